@@ -66,6 +66,7 @@ EPOCH_JUMP_WAITING: Final = "brokergroup_epoch_jump_waiting"
 UNFENCED: Final = "brokergroup_unfenced"
 METADATA_DIFFERENCES: Final = "brokergroup_metadata_differences"
 UNLINKED_MEMBERS: Final = "brokergroup_unlinked_members"
+UNHEARD_MEMBERS: Final = "brokergroup_unheard_members"
 CONDITION: Final = "brokergroup_condition"
 EPOCH_CURES_TOTAL: Final = "brokergroup_epoch_cures_total"
 BUILD_INFO: Final = "brokergroup_build_info"
@@ -157,7 +158,12 @@ _DESCRIPTIONS: Final = (
     _describe(MASTER_EPOCH, "gauge", GROUP_LABELS, "Master epoch of the record."),
     _describe(SYNC_STATE_SET_EPOCH, "gauge", GROUP_LABELS, "Epoch of the SyncStateSet."),
     _describe(SYNC_STATE_SET_SIZE, "gauge", GROUP_LABELS, "Members of the SyncStateSet."),
-    _describe(MEMBER_ROLE, "gauge", (*MEMBER_LABELS, LABEL_ROLE), "1 for the role a member has now, else 0."),
+    _describe(
+        MEMBER_ROLE,
+        "gauge",
+        (*MEMBER_LABELS, LABEL_ROLE),
+        "1 for the role a member has now, else 0; absent: its heartbeats do not arrive.",
+    ),
     _describe(
         MEMBER_PLACE, "gauge", (*MEMBER_LABELS, *MEMBER_FACTS), "1 for the master, else 0; the labels tell what it is."
     ),
@@ -208,6 +214,9 @@ _DESCRIPTIONS: Final = (
     _describe(UNFENCED, "gauge", GROUP_LABELS, "1 while the death of the last silent master is not confirmed, else 0."),
     _describe(
         METADATA_DIFFERENCES, "gauge", GROUP_LABELS, "Topics, groups and offsets that members lack of their master's."
+    ),
+    _describe(
+        UNHEARD_MEMBERS, "gauge", GROUP_LABELS, "Members whose process runs, and whose heartbeats do not arrive."
     ),
     _describe(UNLINKED_MEMBERS, "gauge", GROUP_LABELS, "Living members that the master has no replication link to."),
     _describe(

@@ -287,5 +287,10 @@ def test_explain_names_what_the_group_is_stalled_on_first(bench: Bench, reason: 
 def test_every_reason_to_be_stalled_has_advice_or_says_itself_what_helps() -> None:
     everything = list(Reason)
     block = everything[everything.index(Reason.ROLLOUT_STUCK) : everything.index(Reason.BY_SPEC)]
-    of_stalled = {Reason.INVALID_SPEC.value, Reason.NOBODY_MAY_FOLLOW.value, *(reason.value for reason in block)}
+    of_stalled = {
+        Reason.INVALID_SPEC.value,
+        Reason.NOBODY_MAY_FOLLOW.value,
+        Reason.MEMBERS_NOT_HEARD.value,
+        *(reason.value for reason in block),
+    }
     assert set(STALLED_ADVICE) == of_stalled - {"PodStuckTerminating"}

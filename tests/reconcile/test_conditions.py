@@ -49,7 +49,7 @@ CASES: list[tuple[str, Observed, str, tuple[str, str] | None]] = [
         "a slave lags",
         c.seen_with(c.settled(), b.record(in_sync=(1, 2))),
         "ReplicationHealthy",
-        ("False", "MembersNotLinked"),
+        ("False", "MembersOutOfSync"),
     ),
     (
         "a slave has no link",

@@ -98,8 +98,11 @@ def test_failover_safe(seen: Observed, expected: tuple[str, str]) -> None:
     ("seen", "told"),
     [
         (barred(3), "Beside master 1, 2 can take over, 3 (priority 0) can acknowledge; 2 needed"),
-        (c.live(barred(3), 1, 3), "one of them to take over; there is 3 (priority 0)"),
-        (c.live(c.settled(), 1), "one of them to take over; there is nobody"),
+        (c.live(barred(3), 1, 3), "there is 3 (priority 0); broker 2: not heard by any controller"),
+        (
+            c.live(c.settled(), 1),
+            "there is nobody; broker 2: not heard by any controller; broker 3: not heard by any controller",
+        ),
         (barred(2, 3), "give one of them another priority in spec.failover.priorities"),
     ],
 )

@@ -53,7 +53,7 @@ def learning(*, replicas: int = 4, learners: int = 1, **spec: Any) -> Observed:
 
 
 def verdict(seen: Observed) -> tuple[str, str]:
-    found = ready(seen, membership(seen))
+    found = ready(seen, membership(seen), c.course(seen))
     return found.reason.value, found.message
 
 
@@ -128,13 +128,12 @@ def test_a_settled_group_lacks_nothing() -> None:
 
 def test_it_is_not_ready_while_a_learner_is_unlinked_silent_or_still_in_the_set() -> None:
     seen = learning()
-    apart = ("MembersOutOfSync", "Learners without a link to the master: orders-4")
     unlinked = c.live(seen, 1, 2, 3, 4, unlinked=frozenset({4}))
-    assert verdict(unlinked) == apart
-    assert member_state(unlinked, b.member(4)) is MemberState.CATCHING_UP
-    assert verdict(c.live(seen, 1, 2, 3)) == apart
+    assert verdict(unlinked) == ("MembersNotLinked", "broker 4: heard, not linked to the master")
+    assert member_state(unlinked, b.member(4)) is MemberState.UNLINKED
+    assert verdict(c.live(seen, 1, 2, 3)) == ("MembersOutOfSync", "broker 4: not heard by any controller")
     still = c.seen_with(seen, b.record(replicas=4))
-    assert verdict(still) == ("MembersOutOfSync", "Learners that are still in the SyncStateSet: orders-4")
+    assert verdict(still) == ("MembersOutOfSync", "broker 4: linked, still in the SyncStateSet as a learner")
     assert member_state(still, b.member(4)) is MemberState.IN_SYNC
 
 

@@ -70,6 +70,7 @@ class Reason(StrEnum):
     ALL_MEMBERS_IN_SYNC = "AllMembersInSync"
     MEMBERS_PENDING = "MembersPending"
     MEMBERS_OUT_OF_SYNC = "MembersOutOfSync"
+    MEMBERS_NOT_HEARD = "MembersNotHeard"  # members run, and no controller receives their heartbeats
     NO_MASTER = "NoMaster"
     FAILING_OVER = "FailingOver"
     INVALID_SPEC = "InvalidSpec"
@@ -157,7 +158,10 @@ class MemberState(StrEnum):
     CATCHING_UP = "CatchingUp"  # registered and alive, not in the SyncStateSet
     IN_SYNC = "InSync"  # in the SyncStateSet and alive
     LEARNING = "Learning"  # an async learner: alive and linked to the master, outside the SyncStateSet as it should be
-    OUT_OF_SYNC = "OutOfSync"  # in the SyncStateSet by the record, but its pod is not ready
+    OUT_OF_SYNC = "OutOfSync"  # in the SyncStateSet by the record; neither a heartbeat nor a link shows that it runs
+    UNHEARD = "Unheard"  # its process runs, linked to the master or answering, and no heartbeat of it arrives
+    UNLINKED = "Unlinked"  # alive, and the master has no link to it
+    NOT_READY = "NotReady"  # alive and in sync, or learning, but its pod is not ready
     LOST = "Lost"  # registered, but neither a running pod nor a heartbeat
     FENCED = "Fenced"  # its pod is being killed, so that another may be master
     STOPPED = "Stopped"  # no pod, because the group is hibernated
@@ -244,6 +248,17 @@ class MemberStatus(Struct, frozen=True, rename="camel", kw_only=True):
     ] = None
     role: Annotated[MemberRole, Meta(description="By the record, not by what the broker believes.")]
     state: Annotated[MemberState, Meta(description="Where the member is on its way into the SyncStateSet.")]
+    message: Annotated[
+        Annotated[str, Meta(max_length=1024)] | None,
+        Meta(description="What is amiss with it, in the words that the conditions use; absent while nothing is."),
+    ] = None
+    replacements: Annotated[
+        Annotated[int, Meta(ge=0, le=bounds.JAVA_INT_MAX)] | None,
+        Meta(
+            description="How often its process was replaced because no controller heard it; forgotten after a good hour."
+        ),
+    ] = None
+    replaced_at: Annotated[bounds.TimeText | None, Meta(description="When that was last done.")] = None
     seat: Annotated[
         MemberSeat | None,
         Meta(

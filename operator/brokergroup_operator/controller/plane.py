@@ -41,6 +41,7 @@ from brokergroup_operator.controller.upkeep.keeper import Keeper
 from brokergroup_operator.controller.upkeep.links import Links
 from brokergroup_operator.controller.upkeep.metadata_guard import MetadataGuard
 from brokergroup_operator.controller.upkeep.recovery_watch import RecoveryWatch
+from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
 from brokergroup_operator.controller.wire.heartbeats import Heartbeats
 from brokergroup_operator.controller.wire.request_handler import RequestHandler
 from brokergroup_operator.observe.group_view import (
@@ -147,6 +148,9 @@ class ControllerPlane:
             settings=self._settings,
         )
         self._links = Links(calls=calls, executor=self._executor, settings=self._settings, observer=self._observer)
+        self._silent_members = SilentMembers(
+            calls=calls, corroboration=self._corroboration, settings=self._settings, observer=self._observer
+        )
         self._canary = Canary(calls, self._settings, self._observer)
         self._recovery_watch = RecoveryWatch(calls, self._canary, self._settings)
         self._keeper = Keeper(
@@ -159,7 +163,12 @@ class ControllerPlane:
         self.handler = RequestHandler(
             groups=self._groups,
             directory=directory,
-            heartbeats=Heartbeats(settings=self._settings, holdings=self._holdings, adoption=self._adoption),
+            heartbeats=Heartbeats(
+                settings=self._settings,
+                holdings=self._holdings,
+                adoption=self._adoption,
+                silent_members=self._silent_members,
+            ),
             failover=self._failover,
             switchover=self._switchover,
             settings=self._settings,
@@ -191,6 +200,7 @@ class ControllerPlane:
         own_address = self.handler.advertise_address
         self._corroboration.own_address = self._executor.own_address = own_address
         self._links.denied_masters.own_address = self._canary.own_address = own_address
+        self._silent_members.own_address = own_address
         self._ticker = asyncio.create_task(self._tick_for_ever(), name="rmq:tick")
 
     async def stop(self) -> None:
@@ -214,6 +224,7 @@ class ControllerPlane:
         await self._takeover.stop()
         await self._metadata.stop()
         await self._keeper.stop()
+        await self._silent_members.stop()
         await self._recovery_watch.stop()
         await self._canary.stop()
         await self._watch.stop()
@@ -301,6 +312,7 @@ class ControllerPlane:
         group = self._groups.get(key)
         if group is None:
             return
+        group.store_answers()
         try:
             delivered = self._store.watched(key)
         except RecordStoreError:  # the group's own read tells of it
@@ -325,6 +337,7 @@ class ControllerPlane:
             last_switchover=group.last_switchover,
             epoch_jump=group.epoch_jump,
             unlinked=group.unlinked & group.live().keys() if group.granted_master_id is not None else frozenset(),
+            silences={one: silence for one, silence in group.silences.items() if not group.is_live(one)},
             metadata_diverged=self._metadata.differences(group.key),
             member_addresses=group.addresses.facts(group.record.replicas if group.record else {}, now_seconds),
             spared_on_testimony=group.spared_on_testimony,
@@ -391,6 +404,7 @@ class ControllerPlane:
             self._drain.look_at(group)
             record = group.record
             self._metadata.look_at(group)
+            self._silent_members.look_at(group)
             is_changing = self._takeover.look_at(group)
             settled = not is_changing and self._keeper.look_at(group) and group.loaded
             if settled and record is not None and record.granted_master_id is not None:
@@ -400,7 +414,7 @@ class ControllerPlane:
             group.incidents.close(older_than_seconds=self._settings.incident_deadline_seconds)
 
     def _load_soon(self, group: Group) -> None:
-        if group.key not in self._loads:
+        if group.key not in self._loads and group.store_may_be_asked:
             task = asyncio.create_task(self._load(group), name=f"rmq:load {group.key}")
             self._loads[group.key] = task
             task.add_done_callback(lambda _: self._loads.pop(group.key, None))
@@ -411,4 +425,3 @@ class ControllerPlane:
             await group.load()
         except RecordStoreError as error:
             log.warning("record not read yet", group=str(group.key), error=str(error))
-            await asyncio.sleep(0.2)

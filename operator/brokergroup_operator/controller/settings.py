@@ -101,6 +101,12 @@ class PlaneSettings:
     # The end of a change is written by itself if nothing else is written for this long.
     end_of_change_seconds: float = 1.0
 
+    # A slave that is not heard is asked about so often; one that runs all the same is told to register again when it was silent
+    # for so many heartbeat timeouts, once more after the pause, then after twice that, and so on.
+    unheard_check_seconds: float = 1.0
+    register_after_timeouts: float = 2.0
+    register_pause_seconds: float = 15.0
+
     # The keeper: a live slave without a link to the master is told again after this long, then after twice as long, and so on.
     link_missing_seconds: float = 0.3
     link_missing_longest_seconds: float = 5.0

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
 from contextlib import aclosing
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import structlog
 
+from .backoff import Backoff
 from .client import JsonObject, KubernetesApi, WatchEvent
 from .errors import ApiError, ApiUnavailableError, GoneError
 
@@ -86,17 +86,17 @@ class Reflector:
 
     async def run(self) -> None:
         """List, then watch, for ever; cancel the task to stop. An API that is away is asked again, ever less often."""
-        backoff_seconds = FIRST_BACKOFF_SECONDS
+        backoff = Backoff(FIRST_BACKOFF_SECONDS, LAST_BACKOFF_SECONDS)
         clock = asyncio.get_running_loop().time
         while True:
             started = clock()
-            retry_after_seconds = 0.0
+            retry_after_seconds, failed = 0.0, False
             try:
                 if not self._resource_version:
                     await self._relist()
                 await self._follow()
             except ApiError as error:
-                self._last_error = str(error)
+                self._last_error, failed = str(error), True
                 retry_after_seconds = error.retry_after_seconds
                 # Also 403 and 404: rights and kinds may arrive after us. All may be mended without our restart.
                 if not isinstance(error, GoneError):
@@ -105,11 +105,9 @@ class Reflector:
                     # The server looked at our resourceVersion and refused: too old (410), or from before its etcd was
                     # restored ("Too large resource version", 504). Only a fresh list helps.
                     self._resource_version = ""
-            if clock() - started > LAST_BACKOFF_SECONDS:
-                backoff_seconds = FIRST_BACKOFF_SECONDS  # it worked for a while: this is a new trouble, or none
-            jittered_seconds = backoff_seconds * random.uniform(0.5, 1.0)  # noqa: S311 (jitter, not a secret)
-            await asyncio.sleep(max(jittered_seconds, retry_after_seconds))
-            backoff_seconds = min(backoff_seconds * 2, LAST_BACKOFF_SECONDS)
+            if clock() - started > LAST_BACKOFF_SECONDS and not (failed and not self._resource_version):
+                backoff.reset()  # it worked for a while: this is a new trouble, or none
+            await asyncio.sleep(backoff.next_seconds(retry_after_seconds))
 
     async def _relist(self) -> None:
         pages = self._api.pages(

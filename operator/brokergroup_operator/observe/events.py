@@ -178,6 +178,14 @@ class EventObserver(Observer):
         else:
             self._post(key, "MembersLinked", "every living member is linked to the master again")
 
+    def members_unheard(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
+        """Running, and no candidates."""
+        if broker_ids:
+            message = f"{_ids(broker_ids)} run, but no controller hears them: they acknowledge and can't take over"
+            self._post(key, "MembersUnheard", message, warning=True)
+        else:
+            self._post(key, "MembersHeard", "every member that runs is heard again")
+
     def member_relinked(self, key: GroupKey, broker_id: int, epoch: int) -> None:
         """The cure was used."""
         message = f"the group's epoch was raised to {epoch} to bring broker {broker_id} back to the master"

@@ -113,6 +113,32 @@ class AddressFact:
     age_seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A registered slave whose heartbeats this controller plane does not receive, and what the plane found out since."""
+
+    # Its last heartbeat here; of one that was never heard, the moment from which this plane could have heard it.
+    since_unix_seconds: float
+    # By the master's 907, asked during the silence; None: the master did not answer, or several members share the host.
+    linked: bool | None = None
+    # Whether its broker answers a 907 of this plane; None: not asked yet.
+    answers: bool | None = None
+    # The other controller planes that receive its heartbeats.
+    heard_by: tuple[str, ...] = ()
+    # How often its poll (1004) was answered so that it registers again.
+    told_to_register: int = 0
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process is known to be up."""
+        return bool(self.linked or self.answers)
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether its acknowledgements reach the master: both words count, for a cut node's link stays in the list for a while."""
+        return bool(self.linked and self.answers)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSnapshot:
     """What the controller plane knows of one group, at one moment."""
@@ -134,6 +160,8 @@ class GroupSnapshot:
     heartbeat_age_seconds: Mapping[int, float] = field(default_factory=dict)
     # Alive members that have no link to the master, by the master's own word (907).
     unlinked: frozenset[int] = frozenset()
+    # Registered slaves that are not in ``live``.
+    silences: Mapping[int, Silence] = field(default_factory=dict)
     # What slaves lack of the master's metadata, as of the last comparison.
     metadata_diverged: tuple[MetadataDifference, ...] = ()
     # Where each member is, by everybody who says so, the youngest fact first.

@@ -25,6 +25,7 @@ import metric_names
 from brokergroup_operator.observe.conditions import ConditionGauges
 from brokergroup_operator.observe.health import Health
 from brokergroup_operator.observe.listening import listen
+from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Step
 from brokergroup_operator.observe.upstream_metrics import UpstreamCollector, UpstreamMetrics
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from brokergroup_operator.observe.group_view import GroupSnapshot, ShownGroups
+    from brokergroup_operator.observe.member_view import MemberView
     from brokergroup_operator.records.store import GroupKey
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
@@ -192,6 +194,7 @@ class GroupCollector:
                 metric_names.UNFENCED,
                 metric_names.METADATA_DIFFERENCES,
                 metric_names.UNLINKED_MEMBERS,
+                metric_names.UNHEARD_MEMBERS,
                 metric_names.LAST_INCIDENT_TIMESTAMP_SECONDS,
                 metric_names.LAST_INCIDENT_STEP_SECONDS,
             )
@@ -272,10 +275,13 @@ def _add_group(gauges: dict[str, GaugeMetricFamily], snapshot: GroupSnapshot, re
     gauges[metric_names.UNFENCED].add_metric(labels, float(bool(record.unfenced)))
     gauges[metric_names.METADATA_DIFFERENCES].add_metric(labels, len(snapshot.metadata_diverged))
     gauges[metric_names.UNLINKED_MEMBERS].add_metric(labels, len(snapshot.unlinked))
+    views = {broker_id: member_view(record, snapshot, broker_id) for broker_id in record.replicas}
+    unheard = sum(1 for view in views.values() if view.runs_unheard)
+    gauges[metric_names.UNHEARD_MEMBERS].add_metric(labels, unheard)
     master = snapshot.live.get(record.granted_master_id or 0)
     for broker_id in record.replicas:
         member = [*labels, str(broker_id)]
-        present = _role(snapshot, record, broker_id)
+        present = _role(views[broker_id])
         for role in metric_names.ROLES:
             gauges[metric_names.MEMBER_ROLE].add_metric([*member, role], float(role == present))
         facts = snapshot.member_facts.get(broker_id, {})
@@ -299,12 +305,12 @@ def _add_incident(gauges: dict[str, GaugeMetricFamily], timeline: FailoverTimeli
         gauges[metric_names.LAST_INCIDENT_STEP_SECONDS].add_metric([*labels, step], milliseconds / 1000)
 
 
-def _role(snapshot: GroupSnapshot, record: BrokerGroupRecord, broker_id: int) -> str:
-    if broker_id not in snapshot.live:
+def _role(view: MemberView) -> str:
+    if not view.heard:
         return metric_names.ROLE_ABSENT
-    if broker_id == record.granted_master_id:
+    if view.is_master:
         return metric_names.ROLE_MASTER
-    return metric_names.ROLE_IN_SYNC if broker_id in record.sync_state_set else metric_names.ROLE_OUT_OF_SYNC
+    return metric_names.ROLE_IN_SYNC if view.in_set else metric_names.ROLE_OUT_OF_SYNC
 
 
 def _group_labels(key: GroupKey, record: BrokerGroupRecord) -> list[str]:

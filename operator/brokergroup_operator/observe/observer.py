@@ -71,6 +71,9 @@ class Observer:
     def members_unlinked(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
         """These members are alive, and for longer than it takes the master has no link to them. All there are now, on news."""
 
+    def members_unheard(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
+        """These members run, and no controller plane receives their heartbeats. All there are now, on news, by one plane."""
+
     def member_relinked(self, key: GroupKey, broker_id: int, epoch: int) -> None:
         """A member that would not link to the master was cured by raising the group's epoch to this one."""
 
@@ -171,6 +174,11 @@ class ObserverGroup(Observer):
         """Tell all."""
         for observer in self._observers:
             observer.members_unlinked(key, broker_ids)
+
+    def members_unheard(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
+        """Tell all."""
+        for observer in self._observers:
+            observer.members_unheard(key, broker_ids)
 
     def member_relinked(self, key: GroupKey, broker_id: int, epoch: int) -> None:
         """Tell all."""

@@ -12,6 +12,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationPhase, OperationResult
 from brokergroup_operator.api.meaning.learners import beyond_voters, runs_as_learner
 from brokergroup_operator.api.moments import told
+from brokergroup_operator.observe.member_view import member_view
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -179,11 +180,11 @@ class Scene:
 
     def is_alive(self, broker_id: int) -> bool:
         """Whether the controller hears it."""
-        return self.snapshot is not None and broker_id in self.snapshot.live
+        return member_view(self.record, self.snapshot, broker_id).heard
 
     def is_in_sync(self, broker_id: int) -> bool:
         """Whether it is in the SyncStateSet."""
-        return self.record is not None and broker_id in self.record.sync_state_set
+        return member_view(self.record, self.snapshot, broker_id).in_set
 
     def is_learner(self, broker_id: int) -> bool:
         """Whether it copies only, and is never master: by what runs, or by the spec."""
@@ -193,10 +194,10 @@ class Scene:
 
     def is_back(self, broker_id: int) -> bool:
         """Whether it works as what it is: in the SyncStateSet; a learner linked to the master, and outside the set."""
-        if not self.is_alive(broker_id) or not self.is_learner(broker_id):
-            return self.is_alive(broker_id) and self.is_in_sync(broker_id)
-        linked = self.snapshot is not None and broker_id not in self.snapshot.unlinked
-        return linked and not self.is_in_sync(broker_id)
+        view = member_view(self.record, self.snapshot, broker_id)
+        if view.is_master or not self.is_learner(broker_id):
+            return view.counts
+        return view.heard and view.linked is not False and not view.in_set
 
     def holds_seat(self, broker_id: int) -> bool:
         """Whether acknowledged messages may rest on this member's disk."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api.meaning.durability import effective_durability
+from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.page.incidents import incident_document, medians
 from brokergroup_operator.page.rows import lag_of, nodes_of, row_of
-from brokergroup_operator.page.what_if import may_lose_its_master, without_members
+from brokergroup_operator.page.what_if import fact_of, may_lose_its_master, without_members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,6 +100,7 @@ def _member(sighting: Sighting, broker_id: int, told: JsonObject, node: str, wis
     live, kept = snapshot.live.get(broker_id), record.replicas[broker_id]
     age_seconds = snapshot.heartbeat_age_seconds.get(broker_id)
     heard_at = None if age_seconds is None else _milliseconds(sighting.seen_at_unix_seconds - age_seconds)
+    view = member_view(record, snapshot, broker_id)
     lost = without_members(wishes, snapshot, {broker_id}) if wishes is not None else None
     return {
         "id": broker_id,
@@ -110,7 +112,8 @@ def _member(sighting: Sighting, broker_id: int, told: JsonObject, node: str, wis
         "state": told.get("state", ""),
         "alive": live is not None,
         "inSync": broker_id in record.sync_state_set,
-        "linked": broker_id not in snapshot.unlinked,
+        "linked": view.linked,
+        "fact": fact_of(wishes, snapshot, broker_id),
         "lacks": sum(1 for difference in snapshot.metadata_diverged if difference.broker_id == broker_id),
         "epoch": live.epoch if live is not None else kept.held_epoch,
         "logEnd": live.max_offset if live is not None else kept.held_offset,

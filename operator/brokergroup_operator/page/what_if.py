@@ -16,13 +16,14 @@ from brokergroup_operator.api.brokergroup_status import ConditionStatus, Durabil
 from brokergroup_operator.api.meaning.durability import acknowledgement_rule, effective_durability
 from brokergroup_operator.api.meaning.learners import beyond_voters
 from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
+from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile.decide.failover_safe import judge
 from controller_core.codes import ControllerCode
 from controller_core.requests import ElectMaster
 from controller_core.step import step
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.observe.group_view import GroupSnapshot
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from controller_core.settings import ControllerSettings
 
 # By the status: the pod is not ready, or nothing is known of the broker.
-_AWAY_STATES = frozenset({"OutOfSync", "Lost", "Pending", "Registering", "Stopped", "Learning", "Fenced"})
+_AWAY_STATES = frozenset(
+    {"OutOfSync", "Unheard", "NotReady", "Lost", "Pending", "Registering", "Stopped", "Learning", "Fenced"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class Wishes:
     settings: ControllerSettings
     away: frozenset[int]
     learners: frozenset[int]
+    # What the status says is amiss with members: it knows their pods.
+    messages: Mapping[int, str]
 
     @property
     def minimum_in_sync(self) -> int:
@@ -72,12 +77,25 @@ def wishes_of(group_object: JsonObject | None, record: BrokerGroupRecord | None)
     )
     members = (group_object.get("status") or {}).get("members") or []
     away = {int(member["brokerId"]) for member in members if member.get("state") in _AWAY_STATES}
-    return Wishes(group, settings, frozenset(away) | learners, learners)
+    messages = {int(member["brokerId"]): str(member["message"]) for member in members if member.get("message")}
+    return Wishes(group, settings, frozenset(away) | learners, learners, messages)
+
+
+def fact_of(wishes: Wishes | None, snapshot: GroupSnapshot, broker_id: int) -> str:
+    """What is amiss with a member, in the words of the status; of what has changed since, as it is now. Empty: nothing."""
+    view = member_view(snapshot.record, snapshot, broker_id)
+    is_learner = wishes is not None and broker_id in wishes.learners
+    is_well = view.heard and view.linked is not False and view.in_set is not is_learner
+    fact = "" if is_well else view.fact(is_learner=is_learner)
+    written = wishes.messages.get(broker_id, "") if wishes is not None else ""
+    return written if written.startswith(fact) else fact
 
 
 def may_lose_its_master(wishes: Wishes, snapshot: GroupSnapshot) -> tuple[Answer, str]:
     """The answer of the condition FailoverSafe as of this snapshot, and its reason."""
-    verdict = judge(wishes.group.spec, snapshot.record, snapshot, away=wishes.away)
+    ids = snapshot.record.replicas if snapshot.record is not None else ()
+    facts = {broker_id: fact for broker_id in ids if (fact := fact_of(wishes, snapshot, broker_id))}
+    verdict = judge(wishes.group.spec, snapshot.record, snapshot, away=wishes.away, facts=facts)
     return Answer(verdict.status is ConditionStatus.TRUE, verdict.message), verdict.reason.value
 
 
@@ -87,7 +105,8 @@ def without_members(wishes: Wishes, snapshot: GroupSnapshot, lost: Collection[in
     if record is None:
         return Answer(holds=False, text="Nothing is known of this group yet")
     live = {broker_id: replica for broker_id, replica in snapshot.live.items() if broker_id not in lost}
-    after = replace(snapshot, live=live)
+    silences = {broker_id: silence for broker_id, silence in snapshot.silences.items() if broker_id not in lost}
+    after = replace(snapshot, live=live, silences=silences)
     master = record.granted_master_id
     if master is None:
         return Answer(holds=False, text="No broker is master now")
@@ -99,7 +118,7 @@ def without_members(wishes: Wishes, snapshot: GroupSnapshot, lost: Collection[in
 def _without_slaves(wishes: Wishes, after: GroupSnapshot, lost: Collection[int]) -> Answer:
     record = after.record
     assert record is not None
-    left = sorted(broker_id for broker_id in record.sync_state_set if broker_id in after.live)
+    left = sorted(one for one in record.sync_state_set if member_view(record, after, one).acknowledges)
     needed, count = wishes.minimum_in_sync, len(left)
     if not set(lost) & record.sync_state_set:
         return Answer(holds=True, text=f"It is not in the SyncStateSet: {_ids(left)} go on as they are")
@@ -127,7 +146,7 @@ def _without_master(wishes: Wishes, before: GroupSnapshot, after: GroupSnapshot,
     if effective_durability(wishes.group.spec) is Durability.FAST:
         behind = _bytes_behind(before, record.master_broker_id, elected)
         return Answer(holds=False, text=f"{told}; Fast promises nothing across a failover: {behind} bytes may be lost")
-    able = [one for one in record.sync_state_set if one in after.live and one not in after.unlinked]
+    able = [one for one in record.sync_state_set if member_view(record, after, one).counts]
     if len(able) < wishes.minimum_in_sync:
         needed = wishes.minimum_in_sync
         return Answer(

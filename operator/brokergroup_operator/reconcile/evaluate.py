@@ -106,7 +106,7 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
 
 def _waits(course: Course) -> bool:
     """Whether something is wanted that the next look may find possible; what waits for a person is told of by an event."""
-    steps = (course.leaving, course.moving, *course.rollout)
+    steps = (course.repairing, course.leaving, course.moving, *course.rollout)
     return any(
         step is not None and step.verb in {Verb.WAIT, Verb.REFUSE} and step.reason is not Reason.WAITING_FOR_PERSON
         for step in steps

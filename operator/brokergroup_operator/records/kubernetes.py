@@ -21,6 +21,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, cast
 
 from brokergroup_operator.api import names
+from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.kube.errors import (
     AlreadyExistsError,
     ApiError,
@@ -54,7 +55,9 @@ WRITE_ANNOTATION = names.ANNOTATION_LAST_WRITE
 FIELD_MANAGER = names.FIELD_MANAGER_CONTROLLER
 # One try gets at most this share of the deadline, so that a hanging API server leaves time to ask again.
 SHARE_OF_ONE_TRY = 0.5
+# The pauses between tries within one deadline: the first is short, for a connection that was lost costs nothing to open again.
 PAUSE_BETWEEN_TRIES_SECONDS = 0.02
+LONGEST_PAUSE_BETWEEN_TRIES_SECONDS = 0.5
 # However long the server wants to be left alone, so much of the deadline is kept for one more try.
 LAST_TRY_SECONDS = 0.3
 
@@ -97,7 +100,9 @@ class KubernetesRecordStore:
         try:
             return await self._until_known(key, expected, write_id, deadline, lambda limit: write(obj, limit))
         except RecordUnavailableError as error:
-            raise RecordUnavailableError(str(error), write_id=write_id) from error
+            raise RecordUnavailableError(
+                str(error), write_id=write_id, retry_after_seconds=error.retry_after_seconds
+            ) from error
 
     def subscribe(self, callback: RecordMoved) -> Callable[[], None]:
         """Be told what the watch sees; it runs while anybody listens."""
@@ -221,23 +226,34 @@ class _Deadline:
         self._end_seconds = self._clock() + seconds
         self._what = what
         self._last_error: ApiError | None = None
+        self._backoff = Backoff(PAUSE_BETWEEN_TRIES_SECONDS, LONGEST_PAUSE_BETWEEN_TRIES_SECONDS)
+        # Until then the server wants to be left alone.
+        self._not_before_seconds = 0.0
 
     def next_try_seconds(self) -> float:
         left_seconds = self._end_seconds - self._clock()
         if left_seconds <= 0:
-            raise RecordUnavailableError(
-                f"{self._what}: no answer within {self._total_seconds} s"
-                + (f", last: {self._last_error}" if self._last_error is not None else "")
-            ) from self._last_error
+            raise self._given_up() from self._last_error
         return min(left_seconds, self._total_seconds * SHARE_OF_ONE_TRY)
 
     async def pause(self, error: ApiError) -> None:
         self._last_error = error
+        self._not_before_seconds = self._clock() + error.retry_after_seconds
         self.next_try_seconds()
-        left_seconds = max(self._end_seconds - self._clock(), 0.0)
+        left_seconds = self._end_seconds - self._clock()
         # A server that asks for patience (429, 503) gets it, and within the deadline one last try.
         wanted_seconds = min(error.retry_after_seconds, max(left_seconds - LAST_TRY_SECONDS, 0.0))
-        await asyncio.sleep(max(PAUSE_BETWEEN_TRIES_SECONDS, wanted_seconds))
+        if error.retry_after_seconds > 0 and left_seconds <= LAST_TRY_SECONDS + PAUSE_BETWEEN_TRIES_SECONDS:
+            raise self._given_up() from error
+        pause_seconds = self._backoff.next_seconds(wanted_seconds)
+        await asyncio.sleep(min(pause_seconds, max(left_seconds, PAUSE_BETWEEN_TRIES_SECONDS)))
+
+    def _given_up(self) -> RecordUnavailableError:
+        last = f", last: {self._last_error}" if self._last_error is not None else ""
+        return RecordUnavailableError(
+            f"{self._what}: no answer within {self._total_seconds} s{last}",
+            retry_after_seconds=max(self._not_before_seconds - self._clock(), 0.0),
+        )
 
 
 def stored_record(obj: JsonObject) -> StoredRecord:

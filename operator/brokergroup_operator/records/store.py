@@ -44,9 +44,11 @@ class RecordUnavailableError(RecordStoreError):
     where the store has one writer only.
     """
 
-    def __init__(self, message: str, *, write_id: str = "") -> None:
+    def __init__(self, message: str, *, write_id: str = "", retry_after_seconds: float = 0.0) -> None:
         super().__init__(message)
         self.write_id = write_id
+        # For how long the store wants to be left alone from now on.
+        self.retry_after_seconds = retry_after_seconds
 
 
 class RecordRefusedError(RecordStoreError):

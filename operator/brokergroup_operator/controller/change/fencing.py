@@ -22,6 +22,7 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.change.fence_order import PodFence, confirmed_kill
 from brokergroup_operator.controller.directory.kubernetes_binding import has_ip_of
+from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from brokergroup_operator.kube.held_deletion import delete_held
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
 
 POLL_SECONDS = 0.05
+# While the API does not answer; the fence's deadline is short.
+LONGEST_PAUSE_SECONDS = 0.5
 ONE_CALL_SECONDS = 1.0
 # Kubernetes tells whole seconds, of two clocks. A master that is fenced for its silence has been silent for longer.
 _CLOCKS: Final = dt.timedelta(seconds=2)
@@ -158,6 +161,7 @@ class KubernetesFencer:
     async def _delete(self, name: str, namespace: str, address: str, found: asyncio.Future[JsonObject]) -> FenceOutcome:
         """The kubelet's way. `found` gets the pod as soon as it is known to be the one at this address, and to run."""
         deleted_uid: str | None = None
+        backoff = Backoff(POLL_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
             try:
                 pod = await self._api.get(PODS, name, namespace=namespace, timeout_seconds=ONE_CALL_SECONDS)
@@ -186,6 +190,9 @@ class KubernetesFencer:
                 continue  # the kubelet wrote the pod's status in between: look again at once
             except ApiError as error:
                 log.warning("fence not placed yet", pod=name, namespace=namespace, error=str(error))
+                await asyncio.sleep(backoff.next_seconds(error.retry_after_seconds))
+                continue
+            backoff.reset()
             await asyncio.sleep(POLL_SECONDS)
 
     def _release_later(self, pod: JsonObject) -> None:

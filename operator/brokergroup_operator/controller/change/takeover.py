@@ -172,7 +172,7 @@ class Takeover:
             decision = await group.decide(request)
         except RecordStoreError as error:
             log.warning("change not taken over yet", group=str(group.key), change=change.id, error=str(error))
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(group.store_failed(error))
             return None
         taken = decision.record.change if decision.record is not None else None
         if decision.code != ControllerCode.SUCCESS or taken is None:

@@ -85,6 +85,7 @@ class HoldingsWatch:
             decision = await group.decide(lambda: _report_of(group))
         except RecordStoreError as error:
             log.warning("holdings not reported yet", group=str(group.key), error=str(error))
+            group.store_failed(error)
             return
         if decision.changed and isinstance(decision.answer, ReportHoldingsAnswer):
             self._on_news(group)

@@ -50,6 +50,7 @@ from brokergroup_operator.controller.directory.kubernetes_binding import (
 from brokergroup_operator.controller.directory.look_ups import LookUps
 from brokergroup_operator.controller.directory.member_facts import NodePlace, member_facts, place_of_node, tenant_of
 from brokergroup_operator.controller.directory.pod_index import PodIndex
+from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.reflector import ObjectKey, Reflector, key_of
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS
@@ -64,6 +65,8 @@ SYNC_DEADLINE_SECONDS = 30.0
 LOOK_UP_DEADLINE_SECONDS = 1.0
 # A peer that is no pod of ours (mqadmin, say) is not looked up again at every request.
 UNKNOWN_PEER_SECONDS = 2.0
+# After a look-up that the API did not answer the same address is not looked up before this, then twice this, and so on.
+FIRST_LOOK_UP_PAUSE_SECONDS, LONGEST_LOOK_UP_PAUSE_SECONDS = 0.1, 2.0
 UNKNOWN_PEERS_LIMIT = 10_000
 CREDENTIALS_REFRESH_SECONDS = 60.0
 ZONES_REFRESH_SECONDS = 600.0
@@ -112,6 +115,7 @@ class KubernetesDirectory:
         self._secrets: dict[GroupKey, ObjectKey] = {}
         self._index = PodIndex()
         self._unknown_until_seconds: dict[str, float] = {}
+        self._look_up_backoff = Backoff(FIRST_LOOK_UP_PAUSE_SECONDS, LONGEST_LOOK_UP_PAUSE_SECONDS)
         self._gone_callbacks: list[Callable[[MemberGone], None]] = []
         self._leaving: dict[GroupKey, frozenset[str]] = {}
         self._leaving_callbacks: list[Callable[[GroupKey], None]] = []
@@ -184,7 +188,11 @@ class KubernetesDirectory:
                 found = await self._pods_at(host, "")
         except ApiError as error:
             log.warning("peer not looked up", host=host, error=str(error))
+            self._unknown_until_seconds[host] = now_seconds + self._look_up_backoff.next_seconds(
+                error.retry_after_seconds
+            )
             return None
+        self._look_up_backoff.reset()
         if found:
             return found.pop() if len(found) == 1 else None
         if len(self._unknown_until_seconds) >= UNKNOWN_PEERS_LIMIT:

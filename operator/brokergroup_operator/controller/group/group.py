@@ -15,9 +15,10 @@ import asyncio
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import structlog
@@ -30,6 +31,7 @@ from brokergroup_operator.controller.group.incidents import Incidents, awaited_s
 from brokergroup_operator.controller.group.member_notes import MemberNotes
 from brokergroup_operator.controller.group.refusals import Refusals
 from brokergroup_operator.controller.group.unanswered_write import UnansweredWrite, UnansweredWrites
+from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import (
     GroupKey,
@@ -48,6 +50,7 @@ from controller_core.step import step
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.group_view import Silence
     from brokergroup_operator.observe.observer import Observer
     from controller_core.decision import Decision
     from controller_core.events import Event
@@ -58,6 +61,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+# The pauses between reads that can wait, while the store does not answer.
+FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS = 0.2, 1.0
 # No change has this key: ids begin with 1.
 _NO_CHANGE = (0, "")
 
@@ -82,6 +87,8 @@ class Group:
     heard_awake_seconds: float | None = None
     # The BrokerGroup is declared no more.
     gone: bool = False
+    # Registered slaves that are not heard, and what is known of each (silent_members.py).
+    silences: Mapping[int, Silence] = MappingProxyType({})
 
     def __init__(
         self,
@@ -142,6 +149,7 @@ class Group:
         self.master_known_seconds = self.met_seconds
         self._copy_is_good = self._was_read = False
         self._unanswered = UnansweredWrites()
+        self._forget_failures()
         self.incidents = Incidents(observer)
         self._decisions: set[asyncio.Task[Decision]] = set()
         # An epoch that members report and that waits for a human (safety rule 3): nobody is elected meanwhile.
@@ -163,6 +171,13 @@ class Group:
         self.crash_loops = CrashLoops()
         # Since when the group has had no master, and no incident covers the time.
         self.masterless_since_seconds: float | None = None
+
+    def _forget_failures(self) -> None:
+        """The reads that the store did not answer: how many, the last one's error, and how long to leave the store alone."""
+        self._failed_reads = 0
+        self._read_error: RecordUnavailableError | None = None
+        self._store_backoff = Backoff(FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS)
+        self._store_quiet_until_seconds = 0.0
 
     @property
     def key(self) -> GroupKey:
@@ -397,7 +412,14 @@ class Group:
             self.confirmed_epoch >= record.master_epoch
             and self.denied_epoch != record.master_epoch
             and self.is_live(record.granted_master_id)
-            and sum(map(self.is_live, record.sync_state_set)) >= self.binding.settings.min_in_sync_replicas
+            and sum(map(self._acknowledges, record.sync_state_set)) >= self.binding.settings.min_in_sync_replicas
+        )
+
+    def _acknowledges(self, broker_id: int) -> bool:
+        """A member without heartbeats does, if the master has a link to it and it answers: its writes are served all the same."""
+        silence = self.silences.get(broker_id)
+        return self.is_live(broker_id) or (
+            silence is not None and silence.acknowledges and broker_id not in self.reported_dead
         )
 
     async def load_again(self) -> BrokerGroupRecord | None:
@@ -406,12 +428,39 @@ class Group:
         return await self.load()
 
     async def load(self) -> BrokerGroupRecord | None:
-        """The record, read from the store unless the copy is good."""
+        """The record, read from the store unless the copy is good. Callers that waited for one read share its failure."""
         if not self._copy_is_good:
+            failures = self._failed_reads
             async with self._lock:
                 if not self._copy_is_good:
-                    await self._read(self._settings.record_deadline_seconds)
+                    if self._read_error is not None and (self._failed_reads != failures or not self.store_may_be_asked):
+                        raise RecordUnavailableError(str(self._read_error)) from self._read_error
+                    await self._look_at_store()
         return self.record
+
+    async def _look_at_store(self) -> None:
+        try:
+            await self._read(self._settings.record_deadline_seconds)
+        except RecordUnavailableError as error:
+            self.store_failed(error)
+            raise
+
+    def store_answers(self) -> None:
+        """Something came from the store: it may be asked again."""
+        self._store_backoff.reset()
+        self._store_quiet_until_seconds = 0.0
+
+    def store_failed(self, error: RecordStoreError) -> float:
+        """For how long nothing is asked of the store that can wait, after this failure."""
+        retry_after_seconds = error.retry_after_seconds if isinstance(error, RecordUnavailableError) else 0.0
+        pause_seconds = self._store_backoff.next_seconds(retry_after_seconds)
+        self._store_quiet_until_seconds = asyncio.get_running_loop().time() + pause_seconds
+        return pause_seconds
+
+    @property
+    def store_may_be_asked(self) -> bool:
+        """Whether what can wait may ask the store: not in the pause after a failure. An election never asks this."""
+        return asyncio.get_running_loop().time() >= self._store_quiet_until_seconds
 
     async def decide(
         self,
@@ -514,7 +563,14 @@ class Group:
         return True
 
     async def _read(self, deadline_seconds: float) -> None:
-        self._take(await self._store.read(self.key, deadline_seconds=deadline_seconds))
+        try:
+            stored = await self._store.read(self.key, deadline_seconds=deadline_seconds)
+        except RecordUnavailableError as error:
+            self._failed_reads, self._read_error = self._failed_reads + 1, error
+            raise
+        self._read_error = None
+        self.store_answers()
+        self._take(stored)
 
     def _take(self, stored: StoredRecord | None) -> None:
         """Let this be the copy, and note what it says that the one before did not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.address import host_of
@@ -19,6 +20,13 @@ def unlinked(hosts: dict[int, str], status: HARuntimeInfoBody) -> list[int]:
     if len(set(hosts.values())) == len(hosts):
         return [broker_id for broker_id, host in hosts.items() if host not in linked]
     return list(hosts) if len(linked) < len(hosts) else []
+
+
+def links_by_host(hosts: dict[int, str], status: HARuntimeInfoBody) -> dict[int, bool | None]:
+    """Whether this master has a link to each slave; None for those that share a host: nobody can tell whose such a link is."""
+    linked = {link.addr.rpartition(":")[0].lstrip("/") for link in status.ha_connection_info}
+    several = Counter(hosts.values())
+    return {one: host in linked if several[host] == 1 else None for one, host in hosts.items()}
 
 
 def level_members(hosts: dict[int, str], live: list[int], status: HARuntimeInfoBody) -> frozenset[int] | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from controller_core.decision import Decision
 
 RETRY_SECONDS = 0.05
+# A group without a master does not wait longer than this, whatever the server asks for.
+LONGEST_RETRY_AFTER_SECONDS = 5.0
 AWAY_OR_OVERTAKEN: tuple[type[RecordStoreError], ...] = (RecordUnavailableError, RecordConflictError)
 
 log = structlog.get_logger(__name__)
@@ -33,11 +36,11 @@ async def decided_at_last(
     retried: tuple[type[RecordStoreError], ...] = AWAY_OR_OVERTAKEN,
 ) -> Decision:
     """The decision, with pauses that double between the attempts. `waits` says in the log what the store keeps waiting."""
-    pause_seconds = RETRY_SECONDS
+    backoff = Backoff(RETRY_SECONDS, longest_pause_seconds)
     while True:
         try:
             return await decide()
         except retried as error:
             log.warning(f"{waits} waits for the record store", group=str(group.key), error=str(error))
-        await asyncio.sleep(pause_seconds)
-        pause_seconds = min(2 * pause_seconds, longest_pause_seconds)
+            retry_after_seconds = error.retry_after_seconds if isinstance(error, RecordUnavailableError) else 0.0
+        await asyncio.sleep(backoff.next_seconds(min(retry_after_seconds, LONGEST_RETRY_AFTER_SECONDS)))

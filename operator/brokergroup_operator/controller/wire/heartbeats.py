@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.adoption import AdoptionDesk
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
     from controller_core.liveness import HeartbeatTable
     from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader
     from rocketmq_remoting.server import RemotingConnection
@@ -37,7 +38,9 @@ class Heartbeats:
         settings: PlaneSettings,
         holdings: HoldingsWatch,
         adoption: AdoptionDesk,
+        silent_members: SilentMembers,
     ) -> None:
+        self._silent_members = silent_members
         self._holdings = holdings
         self._adoption = adoption
         self._settings = settings
@@ -100,6 +103,10 @@ class Heartbeats:
         group.addresses.note(broker_id, AddressSource.REGISTRATION, address, now_seconds)
         group.addresses.heard_from(broker_id, connection.peer_host, address, now_seconds)
         group.new_process(broker_id)
+
+    def must_register(self, group: Group, connection: RemotingConnection) -> bool:
+        """Whether a poll (1004) comes from a member that runs and that is not heard: it is told to register again."""
+        return self._silent_members.must_register(group, connection.peer_host)
 
     def sign_of_life(self, group: Group, broker_id: int, connection: RemotingConnection) -> None:
         """A member's own ElectMaster proves that it lives, and may have overtaken its heartbeat."""

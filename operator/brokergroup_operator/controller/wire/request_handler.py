@@ -224,7 +224,10 @@ class RequestHandler:
             return codec.encode_decision(request, _of_unknown_group(wanted))
         if isinstance(wanted, GetReplicaInfo):
             await group.load()
-            decision = step(group.record_to_tell(), wanted, group.live(), group.binding.settings)
+            # The one answer on which an unmodified broker registers again.
+            is_unknown = self.heartbeats.must_register(group, connection)
+            told = None if is_unknown else group.record_to_tell()
+            decision = step(told, wanted, group.live(), group.binding.settings)
         elif isinstance(wanted, AlterSyncStateSet):
             # 1001 is fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway.
             decision = await group.decide(wanted, linearizable=False)

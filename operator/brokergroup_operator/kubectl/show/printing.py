@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -61,6 +62,11 @@ def age(timestamp: str | None) -> str:
         if seconds < limit:
             return f"{max(0, int(seconds // unit))}{name}"
     return f"{int(seconds // DAY)}d"
+
+
+def aged(text: str) -> str:
+    """What an object says with a point in time, since it may not change all the time, said with an age."""
+    return re.sub(r"\bsince (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)", lambda found: f"for {age(found[1])}", text)
 
 
 def in_units(value: int | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.kubectl.show.printing import age, columns
+from brokergroup_operator.kubectl.show.printing import age, aged, columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +81,9 @@ def _sections(group: JsonObject, operations: list[JsonObject], *, heard: Heartbe
     if members:
         yield ""
         yield members_table(group, wide=wide)
+        for member in sorted(members, key=lambda item: int(item["brokerId"])):
+            if message := member.get("message"):
+                yield f"! broker {member['brokerId']}: {aged(message)}"
     conditions = (group.get("status") or {}).get("conditions") or []
     if conditions:
         yield ""
@@ -93,7 +96,7 @@ def _sections(group: JsonObject, operations: list[JsonObject], *, heard: Heartbe
                     item["status"],
                     age(item.get("lastTransitionTime")),
                     item["reason"],
-                    item["message"],
+                    aged(item["message"]),
                 )
                 for item in conditions
             ],

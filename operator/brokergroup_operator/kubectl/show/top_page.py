@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.kubectl.show.printing import age, columns, in_units
+from brokergroup_operator.kubectl.show.printing import age, aged, columns, in_units
 from brokergroup_operator.kubectl.show.status_page import condition
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def standing_of(group: JsonObject) -> Standing:
         for name in names:
             found = condition(group, name)
             if found.get("status") == bad:
-                return _standing(kind, f"{found['reason']}: {found['message']}")
+                return _standing(kind, f"{found['reason']}: {aged(found['message'])}")
     return _standing(_WELL, "")
 
 

@@ -11,6 +11,7 @@ import typer
 
 from brokergroup_operator.kubectl import options
 from brokergroup_operator.kubectl.errors import NotProvedError
+from brokergroup_operator.kubectl.show.printing import aged
 from brokergroup_operator.kubectl.show.status_page import ABNORMAL, condition
 
 JsonObject = dict[str, Any]
@@ -18,7 +19,10 @@ MEMBER_ADVICE = {
     "Pending": "its pod does not run: kubectl describe pod {pod}",
     "Registering": "its pod runs, but the controller has not heard its broker yet: kubectl logs {pod}",
     "CatchingUp": "it copies what it lacks: kubectl brokergroup lag {group} -w",
-    "OutOfSync": "its pod is not ready, or it is not heard: kubectl describe pod {pod}; kubectl logs {pod}",
+    "OutOfSync": "nothing shows that its process runs: kubectl describe pod {pod}; kubectl logs {pod}",
+    "Unheard": "the operator has it register again, then replaces its process by itself: kubectl logs {pod}",
+    "Unlinked": "the operator tells it again where its master is: kubectl brokergroup lag {group} -w; kubectl logs {pod}",
+    "NotReady": "its pod is not ready: kubectl describe pod {pod}",
     "Lost": "neither a running pod nor a heartbeat: kubectl describe pod {pod};"
     " if its volume is lost for good, kubectl brokergroup rebuild {group} {id}",
     "Fenced": "its pod is being killed, so that another may be master: it comes back by itself",
@@ -39,6 +43,7 @@ STALLED_ADVICE = {
     "ScaleInRefused": "what spec.replicas asks for is not done; the condition says until when",
     "NoEligibleReplica": "bring one of those brokers back; else kubectl brokergroup elect, which may lose messages",
     "NobodyMayFollow": "one edit is enough, and may be taken back after the update: kubectl edit brokergroup {group}",
+    "MembersNotHeard": "the condition says what the operator would do, and what keeps it from that",
     "RolloutStuck": "look at the pod it waits for; or take the change of the spec back",
 }
 CONDITION_ADVICE = {
@@ -91,7 +96,7 @@ def explanation(group: JsonObject, *, doubt: str = "") -> Iterator[str]:
     if is_safe(group):
         yield f"{name} {'WAS' if doubt else 'is'} FailoverSafe: {safety.get('message', '')}"
     elif safety:
-        yield f"{name} is NOT FailoverSafe: {safety['reason']}: {safety['message']}"
+        yield f"{name} is NOT FailoverSafe: {safety['reason']}: {aged(safety['message'])}"
     else:
         yield f"{name} is not known to be FailoverSafe: the operator has not judged it yet; does it run?"
     yield from _freshness(group)
@@ -104,7 +109,7 @@ def _stalled(group: JsonObject) -> Iterator[str]:
     stalled, name = condition(group, "Stalled"), group["metadata"]["name"]
     if stalled.get("status") != "True":
         return
-    yield f"{name} is stalled: {stalled['reason']}: {stalled['message']}"
+    yield f"{name} is stalled: {stalled['reason']}: {aged(stalled['message'])}"
     if stalled["reason"] in STALLED_ADVICE:
         yield f"  -> {STALLED_ADVICE[stalled['reason']].format(group=name)}"
 
@@ -121,9 +126,9 @@ def _members(group: JsonObject) -> Iterator[str]:
         yield "  there is no master: a failover is under way, or nobody may be elected (kubectl brokergroup status)"
     members = sorted(status.get("members") or [], key=lambda item: int(item["brokerId"]))
     for member in members:
-        if member["state"] in MEMBER_ADVICE:
-            advice = MEMBER_ADVICE[member["state"]].format(pod=member["pod"], group=name, id=member["brokerId"])
-            yield f"  broker {member['brokerId']} is {member['state']}: {advice}"
+        advice = MEMBER_ADVICE.get(member["state"], "").format(pod=member["pod"], group=name, id=member["brokerId"])
+        if said := "; ".join(filter(None, (aged(member.get("message") or ""), advice))):
+            yield f"  broker {member['brokerId']} is {member['state']}: {said}"
     missing = int(group["spec"].get("replicas") or 0) - len(members)
     if missing > 0:
         yield f"  {missing} of {group['spec']['replicas']} members do not exist yet"
@@ -135,6 +140,6 @@ def _conditions(group: JsonObject) -> Iterator[str]:
         bad = item["status"] == ("True" if kind in ABNORMAL else "False")
         if not bad or kind in ("FailoverSafe", "Stalled"):
             continue
-        yield f"  {kind}={item['status']}, {item['reason']}: {item['message']}"
+        yield f"  {kind}={item['status']}, {item['reason']}: {aged(item['message'])}"
         if kind in CONDITION_ADVICE:
             yield f"    -> {CONDITION_ADVICE[kind].format(group=group['metadata']['name'])}"

@@ -54,7 +54,7 @@ function members(group) {
 
 function member(one, base, top) {
   const inSync = one.inSync ? "✔ yes" : "– no";
-  const notes = [!one.alive && "not alive", !one.linked && "not linked to the master", one.lacks > 0 && `lacks ${one.lacks} of the master's metadata`, one.state !== "InSync" && one.state].filter(Boolean);
+  const notes = [one.fact, one.lacks > 0 && `lacks ${one.lacks} of the master's metadata`, one.state !== "InSync" && one.state].filter(Boolean);
   return el("tr", { class: `${one.role} ${one.alive ? "" : "away"}`, "data-key": one.id },
     el("th", { scope: "row" }, one.id),
     el("td", {}, el("span", { class: "number" }, one.role === "master" ? "★ master" : "slave"), notes.length ? el("small", {}, ` ${notes.join(", ")}`) : null),

@@ -1,8 +1,8 @@
 """What is done voluntarily in this pass, out of all that is wanted: pure, and the one place where wishes are put in order.
 
-A drain first, for somebody waits for it; then who leaves; then ids that died; then the rolling update. Nothing of it while
-the group is paused, and nothing that takes away a member that counts while a change of master is under way or the group is
-not FailoverSafe.
+A member that runs and that no controller hears comes first; then a drain, for somebody waits for it; then who leaves; then ids
+that died; then the rolling update. Nothing of it while the group is paused, and nothing that takes away a member that counts
+while a change of master is under way or the group is not FailoverSafe.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from brokergroup_operator.reconcile.decide.mastership import mastership_step
 from brokergroup_operator.reconcile.decide.outdated import ASKED_FOR, Outdated, outdated_members
 from brokergroup_operator.reconcile.decide.rollout import due_now, rollout_steps
 from brokergroup_operator.reconcile.decide.scale_in import leaving, leaving_step
+from brokergroup_operator.reconcile.decide.silent_members import repair_step
 from brokergroup_operator.reconcile.render.addressing import address_is_lost
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.standing import Standing, standings
@@ -52,6 +53,7 @@ class Course:
     drifts: tuple[Drift, ...] = ()
     outdated: tuple[Outdated, ...] = ()
     leaver: Standing | None = None
+    repairing: Step | None = None
     leaving: Step | None = None
     moving: Step | None = None
     forgetting: Step | None = None
@@ -84,6 +86,7 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
         drifts=drifts,
         outdated=tuple(outdated),
         leaver=leaver,
+        repairing=repair_step(seen, staying),
         leaving=leaving_step(seen, leaver, staying=len(staying), safe=is_safe) if leaver is not None else None,
         moving=mastership_step(seen, known, at_rest=may_step, updating={one.member.broker_id for one in due}),
         forgetting=forgetting_step(seen, members, known),
@@ -163,7 +166,7 @@ def _at_rest(seen: Observed, safe: Verdict) -> Verdict:
 
 
 def _chosen(course: Course) -> tuple[Step, ...]:
-    for step in (course.moving, course.leaving, course.forgetting):
+    for step in (course.repairing, course.moving, course.leaving, course.forgetting):
         if step is not None and (step.acts or (step is course.leaving and step.verb is Verb.WAIT)):
             return (step,) if step.acts else ()
     return tuple(step for step in course.rollout if step.acts)

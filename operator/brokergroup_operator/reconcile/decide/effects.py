@@ -47,7 +47,13 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
                 reason=step.why, from_broker_id=member.broker_id, to_broker_id=step.to_broker_id, cause=step.cause
             )
         case Verb.REPLACE | Verb.STOP:
-            note = Note(reason="PodStopping", message=f"Stopping pod {member.pod}: {step.why}", related=member.pod)
+            repairs = step.reason is Reason.REPAIRING_MEMBERS
+            note = Note(
+                reason="UnheardMemberReplaced" if repairs else "PodStopping",
+                message=f"Stopping pod {member.pod}: {step.why}",
+                related=member.pod,
+                warning=repairs,
+            )
             # What runs is not given up for a pod that the API refuses: a bad podTemplate, an admission policy.
             successor = wanted_pod(seen, member, settings) if step.verb is Verb.REPLACE else None
             for action in _delete(PODS, seen.pods, member, step, note):

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.api.meaning.durability import acknowledgement_rule
 from brokergroup_operator.api.meaning.learners import voting_replicas
+from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile.decide.configuration_drift import told
-from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.learners import never_masters
-from brokergroup_operator.reconcile.see.members import membership
+from brokergroup_operator.reconcile.see.standing import standings
 from brokergroup_operator.reconcile.verdict import no, yes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
     from brokergroup_operator.observe.group_view import GroupSnapshot
@@ -40,10 +40,10 @@ def failover_safe(seen: Observed, drifts: Sequence[Drift] = ()) -> Verdict:
 
     Where a broker acknowledges otherwise than the durability says, no count of members says what an acknowledged message is on.
     """
-    away = never_masters(seen) | {
-        member.broker_id for member in membership(seen).members if not observed.pod_is_ready(seen.pods.get(member.pod))
-    }
-    verdict = judge(seen.group.spec, seen.record, seen.snapshot, away=away)
+    known = standings(seen)
+    away = never_masters(seen) | {broker_id for broker_id, one in known.items() if not one.is_ready}
+    facts = {broker_id: one.fact for broker_id, one in known.items()}
+    verdict = judge(seen.group.spec, seen.record, seen.snapshot, away=away, facts=facts)
     broken = [drift for drift in drifts if drift.breaks_durability]
     if not broken or verdict.status is not ConditionStatus.TRUE:
         return verdict
@@ -56,8 +56,12 @@ def judge(
     snapshot: GroupSnapshot | None,
     *,
     away: Collection[int] = (),
+    facts: Mapping[int, str] | None = None,
 ) -> Verdict:
-    """The same from the controller plane's view alone. `away`: ids that can't take over, whatever the view says of them."""
+    """The same from the controller plane's view alone. `away`: ids that can't take over, whatever the view says of them.
+
+    `facts`: the sentence of each member, where more is known of it than record and snapshot have.
+    """
     if record is None or snapshot is None or (master := record.granted_master_id) is None:
         return no(Reason.NO_MASTER, "No broker is master")
     if snapshot.in_progress is not None and snapshot.in_progress.kind is Kind.FAILOVER:
@@ -69,7 +73,9 @@ def judge(
     if voting_replicas(spec) == 1 and (spec.replicas == 1 or master not in away):
         whose = "of one replica" if spec.replicas == 1 else "whose master alone is no learner"
         return no(Reason.NOT_ENOUGH_CANDIDATES, f"A group {whose} has nobody to fail over to")
-    return _count(spec, record, snapshot, master, away=away)
+    if facts is None:
+        facts = {one: member_view(record, snapshot, one).fact() for one in record.sync_state_set}
+    return _count(spec, record, snapshot, master, away=away, facts=facts)
 
 
 def _count(
@@ -79,6 +85,7 @@ def _count(
     master: int,
     *,
     away: Collection[int],
+    facts: Mapping[int, str],
 ) -> Verdict:
     found = candidates(spec, record, snapshot, away=away)
     copies = barred_copies(spec, record, snapshot, away=away)
@@ -92,16 +99,24 @@ def _count(
     if whole and len(whole) + len(copies) >= needed:
         lacking = ", ".join(str(broker_id) for broker_id in whole if broker_id not in found)
         return no(Reason.METADATA_DIVERGED, f"Broker {lacking} lacks metadata that the master has")
-    unlinked = sorted((snapshot.unlinked & record.sync_state_set) - {master})
-    if unlinked and len(whole) + len(copies) + len(unlinked) >= needed:
-        return no(Reason.MEMBERS_NOT_LINKED, f"Alive, but without a link to the master: {_ids(unlinked)}")
+    views = [member_view(record, snapshot, one) for one in sorted(record.sync_state_set - {master})]
+    unlinked = [one.broker_id for one in views if one.heard and one.linked is False]
+    unheard = [one.broker_id for one in views if one.runs_unheard]
+    for reason, missing in ((Reason.MEMBERS_NOT_HEARD, unheard), (Reason.MEMBERS_NOT_LINKED, unlinked)):
+        if missing and len(whole) + len(copies) + len(unlinked) + len(unheard) >= needed:
+            return no(reason, _facts(facts, [*unheard, *unlinked]))
     if not found and 1 + len(copies) >= voting_replicas(spec):
         return no(Reason.NOBODY_MAY_FOLLOW, _nobody_may_follow(master, copies))
     named = ", ".join([*map(str, found), *(f"{broker_id} (priority 0)" for broker_id in copies)]) or "nobody"
-    return no(
-        Reason.NOT_ENOUGH_CANDIDATES,
-        f"Beside master {master}, {needed} live members in sync are needed, one of them to take over; there is {named}",
+    short = (
+        f"Beside master {master}, {needed} live members in sync are needed, one of them to take over; there is {named}"
     )
+    others = [one for one in sorted(facts) if one not in {master, *found, *copies}]
+    return no(Reason.NOT_ENOUGH_CANDIDATES, f"{short}; {_facts(facts, others)}" if others else short)
+
+
+def _facts(facts: Mapping[int, str], broker_ids: Iterable[int]) -> str:
+    return "; ".join(f"broker {one}: {facts.get(one, 'unknown')}" for one in broker_ids)
 
 
 def _nobody_may_follow(master: int, copies: list[int]) -> str:
@@ -145,8 +160,7 @@ def _linked_in_sync(record: BrokerGroupRecord, snapshot: GroupSnapshot, away: Co
         broker_id
         for broker_id in record.sync_state_set
         if broker_id != record.master_broker_id
-        and broker_id in snapshot.live
-        and broker_id not in snapshot.unlinked
+        and member_view(record, snapshot, broker_id).counts
         and broker_id not in away
     )
 

@@ -93,7 +93,7 @@ def _not_back(standings: Mapping[int, Standing], to_come: int) -> str:
 
     Also for members who are only wished for: a group of one that is to grow has no other member yet, but will not stay alone.
     """
-    under_way = [standing.member.pod for standing in standings.values() if not standing.in_sync]
+    under_way = [standing.member.pod for standing in standings.values() if not standing.is_back]
     return ", ".join(under_way + ([f"{to_come} new members"] if to_come else []))
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
 from brokergroup_operator.kube.resources import LEASES
 
@@ -34,6 +35,8 @@ log = structlog.get_logger(__name__)
 
 # One renewal at most is under way when a plane ends; each conflict means that one was carried out.
 GIVE_BACK_ATTEMPTS = 3
+# A candidate that the API does not answer tries ever less often, down to once in so many retry periods.
+LONGEST_PERIODS_BETWEEN_TRIES = 8
 
 
 class LeaderElector:
@@ -96,16 +99,22 @@ class LeaderElector:
                 return
 
     async def _campaign(self) -> None:
+        period_seconds = self._settings.retry_period_seconds
+        backoff = Backoff(period_seconds, LONGEST_PERIODS_BETWEEN_TRIES * period_seconds)
         while True:
             try:
                 await self._try()
+                backoff.reset()
                 pause_seconds = self._pause_seconds()
             except ConflictError:
                 # Somebody wrote it meanwhile, or our own last write was done after all: the next look tells.
                 self._lease, pause_seconds = None, 0.0
             except ApiError as error:
                 log.warning("leader_election.interrupted", error=str(error))
-                pause_seconds = self._settings.retry_period_seconds
+                # Who leads has two seconds to renew; a candidate can wait.
+                pause_seconds = max(period_seconds, error.retry_after_seconds)
+                if not self._leading:
+                    pause_seconds = backoff.next_seconds(pause_seconds)
             await asyncio.sleep(pause_seconds)
 
     def _pause_seconds(self) -> float:

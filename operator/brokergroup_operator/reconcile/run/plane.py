@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.api import names
+from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
 from brokergroup_operator.observe.conditions import ConditionGauges
 from brokergroup_operator.operations.runner import OperationRunner
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
-WAIT_FOR_KINDS_SECONDS = 0.5
+WAIT_FOR_KINDS_SECONDS, LONGEST_WAIT_FOR_KINDS_SECONDS = 0.5, 5.0
 WAIT_FOR_CLUSTERS_SECONDS = 5.0
 
 
@@ -236,15 +237,17 @@ class ReconcilePlane:
 
     async def _wait_for_kinds(self) -> tuple[list[JsonObject], set[GroupKey]]:
         """Kopf serves only the kinds that exist when it starts. Hands back the groups there are, and which have registered."""
+        backoff = Backoff(WAIT_FOR_KINDS_SECONDS, LONGEST_WAIT_FOR_KINDS_SECONDS)
         while True:
             try:
                 found = await self._list(BROKER_GROUPS), await self._registered()
                 await self._list(BROKER_GROUP_OPERATIONS)
             except ApiError as error:
                 log.info("reconcile.waits_for_kinds", error=str(error))
+                retry_after_seconds = error.retry_after_seconds
             else:
                 return found
-            await asyncio.sleep(WAIT_FOR_KINDS_SECONDS)
+            await asyncio.sleep(backoff.next_seconds(retry_after_seconds))
 
     async def _may_serve_clusters(self) -> bool:
         """Whether RocketMQClusters can be read. Groups do not wait for them: a chart of before brings neither kind nor right.
@@ -252,11 +255,14 @@ class ReconcilePlane:
         The kinds of one release are defined one after the other, so it is asked for some seconds.
         """
         deadline_seconds = asyncio.get_running_loop().time() + WAIT_FOR_CLUSTERS_SECONDS
+        backoff = Backoff(WAIT_FOR_KINDS_SECONDS, LONGEST_WAIT_FOR_KINDS_SECONDS)
         while True:
+            retry_after_seconds = 0.0
             try:
                 await self._list(ROCKETMQ_CLUSTERS)
             except ApiUnavailableError as error:
                 log.info("reconcile.waits_for_kinds", error=str(error))
+                retry_after_seconds = error.retry_after_seconds
             except ApiError as error:
                 if asyncio.get_running_loop().time() >= deadline_seconds:
                     log.warning(
@@ -265,7 +271,7 @@ class ReconcilePlane:
                     return False
             else:
                 return True
-            await asyncio.sleep(WAIT_FOR_KINDS_SECONDS)
+            await asyncio.sleep(backoff.next_seconds(retry_after_seconds))
 
     async def _resync_for_ever(
         self, queue: ReconcileQueue, clusters: ReconcileQueue | None, turns: RollingTurns, broker_names: BrokerNames

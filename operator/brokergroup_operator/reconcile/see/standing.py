@@ -1,4 +1,7 @@
-"""How each member of a group stands at the moment of a pass: what the voluntary steps ask of it. Pure."""
+"""How each member of a group stands at the moment of a pass: what is voluntary asks it, and all that is told reads it. Pure.
+
+`MemberView` has what record and heartbeats say; the pod is added here. Out of both come the member's state and its one sentence.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import MemberState
+from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile.see import learners, observed
 from brokergroup_operator.reconcile.see.going_claims import going_claims
 from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.see.pod_trouble import is_stuck_terminating
 
 if TYPE_CHECKING:
+    from brokergroup_operator.observe.member_view import MemberView
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.see.observed import Observed
 
@@ -21,35 +27,105 @@ class Standing:
     """One member, now."""
 
     member: Member
-    is_master: bool
+    view: MemberView
+    is_claimed: bool  # a broker took the id
     has_pod: bool
     is_going: bool  # its pod has been asked to stop
     is_stuck: bool  # and does not, because its node is lost
     is_ready: bool
-    is_live: bool  # its heartbeats arrive
+    runs: bool  # its pod is Running, and not asked to stop
+    is_fenced: bool
+    sleeps: bool  # the group is hibernated
     has_seat: bool  # it has every acknowledged message, by the record
-    in_set: bool
     is_marked: bool  # its claim says that it is leaving
     disk_goes: bool  # with its pod: it has no volume, or one that is being deleted
     is_learner: bool = False  # its process was started as one, or will be
     will_learn: bool = False  # the spec wants it to be one
     claim_goes: bool = False  # its claim is being deleted under its pod
-    is_linked: bool = True  # as far as the master was asked
+
+    @property
+    def is_master(self) -> bool:
+        """By the record."""
+        return self.view.is_master
+
+    @property
+    def is_live(self) -> bool:
+        """Its heartbeats arrive."""
+        return self.view.heard
+
+    @property
+    def in_set(self) -> bool:
+        """In the SyncStateSet, by the record."""
+        return self.view.in_set
 
     @property
     def in_sync(self) -> bool:
         """It works, and counts as what it is: a learner is linked to the master and has left the set."""
         if self.is_learner and not self.is_master:
-            return self.is_ready and self.is_live and self.is_linked and not self.in_set
-        return self.is_ready and self.is_live and self.in_set
+            return self.is_ready and self.is_live and self.view.linked is not False and not self.in_set
+        return self.is_ready and self.view.counts
+
+    @property
+    def is_back(self) -> bool:
+        """As `in_sync`, but for the link of a voter: an update that meets a member without one is refused, and says why."""
+        return self.in_sync or (not self.is_learner and self.is_ready and self.is_live and self.in_set)
+
+    @property
+    def replicates(self) -> bool:
+        """It has all from the master, by a link that is known to be up; heartbeats are another matter."""
+        if self.is_master:
+            return self.is_live
+        return self.view.linked is True and (self.in_set or self.is_learner)
 
     @property
     def contributes(self) -> bool:
-        """Without it the group would be worse off: it serves, or an election may need it.
+        """Without it the group would be worse off: it serves, acknowledges, or an election may need it.
 
-        A process that is not heard gives nothing that its disk does not keep, if that stays.
+        A process that is not heard, and has no link, gives nothing that its disk does not keep, if that stays.
         """
-        return (self.is_live or self.disk_goes) and (self.has_seat or self.is_master)
+        return (self.is_live or self.disk_goes or self.view.acknowledges) and (self.has_seat or self.is_master)
+
+    @property
+    def state(self) -> MemberState:  # noqa: PLR0911 (one return per state)
+        """See the comments at MemberState."""
+        if self.sleeps and not self.has_pod:
+            return MemberState.STOPPED
+        if self.is_fenced:
+            return MemberState.FENCED
+        if not self.is_live and not self.runs:
+            return MemberState.LOST if self.is_claimed else MemberState.PENDING
+        if not self.is_claimed:
+            return MemberState.REGISTERING
+        if not self.is_live:
+            if self.view.runs_unheard:
+                return MemberState.UNHEARD
+            return MemberState.OUT_OF_SYNC if self.in_set else MemberState.REGISTERING
+        if self.view.linked is False:
+            return MemberState.UNLINKED
+        if self.in_set or self.is_learner:
+            settled = MemberState.IN_SYNC if self.in_set else MemberState.LEARNING
+            return settled if self.is_ready else MemberState.NOT_READY
+        return MemberState.CATCHING_UP
+
+    @property
+    def fact(self) -> str:
+        """What is so with it, in one sentence: the same words in each condition, Event, list and page."""
+        return self.view.fact(is_learner=self.is_learner and not self.is_master, pod=self._pod_amiss)
+
+    @property
+    def told(self) -> str:
+        """The fact, with the broker's name before it."""
+        return f"broker {self.member.broker_id}: {self.fact}"
+
+    @property
+    def _pod_amiss(self) -> str:
+        if not self.has_pod:
+            return "no pod"
+        if self.is_going:
+            return f"pod {self.member.pod} is stopping"
+        if not self.runs:
+            return f"pod {self.member.pod} is not running"
+        return "" if self.is_ready else f"pod {self.member.pod} is not ready"
 
 
 def standings(seen: Observed) -> dict[int, Standing]:
@@ -62,21 +138,23 @@ def standing(seen: Observed, member: Member, wanted_learners: frozenset[int]) ->
     record, pod = seen.record, seen.pods.get(member.pod)
     going = pod is not None and observed.being_deleted(pod)
     claim_goes = bool(going_claims(seen, member.pod))
+    replica = record.replicas.get(member.broker_id) if record else None
     return Standing(
         member=member,
-        is_master=record is not None and record.granted_master_id == member.broker_id,
+        view=member_view(record, seen.snapshot, member.broker_id),
+        is_claimed=replica is not None and replica.claimed,
         has_pod=pod is not None,
         is_going=going,
         is_stuck=pod is not None and going and is_stuck_terminating(pod, now=seen.now),
         is_ready=observed.pod_is_ready(pod),
-        is_live=seen.snapshot is not None and member.broker_id in seen.snapshot.live,
+        runs=pod is not None and not going and observed.pod_phase(pod) == "Running",
+        is_fenced=pod is not None and names.FINALIZER_FENCE in observed.finalizers_of(pod),
+        sleeps=seen.group.spec.maintenance.hibernated,
         has_seat=record is not None and member.broker_id in record.seats,
-        in_set=record is not None and member.broker_id in record.sync_state_set,
         is_marked=observed.annotations_of(seen.claims.get(member.pod) or {}).get(names.ANNOTATION_LEAVING)
         == str(member.broker_id),
         disk_goes=seen.group.spec.storage.ephemeral is not None or claim_goes,
         claim_goes=claim_goes,
         is_learner=learners.is_learner(seen, member, wanted_learners),
         will_learn=member.broker_id in wanted_learners,
-        is_linked=seen.snapshot is None or member.broker_id not in seen.snapshot.unlinked,
     )

@@ -7,65 +7,68 @@ changes, never with the message.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus, ConditionType, Reason
+from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus, ConditionType, MemberState, Reason
 from brokergroup_operator.api.meaning.durability import acknowledgement_rule
-from brokergroup_operator.api.meaning.learners import runs_as_learner
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.decide.course import LEFT_TO_A_PERSON
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.learners import learning
 from brokergroup_operator.reconcile.steps import Verb
 from brokergroup_operator.reconcile.tell import alarms, progress, states
 from brokergroup_operator.reconcile.turns import Turn
 from brokergroup_operator.reconcile.verdict import no, yes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.reconcile.decide.course import Course
     from brokergroup_operator.reconcile.see.members import Membership
     from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.see.standing import Standing
     from brokergroup_operator.reconcile.verdict import Verdict
 
 
-def ready(seen: Observed, members: Membership) -> Verdict:  # noqa: PLR0911 (one return per reason)
+# What is amiss, by the state of the first member with which it is.
+_REASONS: Final = {
+    MemberState.UNHEARD: Reason.MEMBERS_NOT_HEARD,
+    MemberState.UNLINKED: Reason.MEMBERS_NOT_LINKED,
+}
+
+
+def ready(seen: Observed, members: Membership, course: Course) -> Verdict:
     """Everything is as the spec wants it, and writes are served."""
-    pending = [item.pod for item in members.members if not observed.pod_is_ready(seen.pods.get(item.pod))]
-    in_set = seen.record.sync_state_set if seen.record else frozenset()
-    learners = learning(seen)
-    outside = [item.pod for item in members.members if item.broker_id not in in_set | learners]
     if observed.being_deleted(seen.group_object):
         return no(Reason.DELETING, f"{len(seen.pods)} pods are still there")
     if seen.group.spec.maintenance.hibernated:
         return no(Reason.HIBERNATING, "The group is hibernated: spec.maintenance.hibernated false wakes it")
     if _failing_over(seen):
         return no(Reason.FAILING_OVER, "The master is lost; another is being elected")
+    pending = [one for one in course.standings.values() if not one.is_ready]
     if members.to_reserve or pending:
-        waiting = ", ".join(pending) or f"{len(members.to_reserve)} members without a broker id"
-        return no(Reason.MEMBERS_PENDING, f"Waiting for {waiting}")
+        waiting = ", ".join(one.member.pod for one in pending)
+        waiting = waiting or f"{len(members.to_reserve)} members without a broker id"
+        return no(Reason.MEMBERS_PENDING, "; ".join([f"Waiting for {waiting}", *_facts(pending)]))
     writes = available(seen, members)
     if writes.status is not ConditionStatus.TRUE:
         return writes
-    if outside:
-        return no(Reason.MEMBERS_OUT_OF_SYNC, f"Not in the SyncStateSet: {', '.join(outside)}")
-    if amiss := _learners_amiss(seen, members, learners):
-        return no(Reason.MEMBERS_OUT_OF_SYNC, amiss)
-    count = len(members.members) - len(learners)
+    return _members_in_sync(course)
+
+
+def _members_in_sync(course: Course) -> Verdict:
+    """Each is in the SyncStateSet, linked and heard; a learner linked, heard, and outside the set."""
+    if amiss := [one for one in course.standings.values() if not one.in_sync]:
+        return no(_REASONS.get(amiss[0].state, Reason.MEMBERS_OUT_OF_SYNC), "; ".join(_facts(amiss)))
+    learners = sum(1 for one in course.standings.values() if one.state is MemberState.LEARNING)
+    count = len(course.standings) - learners
     told = f"{count} member{'' if count == 1 else 's'} in sync"
-    return yes(Reason.ALL_MEMBERS_IN_SYNC, f"{told}, {len(learners)} learning" if learners else told)
+    return yes(Reason.ALL_MEMBERS_IN_SYNC, f"{told}, {learners} learning" if learners else told)
 
 
-def _learners_amiss(seen: Observed, members: Membership, learners: frozenset[int]) -> str:
-    """A learner follows the master, and is not in the set."""
-    in_set = seen.record.sync_state_set if seen.record else frozenset[int]()
-    still = [one.pod for one in members.members if runs_as_learner(seen.pods.get(one.pod)) and one.broker_id in in_set]
-    if still:
-        return f"Learners that are still in the SyncStateSet: {', '.join(still)}"
-    live = seen.snapshot.live.keys() - seen.snapshot.unlinked if seen.snapshot else frozenset[int]()
-    apart = [one.pod for one in members.members if one.broker_id in learners - live]
-    return f"Learners without a link to the master: {', '.join(apart)}" if apart else ""
+def _facts(standings: Iterable[Standing]) -> list[str]:
+    return [one.told for one in standings]
 
 
 def available(seen: Observed, members: Membership) -> Verdict:
@@ -89,20 +92,19 @@ def available(seen: Observed, members: Membership) -> Verdict:
 
 
 def replication_healthy(seen: Observed, course: Course) -> Verdict:
-    """Every member has a link to the master and is in the set."""
-    record = seen.record
-    master = record.granted_master_id if record else None
-    if record is None or master is None:
+    """Every member has a link to the master and is in the set. A link that is up counts also where heartbeats are missing."""
+    master = seen.record.granted_master_id if seen.record else None
+    if master is None:
         return no(Reason.NO_MASTER, "No broker is master")
-    unlinked = seen.snapshot.unlinked if seen.snapshot else frozenset[int]()
-    missing = [
-        standing.member.pod
-        for broker_id, standing in course.standings.items()
-        if not (standing.in_set or standing.is_learner) or not standing.is_live or broker_id in unlinked
-    ]
-    if missing:
-        return no(Reason.MEMBERS_NOT_LINKED, f"Not replicating from master {master}: {', '.join(missing)}")
-    return yes(Reason.ALL_LINKED, f"All members replicate from master {master}")
+    amiss = [one for one in course.standings.values() if not one.replicates]
+    if any(one.is_master for one in amiss):
+        return no(Reason.MASTER_NOT_READY, "; ".join(_facts(amiss)))
+    if amiss:
+        linked = all(one.view.linked for one in amiss)
+        reason = Reason.MEMBERS_OUT_OF_SYNC if linked else Reason.MEMBERS_NOT_LINKED
+        return no(reason, "; ".join(_facts(amiss)))
+    unheard = (one for one in course.standings.values() if not one.is_live)
+    return yes(Reason.ALL_LINKED, "; ".join([f"All members replicate from master {master}", *_facts(unheard)]))
 
 
 def up_to_date(seen: Observed, course: Course) -> Verdict:
@@ -138,7 +140,7 @@ def all_conditions(seen: Observed, members: Membership, course: Course, *, inval
     """Those that are always there, and of the others those that are true."""
     stalled = yes(invalid.reason, invalid.message) if invalid else progress.stalled(seen, course)
     verdicts: dict[ConditionType, Verdict | None] = {
-        ConditionType.READY: invalid or _not_while(stalled, ready(seen, members)),
+        ConditionType.READY: invalid or _not_while(stalled, ready(seen, members, course)),
         ConditionType.AVAILABLE: _because(invalid, available(seen, members)),
         ConditionType.FAILOVER_SAFE: course.safe,
         ConditionType.REPLICATION_HEALTHY: replication_healthy(seen, course),

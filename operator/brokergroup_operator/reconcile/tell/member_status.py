@@ -12,10 +12,13 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import MemberRole, MemberSeat, MemberState, MemberStatus
 from brokergroup_operator.api.fields.addresses import AddressSource, MemberAddress
 from brokergroup_operator.observe.group_view import AddressSource as Source
+from brokergroup_operator.reconcile.decide.silent_members import replacements_after
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.learners import learning
+from brokergroup_operator.reconcile.see.learners import wanted_learners
+from brokergroup_operator.reconcile.see.standing import standing
 
 if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.decide.course import Course
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.see.observed import Observed
     from controller_core.model import BrokerGroupRecord
@@ -28,9 +31,10 @@ _SOURCES = {
 }
 
 
-def member_status(seen: Observed, member: Member, *, revision: str) -> MemberStatus:
+def member_status(seen: Observed, course: Course, member: Member, *, revision: str) -> MemberStatus:
     """`revision`: what the pod runs, or the empty text for a pod that is outdated: its own mark then says what it runs."""
-    record = seen.record
+    record, how = seen.record, course.standings[member.broker_id]
+    replaced = replacements_after(seen, course, member)
     master = record.granted_master_id if record else None
     pod = seen.pods.get(member.pod)
     node = observed.node_of(pod)
@@ -47,7 +51,10 @@ def member_status(seen: Observed, member: Member, *, revision: str) -> MemberSta
         revision=(revision or observed.annotations_of(pod).get(names.ANNOTATION_REVISION)) if pod else None,
         lag_bytes=_lag_bytes(seen, member),
         role=MemberRole.MASTER if member.broker_id == master else MemberRole.SLAVE,
-        state=member_state(seen, member),
+        state=how.state,
+        message=None if how.in_sync or how.state is MemberState.STOPPED else how.fact,
+        replacements=replaced.count if replaced else None,
+        replaced_at=replaced.at if replaced else None,
         seat=member_seat(record, member.broker_id),
     )
 
@@ -110,20 +117,4 @@ def member_seat(record: BrokerGroupRecord | None, broker_id: int) -> MemberSeat:
 
 def member_state(seen: Observed, member: Member) -> MemberState:
     """See the comments at MemberState."""
-    record, pod = seen.record, seen.pods.get(member.pod)
-    replica = record.replicas.get(member.broker_id) if record else None
-    claimed = replica is not None and replica.claimed
-    alive = seen.snapshot is not None and member.broker_id in seen.snapshot.live
-    if pod is None and seen.group.spec.maintenance.hibernated:
-        return MemberState.STOPPED
-    if pod is not None and names.FINALIZER_FENCE in observed.finalizers_of(pod):
-        return MemberState.FENCED
-    if not alive and (pod is None or observed.being_deleted(pod) or observed.pod_phase(pod) != "Running"):
-        return MemberState.LOST if claimed else MemberState.PENDING
-    in_set = record is not None and member.broker_id in record.sync_state_set
-    if not claimed or not (alive or in_set):
-        return MemberState.REGISTERING
-    if in_set:
-        return MemberState.IN_SYNC if alive else MemberState.OUT_OF_SYNC
-    linked = seen.snapshot is not None and member.broker_id not in seen.snapshot.unlinked
-    return MemberState.LEARNING if linked and member.broker_id in learning(seen) else MemberState.CATCHING_UP
+    return standing(seen, member, wanted_learners(seen)).state

@@ -51,7 +51,7 @@ def _under_way(seen: Observed, members: Membership, course: Course) -> Verdict: 
     if members.to_reserve or missing:
         what = ", ".join(missing) or f"{len(members.to_reserve)} members"
         return yes(Reason.CREATING_MEMBERS, f"Creating {what}")
-    for step in (course.moving, course.leaving, course.forgetting, *course.rollout):
+    for step in (course.repairing, course.moving, course.leaving, course.forgetting, *course.rollout):
         if step is not None and (
             step.acts or (step.verb is Verb.WAIT and step.reason is not Reason.WAITING_FOR_PERSON)
         ):
@@ -84,7 +84,7 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
         return no(Reason.NOTHING_STALLED, "Nothing is stalled")
     if complaint := _everybody_barred(seen, course) or _nobody_eligible(seen, course):
         return yes(Reason.NO_ELIGIBLE_REPLICA, complaint)
-    for step in (course.leaving, course.moving, *course.rollout):
+    for step in (course.repairing, course.leaving, course.moving, *course.rollout):
         if step is not None and step.verb is Verb.REFUSE:
             return yes(step.reason, step.why)
     if course.outdated and (slow := _slow(seen, course)):

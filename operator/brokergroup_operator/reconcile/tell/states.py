@@ -85,7 +85,6 @@ def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
     if record.granted_master_id not in snapshot.live:
         # What a master that is not heard acknowledges is not known here; Available says that it is not heard.
         return None
-    live = [broker_id for broker_id, one in course.standings.items() if one.in_set and one.is_live]
     masters = [
         one for one in course.drifts if one.breaks_durability and one.member.broker_id == record.granted_master_id
     ]
@@ -93,6 +92,7 @@ def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
         return yes(
             Reason.CONFIGURATION_DRIFTED, f"The master acknowledges otherwise than the spec says: {told(masters)}"
         )
+    live = [broker_id for broker_id, one in course.standings.items() if one.view.acknowledges]
     if len(live) >= min(2, voters):
         return None
     if rule.minimum_in_sync > len(live):

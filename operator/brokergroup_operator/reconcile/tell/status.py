@@ -113,7 +113,7 @@ def build_status(
         if record
         else None,
         members=[
-            member_status(seen, member, revision="" if member.pod in outdated else revision)
+            member_status(seen, course, member, revision="" if member.pod in outdated else revision)
             for member in members.members
         ],
         # While it holds its turn the update is not complete, though no old pod is left: the last new one has yet to come.

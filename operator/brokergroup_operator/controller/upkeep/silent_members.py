@@ -1,0 +1,207 @@
+"""Slaves whose heartbeats do not arrive: whether each runs all the same, and the request that makes it register again.
+
+A process can be linked to its master and acknowledge, and never heartbeat: it is no failover candidate, and nothing ends that by
+itself. So during a silence the master is asked for its links (907), the member itself is asked (907), and the other planes are
+asked whether they hear it (1006). A member that runs and that no plane hears gets the answer 2008 to its next poll (1004), as if
+the record did not know it: Java brokers and Python replicas register again (1003) on that answer, and on no request that a
+controller could send. What stays unheard all the same is replaced (`reconcile/decide/silent_members.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.controller.directory.places import hosts_of_links
+from brokergroup_operator.controller.group.election_premises import (
+    may_be_alive_unheard,
+    members_leaving,
+    silence_seconds,
+)
+from brokergroup_operator.controller.group.link_hosts import links_by_host
+from brokergroup_operator.controller.group.ranks import rank_of
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.observe.group_view import Silence
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.detect.corroboration import Corroboration
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.records.store import GroupKey
+    from controller_core.model import BrokerGroupRecord
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _MemberCare:
+    """One silence. It ends with a heartbeat: a registration alone is no proof that any will come."""
+
+    silence: Silence
+    register_again_seconds: float
+
+
+@dataclass(slots=True)
+class _GroupCare:
+    members: dict[int, _MemberCare] = field(default_factory=dict)
+    alarmed: frozenset[int] = frozenset()
+    next_look_seconds: float = 0.0
+    task: asyncio.Task[None] | None = None
+
+
+class SilentMembers:
+    """Looks after the silent members of all groups; woken by the plane's tick. `own_address`: known when it listens."""
+
+    own_address = ""
+
+    def __init__(
+        self, *, calls: BrokerCalls, corroboration: Corroboration, settings: PlaneSettings, observer: Observer
+    ) -> None:
+        self._calls = calls
+        self._corroboration = corroboration
+        self._settings = settings
+        self._observer = observer
+        self._cares: dict[GroupKey, _GroupCare] = {}
+
+    def look_at(self, group: Group) -> None:
+        """Note which members are silent now, and begin to ask about them if it is time. Cheap: called at every tick."""
+        record = group.record
+        if record is None:
+            return
+        silent = _silent(group, record, self._settings)
+        care = self._cares.get(group.key)
+        if care is None:
+            if not silent:
+                return
+            care = self._cares[group.key] = _GroupCare()
+        self._note(group, care, silent)
+        now_seconds = asyncio.get_running_loop().time()
+        if silent and care.task is None and now_seconds >= care.next_look_seconds:
+            care.next_look_seconds = now_seconds + self._settings.unheard_check_seconds
+            care.task = asyncio.create_task(self._ask(group, record, care), name=f"rmq:silent {group.key}")
+            care.task.add_done_callback(lambda task: self._ended(group, care, task))
+
+    def must_register(self, group: Group, host: str) -> bool:
+        """Whether the poll (1004) that comes from this host is a member's that is to register again; counts as its answer."""
+        care, record = self._cares.get(group.key), group.record
+        if care is None or record is None:
+            return False
+        hosts = hosts_of_links(group.binding, record, record.replicas)
+        behind = [broker_id for broker_id, its_host in hosts.items() if its_host == host]
+        if len(behind) != 1 or behind[0] not in group.silences or behind[0] in members_leaving(group):
+            return False
+        member = care.members[behind[0]]
+        now_seconds = asyncio.get_running_loop().time()
+        if not member.silence.runs or member.silence.heard_by or now_seconds < member.register_again_seconds:
+            return False
+        told = member.silence.told_to_register
+        pause_seconds = min(self._settings.register_pause_seconds * 2.0 ** min(told, 10), 3600.0)
+        member.register_again_seconds = now_seconds + pause_seconds
+        member.silence = replace(member.silence, told_to_register=told + 1)
+        log.warning("slave runs and is not heard: told to register again", group=str(group.key), broker_id=behind[0])
+        self._show(group, care)
+        return True
+
+    async def stop(self) -> None:
+        """Stop asking."""
+        tasks = [care.task for care in self._cares.values() if care.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, group: Group, care: _GroupCare, task: asyncio.Task[None]) -> None:
+        care.task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("silent members not asked, the next look begins again", group=str(group.key), error=repr(error))
+
+    def _note(self, group: Group, care: _GroupCare, silent: list[int]) -> None:
+        live = group.live()
+        ended = [one for one in care.members if one not in silent and (one not in live or live[one].has_reported)]
+        for broker_id in ended:
+            del care.members[broker_id]
+        for broker_id in silent:
+            if broker_id not in care.members:
+                silent_seconds = group.silent_for_seconds(broker_id)
+                longer_seconds = self._settings.register_after_timeouts * silence_seconds(group, self._settings)
+                care.members[broker_id] = _MemberCare(
+                    Silence(since_unix_seconds=time.time() - silent_seconds),
+                    asyncio.get_running_loop().time() + longer_seconds - silent_seconds,
+                )
+        self._show(group, care)
+
+    def _show(self, group: Group, care: _GroupCare) -> None:
+        silences = {one: member.silence for one, member in care.members.items() if not group.is_live(one)}
+        if silences == group.silences:
+            return
+        group.silences = silences
+        group.changed()
+        running = frozenset(one for one, silence in silences.items() if silence.runs and not silence.heard_by)
+        if running == care.alarmed:
+            return
+        care.alarmed = running
+        log.warning("members that run and are not heard", group=str(group.key), broker_ids=sorted(running))
+        if rank_of(self.own_address, self._settings.peer_addresses, str(group.key)) == 0:
+            self._observer.members_unheard(group.key, running)
+
+    async def _ask(self, group: Group, record: BrokerGroupRecord, care: _GroupCare) -> None:
+        """One round of questions, side by side, each with its own deadline."""
+        asked = [one for one in care.members if one not in group.reported_dead and record.address_of(one) is not None]
+        links, answers = await asyncio.gather(
+            self._links(group, record), asyncio.gather(*(self._about(group, record, one) for one in asked))
+        )
+        for broker_id, (answers_itself, hearing) in zip(asked, answers, strict=True):
+            member = care.members.get(broker_id)
+            if member is not None:
+                member.silence = replace(
+                    member.silence, linked=links.get(broker_id), answers=answers_itself, heard_by=hearing
+                )
+        self._show(group, care)
+
+    async def _links(self, group: Group, record: BrokerGroupRecord) -> dict[int, bool | None]:
+        """Which slaves the master has a link to; empty if it does not say."""
+        master, address = record.granted_master_id, record.address_of(record.master_broker_id)
+        if master is None or address is None or not group.is_live(master):
+            return {}
+        slaves = [one for one in record.replicas if one != master and record.address_of(one) is not None]
+        try:
+            return dict(
+                links_by_host(hosts_of_links(group.binding, record, slaves), await self._calls.ha_status(address))
+            )
+        except BrokerCallError as error:
+            log.debug("links unknown", group=str(group.key), error=str(error))
+            return {}
+
+    async def _about(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> tuple[bool, tuple[str, ...]]:
+        """Whether the member answers, and which other planes hear it."""
+        elsewhere, answers = await asyncio.gather(
+            self._corroboration.who_hears(group.key, record.broker_name, broker_id),
+            self._answers(record.address_of(broker_id) or ""),
+        )
+        return answers, elsewhere.hearing
+
+    async def _answers(self, address: str) -> bool:
+        try:
+            status = await self._calls.ha_status(address)
+        except BrokerCallError:
+            return False
+        return not status.master
+
+
+def _silent(group: Group, record: BrokerGroupRecord, settings: PlaneSettings) -> list[int]:
+    """The registered slaves that are not live: none while this plane could not have heard them yet."""
+    if record.granted_master_id is None or group.is_leaving:
+        return []
+    return [
+        broker_id
+        for broker_id, replica in record.replicas.items()
+        if replica.registered
+        and broker_id != record.granted_master_id
+        and not group.is_live(broker_id)
+        and not may_be_alive_unheard(group, broker_id, settings)
+    ]

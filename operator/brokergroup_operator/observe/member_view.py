@@ -1,0 +1,94 @@
+"""What one member is, derived once from the record and the controller plane's snapshot: heard, linked, in the SyncStateSet. Pure.
+
+Conditions, the member list, FailoverSafe, metrics, the page and operations all read this, so that none of them says of a member
+what another one denies. What only Kubernetes knows (its pod) is added by `reconcile/see/standing.py`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brokergroup_operator.observe.group_view import GroupSnapshot, Silence
+    from controller_core.model import BrokerGroupRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberView:
+    """One member, as record and snapshot have it."""
+
+    broker_id: int
+    is_master: bool
+    # Its heartbeats reach this controller plane.
+    heard: bool
+    # By the master's word; None: unknown. The master itself counts as linked.
+    linked: bool | None
+    in_set: bool
+    silence: Silence | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is in the set, and heartbeats and link say so too."""
+        return self.in_set and self.heard and self.linked is not False
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether a write can count on its acknowledgement: also without heartbeats, if the link is up."""
+        return self.counts or (self.in_set and self.silence is not None and self.silence.acknowledges)
+
+    @property
+    def runs_unheard(self) -> bool:
+        """Whether its process is up, and this plane receives no heartbeat of it."""
+        return not self.heard and self.silence is not None and self.silence.runs
+
+    def fact(self, *, is_learner: bool = False, pod: str = "") -> str:
+        """The one sentence about it. `pod`: what Kubernetes says is amiss with its pod."""
+        parts = [*self._link_and_heartbeats()]
+        if self.in_set is is_learner:
+            parts.append("still in the SyncStateSet as a learner" if self.in_set else "not in the SyncStateSet")
+        if pod:
+            parts.append(pod)
+        if not parts or parts == ["linked"]:
+            parts.append("learning" if is_learner else "in sync")
+        return ", ".join(parts)
+
+    def _link_and_heartbeats(self) -> Iterable[str]:
+        if self.heard and self.linked is False:
+            yield "heard"
+        if not self.is_master and self.linked is not None:
+            yield "linked" if self.linked else "not linked to the master"
+        if not self.heard:
+            since = f" since {_moment(self.silence.since_unix_seconds)}" if self.silence is not None else ""
+            if self.silence is not None and self.silence.heard_by:
+                yield f"not heard by this operator pod{since}, but by {', '.join(self.silence.heard_by)}"
+            else:
+                yield f"not heard by any controller{since}"
+
+
+def member_view(record: BrokerGroupRecord | None, snapshot: GroupSnapshot | None, broker_id: int) -> MemberView:
+    """Without a snapshot nothing is heard, and no link is known."""
+    heard = snapshot is not None and broker_id in snapshot.live
+    is_master = record is not None and record.granted_master_id == broker_id
+    silence = None if snapshot is None or heard else snapshot.silences.get(broker_id)
+    if is_master:
+        linked: bool | None = True
+    elif heard:
+        linked = snapshot is None or broker_id not in snapshot.unlinked
+    else:
+        linked = silence.linked if silence is not None else None
+    return MemberView(
+        broker_id=broker_id,
+        is_master=is_master,
+        heard=heard,
+        linked=linked,
+        in_set=record is not None and broker_id in record.sync_state_set,
+        silence=silence,
+    )
+
+
+def _moment(unix_seconds: float) -> str:
+    return dt.datetime.fromtimestamp(unix_seconds, tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

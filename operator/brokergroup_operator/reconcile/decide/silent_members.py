@@ -1,0 +1,149 @@
+"""When a slave that runs, and that no controller hears, is replaced: its pod is deleted, and made anew on the same claim. Pure.
+
+Until then the controller plane has asked it (907), and answered its poll so that it registers again
+(`controller/upkeep/silent_members.py`). It is no failover candidate as it is, so a restart takes no candidate away; what it may
+cost is writes, and that is never paid: never the master, one at a time, and only if enough others acknowledge meanwhile. A member
+that stays unheard is replaced again after twice as long, then after four times: the status counts, so that an operator that
+starts anew does not begin from the first pause.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from brokergroup_operator.api.brokergroup_status import MemberState, Reason
+from brokergroup_operator.api.meaning.durability import acknowledgement_rule
+from brokergroup_operator.reconcile.decide.outdated import moment
+from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.steps import Step, Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from brokergroup_operator.reconcile.decide.course import Course
+    from brokergroup_operator.reconcile.identity import Member
+    from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.see.standing import Standing
+
+# So many heartbeat timeouts, and at least so long: a broker that registers late is not restarted for it.
+TIMEOUTS_BEFORE_REPLACING: Final = 10
+LEAST_SECONDS_BEFORE_REPLACING: Final = 30.0
+LONGEST_PAUSE_SECONDS: Final = 3600.0
+# A member that was in sync for so long after its last replacement begins with the first pause again.
+FORGOTTEN_AFTER_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True)
+class Replacements:
+    """How often a member's process was replaced because it was not heard, and when last (RFC 3339)."""
+
+    count: int
+    at: str
+
+
+def repair_step(seen: Observed, standings: Mapping[int, Standing]) -> Step | None:
+    """What is done about the unheard member whose turn is first; None if every member that runs is heard."""
+    unheard = [one for one in standings.values() if _is_unheard_by_all(one)]
+    if not unheard:
+        return None
+    due = {one.member.broker_id: _due(seen, one) for one in unheard}
+    first = min(unheard, key=lambda one: due[one.member.broker_id])
+    due_at = due[first.member.broker_id]
+    if moment(seen.now) < due_at:
+        return _step(
+            Verb.WAIT, first, f"if it stays so, its process is replaced at {due_at.strftime('%Y-%m-%dT%H:%M:%SZ')}"
+        )
+    if waiting := _waits_for(seen, standings, first):
+        return _step(Verb.WAIT, first, f"its process is not replaced yet: {waiting}")
+    if cost := _costs_writes(seen, standings, first):
+        return _step(Verb.REFUSE, first, cost)
+    told = first.view.silence.told_to_register if first.view.silence is not None else 0
+    asked = f"; told {told} times to register, in vain" if told else ""
+    return _step(Verb.REPLACE, first, f"its process is replaced{asked}")
+
+
+def replacements_after(seen: Observed, course: Course, member: Member) -> Replacements | None:
+    """What the status notes of this member, the replacement that this pass decides included."""
+    known, step = _replacements(seen, member.broker_id), course.repairing
+    if step in course.steps and step is not None and step.verb is Verb.REPLACE and step.member == member:
+        return Replacements((known.count if known else 0) + 1, seen.now)
+    if known is None:
+        return None
+    age_seconds = (moment(seen.now) - moment(known.at)).total_seconds()
+    forgotten = course.standings[member.broker_id].in_sync and age_seconds >= FORGOTTEN_AFTER_SECONDS
+    return None if forgotten else known
+
+
+def _is_unheard_by_all(one: Standing) -> bool:
+    is_heard_elsewhere = one.view.silence is not None and bool(one.view.silence.heard_by)
+    return one.state is MemberState.UNHEARD and not one.is_master and not is_heard_elsewhere
+
+
+def _step(verb: Verb, one: Standing, what: str) -> Step:
+    reason = Reason.MEMBERS_NOT_HEARD if verb is Verb.REFUSE else Reason.REPAIRING_MEMBERS
+    return Step(verb=verb, reason=reason, why=f"{one.told}; {what}", member=one.member)
+
+
+def _due(seen: Observed, one: Standing) -> dt.datetime:
+    """Counted from the present process on: a new one is given the whole time again."""
+    failover, known = seen.group.spec.failover, _replacements(seen, one.member.broker_id)
+    bound_seconds = max(
+        LEAST_SECONDS_BEFORE_REPLACING, TIMEOUTS_BEFORE_REPLACING * failover.heartbeat_timeout_milliseconds / 1000
+    )
+    pause_seconds = min(bound_seconds * 2.0 ** min(known.count if known else 0, 20), LONGEST_PAUSE_SECONDS)
+    begun = [moment(known.at)] if known else []
+    if one.view.silence is not None:
+        begun.append(dt.datetime.fromtimestamp(one.view.silence.since_unix_seconds, tz=dt.UTC))
+    begun += [moment(text) for text in _starts(seen, one)]
+    return max(begun, default=moment(seen.now)) + dt.timedelta(seconds=pause_seconds)
+
+
+def _starts(seen: Observed, one: Standing) -> list[str]:
+    """When its pod was made, when its container last started, and when it became ready."""
+    pod = seen.pods[one.member.pod]
+    status: dict[str, Any] = observed.pod_status(pod)
+    containers = [(item.get("state") or {}).get("running") or {} for item in status.get("containerStatuses") or []]
+    times = [observed.metadata(pod).get("creationTimestamp")]
+    times += [item.get("startedAt") for item in containers]
+    times += [item.get("lastTransitionTime") for item in status.get("conditions") or [] if item.get("type") == "Ready"]
+    return [str(one) for one in times if one]
+
+
+def _replacements(seen: Observed, broker_id: int) -> Replacements | None:
+    members: list[dict[str, Any]] = (seen.group_object.get("status") or {}).get("members") or []
+    mine = next((one for one in members if one.get("brokerId") == broker_id), {})
+    return Replacements(int(mine["replacements"]), str(mine["replacedAt"])) if mine.get("replacedAt") else None
+
+
+def _waits_for(seen: Observed, standings: Mapping[int, Standing], one: Standing) -> str:
+    """What passes by itself: a change of master, or another member that is under way."""
+    snapshot, record = seen.snapshot, seen.record
+    if snapshot is None or record is None or record.granted_master_id is None or not snapshot.writable:
+        return "no master serves writes"
+    if snapshot.in_progress is not None or snapshot.is_changing:
+        return "a change of master is under way"
+    # One that is not heard either may be not ready for that very reason: each would wait for the other.
+    away = [
+        other.member.pod
+        for other in standings.values()
+        if other is not one and not (other.runs and (other.is_ready or other.state is MemberState.UNHEARD))
+    ]
+    return f"{', '.join(away)} is not ready" if away else ""
+
+
+def _costs_writes(seen: Observed, standings: Mapping[int, Standing], one: Standing) -> str:
+    """Why it must stay as it is until a person decides; the empty text if enough others acknowledge."""
+    if not one.view.acknowledges and not one.disk_goes:
+        return ""
+    needed = acknowledgement_rule(seen.group.spec).minimum_in_sync
+    if one.disk_goes and one.has_seat:
+        needed = max(needed, 2)  # its copy goes with its pod
+    others = sum(1 for other in standings.values() if other is not one and other.view.acknowledges)
+    if others >= needed:
+        return ""
+    return (
+        f"its process is not replaced by itself, for without it {others} would acknowledge, and {needed} are needed:"
+        f" kubectl delete pod {one.member.pod}, when writes may wait for it"
+    )

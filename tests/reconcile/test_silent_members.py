@@ -1,0 +1,219 @@
+"""A slave that runs and that no controller hears: when its process is replaced, what keeps it from that, and how it never loops."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.observe.group_view import Silence
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
+from brokergroup_operator.reconcile import plan as plans
+from brokergroup_operator.reconcile.evaluate import evaluate
+from tests.reconcile import builders as b
+from tests.reconcile import cases as c
+from tests.reconcile.test_evaluate import condition, run, status_of
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.see.observed import Observed
+
+NOW = dt.datetime.fromisoformat(b.NOW)
+
+
+def text(at: dt.datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def unheard(*ids: int, seconds: float = 96.0, seen: Observed | None = None, **silence: Any) -> Observed:
+    """These slaves run, linked to the master, and were last heard so long ago."""
+    seen = seen or c.settled()
+    assert seen.record is not None
+    since = NOW.timestamp() - seconds
+    known = Silence(**({"since_unix_seconds": since, "linked": True, "answers": True} | silence))
+    live = tuple(one for one in seen.record.replicas if one not in ids)
+    return c.live(seen, *live, silences=dict.fromkeys(ids, known))
+
+
+def in_epoch_change(seen: Observed, **snapshot: Any) -> Observed:
+    assert seen.snapshot is not None
+    return replace(seen, snapshot=replace(seen.snapshot, **snapshot))
+
+
+def noted(seen: Observed, *, count: int, seconds_ago: float) -> Observed:
+    """The status says how often the process of broker 2 was replaced, and when last."""
+    at = text(NOW - dt.timedelta(seconds=seconds_ago))
+    member = {"brokerId": 2, "replacements": count, "replacedAt": at}
+    return replace(seen, group_object={**seen.group_object, "status": {"members": [member]}})
+
+
+def started(seen: Observed, *, seconds_ago: float) -> Observed:
+    at = text(NOW - dt.timedelta(seconds=seconds_ago))
+
+    def start(pod: dict[str, Any]) -> None:
+        pod["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": at}}
+
+    return c.with_pods(seen, start, "orders-2")
+
+
+TIMELINE = FailoverTimeline(
+    group=b.KEY,
+    cluster_name="DefaultCluster",
+    broker_name="orders",
+    kind=Kind.SWITCHOVER,
+    trigger=Trigger.REQUESTED,
+    from_broker_id=1,
+    epoch_before=7,
+    started_at_unix_seconds=0.0,
+)
+STRICT_ON_TWO: dict[str, Any] = {"replicas": 2, "durability": "Strict"}
+CASES: list[tuple[str, Observed, list[str]]] = [
+    ("all are heard", c.settled(), []),
+    ("long enough", unheard(2), ["replace orders-2"]),
+    ("just long enough", unheard(2, seconds=30), ["replace orders-2"]),
+    ("not long enough", unheard(2, seconds=29), []),
+    (
+        "ten of its heartbeat timeouts",
+        unheard(2, seen=c.settled(failover={"heartbeatTimeoutMilliseconds": 10_000})),
+        [],
+    ),
+    (
+        "after ten of its heartbeat timeouts",
+        unheard(2, seconds=100, seen=c.settled(failover={"heartbeatTimeoutMilliseconds": 10_000})),
+        ["replace orders-2"],
+    ),
+    ("its process is new", started(unheard(2), seconds_ago=20), []),
+    ("its process is old", started(unheard(2), seconds_ago=40), ["replace orders-2"]),
+    ("it answers, and the master has no link to it", unheard(2, linked=False), ["replace orders-2"]),
+    ("it is linked, and does not answer us", unheard(2, answers=False), ["replace orders-2"]),
+    ("nothing shows that it runs", unheard(2, linked=False, answers=False), []),
+    ("nobody was asked yet", unheard(2, linked=None, answers=None), []),
+    ("another plane hears it", unheard(2, heard_by=("10.0.0.7:9878",)), []),
+    ("not ready for that very reason", c.not_ready(unheard(2), "orders-2"), ["replace orders-2"]),
+    ("its pod is stopping", c.going(unheard(2), "orders-2"), []),
+    ("another member's pod is stopping", c.going(unheard(2), "orders-3"), []),
+    ("another member is not ready", c.not_ready(unheard(2), "orders-3"), []),
+    ("two of them: one at a time", unheard(2, 3), ["replace orders-2"]),
+    ("two of them, both not ready", c.not_ready(unheard(2, 3), "orders-2", "orders-3"), ["replace orders-2"]),
+    ("a change of master is under way", in_epoch_change(unheard(2), in_progress=TIMELINE), []),
+    ("another plane changes the master", in_epoch_change(unheard(2), is_changing=True), []),
+    ("no master serves", in_epoch_change(unheard(2), writable=False), []),
+    ("paused", unheard(2, seen=c.settled(maintenance={"paused": True})), []),
+    ("two are needed and there are two", unheard(2, seen=c.settled(**STRICT_ON_TWO)), []),
+    (
+        "two are needed, it is the second, and it has no link: nothing acknowledges by it",
+        unheard(2, seen=c.settled(**STRICT_ON_TWO), linked=False),
+        ["replace orders-2"],
+    ),
+    (
+        "one is needed and there are two",
+        unheard(2, seen=c.settled(replicas=2, durability="Available")),
+        ["replace orders-2"],
+    ),
+    (
+        "its disk goes with its pod, and only the master has another copy",
+        unheard(2, seen=c.settled(replicas=2, durability="Available", storage={"ephemeral": {"size": "1Gi"}})),
+        [],
+    ),
+    (
+        "its disk goes with its pod, and two have another copy",
+        unheard(2, seen=c.settled(storage={"ephemeral": {"size": "1Gi"}})),
+        ["replace orders-2"],
+    ),
+    ("replaced once", noted(unheard(2), count=1, seconds_ago=59), []),
+    ("replaced once, twice as long ago", noted(unheard(2), count=1, seconds_ago=60), ["replace orders-2"]),
+    ("replaced three times", noted(unheard(2, seconds=900), count=3, seconds_ago=239), []),
+    ("replaced three times, long ago", noted(unheard(2, seconds=900), count=3, seconds_ago=240), ["replace orders-2"]),
+    ("replaced often", noted(unheard(2, seconds=9000), count=50, seconds_ago=3599), []),
+    ("replaced often, an hour ago", noted(unheard(2, seconds=9000), count=50, seconds_ago=3600), ["replace orders-2"]),
+]
+
+
+@pytest.mark.parametrize(("seen", "steps"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_when_it_is_replaced(seen: Observed, steps: list[str]) -> None:
+    assert c.steps(seen) == steps
+
+
+def test_a_master_that_is_not_heard_is_no_matter_of_ours() -> None:
+    """The failover's: here it would be killed without another one."""
+    assert c.steps(unheard(1)) == []
+
+
+def test_it_is_said_why_and_counted() -> None:
+    seen = unheard(2, told_to_register=2)
+    [deletion] = [one for one in run(seen).actions if isinstance(one, plans.DeleteObject)]
+    assert (deletion.name, deletion.uid) == ("orders-2", "pod-uid-2")
+    assert deletion.note is not None
+    assert (deletion.note.reason, deletion.note.warning, deletion.note.related) == (
+        "UnheardMemberReplaced",
+        True,
+        "orders-2",
+    )
+    since = text(NOW - dt.timedelta(seconds=96))
+    assert deletion.note.message == (
+        f"Stopping pod orders-2: broker 2: linked, not heard by any controller since {since};"
+        " its process is replaced; told 2 times to register, in vain"
+    )
+    member = status_of(seen)["members"][1]
+    assert (member["replacements"], member["replacedAt"]) == (1, b.NOW)
+    actions = [type(one).__name__ for one in run(seen).actions]
+    assert actions.index("WriteStatus") < actions.index("DeleteObject"), "an operator that dies in between has counted"
+
+
+def test_it_is_said_when_it_will_be() -> None:
+    assert condition(unheard(2, seconds=10), "Reconciling") == ("True", "RepairingMembers")
+    [found] = [one for one in status_of(unheard(2, seconds=10))["conditions"] if one["type"] == "Reconciling"]
+    assert found["message"].endswith("if it stays so, its process is replaced at 2026-11-21T00:00:20Z")
+    assert run(unheard(2, seconds=10)).look_again_seconds is not None
+
+
+def test_where_it_would_cost_writes_a_person_is_asked() -> None:
+    seen = unheard(2, seen=c.settled(**STRICT_ON_TWO))
+    assert condition(seen, "Stalled") == ("True", "MembersNotHeard")
+    [found] = [one for one in status_of(seen)["conditions"] if one["type"] == "Stalled"]
+    assert found["message"].endswith(
+        "without it 1 would acknowledge, and 2 are needed: kubectl delete pod orders-2, when writes may wait for it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("replicas", "minimum"), [(replicas, minimum) for replicas in (2, 3, 4, 5) for minimum in range(1, replicas + 1)]
+)
+def test_it_never_costs_writes(replicas: int, minimum: int) -> None:
+    """Whichever slaves are unheard: enough others acknowledge while one is replaced, or none is."""
+    spec: dict[str, Any] = {"replicas": replicas, "replication": {"minInSyncReplicas": minimum}}
+    for count in range(1, replicas):
+        for ids in itertools.combinations(range(2, replicas + 1), count):
+            steps = c.steps(unheard(*ids, seen=c.settled(**spec)))
+            assert len(steps) == (replicas - 1 >= minimum), (ids, steps)
+
+
+def test_one_that_is_never_heard_is_replaced_ever_more_seldom_also_by_operators_that_start_anew() -> None:
+    """Six hours of passes, each of them from the objects alone."""
+    seen, at, replaced = unheard(2), NOW, list[float]()
+    begun = NOW
+    assert seen.snapshot is not None
+    for _ in range(6 * 3600 // 30):
+        at += dt.timedelta(seconds=30)
+        known = Silence(since_unix_seconds=begun.timestamp(), linked=True, answers=True)
+        assert seen.snapshot is not None
+        now = replace(seen, snapshot=replace(seen.snapshot, silences={2: known}))
+        plan = evaluate(now, b.SETTINGS, now=text(at))
+        for action in plan.actions:
+            if isinstance(action, plans.WriteStatus):
+                seen = replace(seen, group_object={**seen.group_object, "status": action.status})
+            if isinstance(action, plans.DeleteObject):
+                replaced.append((at - NOW).total_seconds())
+                # Its next process, and it is silent as well.
+                begun = at
+    pauses = [later - earlier for earlier, later in itertools.pairwise(replaced)]
+    assert pauses[:7] == [60, 120, 240, 480, 960, 1920, 3600]
+    assert len(replaced) < 12
+
+
+def test_after_a_good_hour_it_begins_with_the_first_pause_again() -> None:
+    assert "replacements" in status_of(noted(c.settled(), count=3, seconds_ago=3599))["members"][1]
+    assert "replacements" not in status_of(noted(c.settled(), count=3, seconds_ago=3600))["members"][1]
+    assert "replacements" in status_of(noted(unheard(2, seconds=10), count=3, seconds_ago=7200))["members"][1]
