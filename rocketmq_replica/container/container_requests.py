@@ -127,4 +127,7 @@ def _state(member: Member) -> str:
     if member.process is None or not member.listens:
         return f"STARTING failures={member.supervision.failures} {member.problem}".rstrip()
     broker = member.process.broker
-    return f"{broker.role.value} brokerId={broker.broker_id} failures={member.supervision.failures}"
+    unheard = member.process.manager.shown_health()["controllersWithoutHeartbeat"]
+    return f"{broker.role.value} brokerId={broker.broker_id} failures={member.supervision.failures}" + (
+        f" no heartbeat to {unheard}" if unheard else ""
+    )

@@ -68,6 +68,10 @@ _MOST_UNFINISHED_BYTES = 512 << 20
 """Messages have up to 4 MiB, and many producers may share a host."""
 
 
+class PartEndedError(RuntimeError):
+    """A part that runs as long as the process has ended by itself."""
+
+
 class ReplicaProcess:
     """All parts of one replica."""
 
@@ -134,7 +138,7 @@ class ReplicaProcess:
                 roles=self.roles,
                 ha_server=self.ha_server,
                 ha_client=self.ha_client,
-                on_doubt=self.manager.poll_soon,
+                manager=self.manager,
             ),
             signatures=SignatureCheck(self.broker),
         )
@@ -165,17 +169,17 @@ class ReplicaProcess:
         self.listening.set()
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(part, name=name)
+                tasks.create_task(_until_cancelled(name, part), name=name)
                 for name, part in (
-                    ("replicas manager", self.manager.run()),
-                    ("heartbeats", self.manager.run_heartbeats()),
-                    ("leader refresh", self.manager.run_leader_refresh()),
-                    ("name servers", self.name_servers.run()),
-                    ("save loop", self.save_loop.run()),
-                    ("upkeep", self.upkeep.run()),
-                    ("metadata", self.metadata.run()),
-                    ("delayed delivery", self.delayed.run()),
-                    ("ticks", self._tick()),
+                    ("replicas manager", self.manager.run),
+                    ("heartbeats", self.manager.run_heartbeats),
+                    ("leader refresh", self.manager.run_leader_refresh),
+                    ("name servers", self.name_servers.run),
+                    ("save loop", self.save_loop.run),
+                    ("upkeep", self.upkeep.run),
+                    ("metadata", self.metadata.run),
+                    ("delayed delivery", self.delayed.run),
+                    ("ticks", self._tick),
                 )
             ]
             await stop.wait()
@@ -246,7 +250,6 @@ class ReplicaProcess:
             self.name_servers.stop(),
             self.ha_client.stop(),
             self.ha_server.stop(),
-            self.controller.close(),
         )
         await self._client.close()
 
@@ -261,6 +264,17 @@ class ReplicaProcess:
             self.store.abandon()
             raise
         logger.info("stopped, log ends at %d", self.store.max_offset)
+
+
+async def _until_cancelled(name: str, part: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Run a part; PartEndedError if it ends before somebody cancels it: a task group takes a lost cancellation for a good end."""
+    try:
+        await part()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+    raise PartEndedError(f"{name}: has ended, and nothing asked it to")
 
 
 def _open_store(configuration: ReplicaConfiguration) -> MessageStore:

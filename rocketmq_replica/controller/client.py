@@ -1,13 +1,13 @@
 """What this replica asks its controllers, and how it finds the one that answers (docs/reference/controller.md).
 
-Every address of ``controllerAddr`` gets heartbeats; requests go to the leader that 1005 names. When that one cannot be reached or
-says it does not lead, the next address is asked. The type of a failure says what is known: nothing was done
-(ControllerUnreachableError), the controller said no (ControllerRefusedError), or nobody knows (ControllerOutcomeUnknownError).
+Every address of ``controllerAddr`` gets heartbeats (``heartbeats.py``); requests go to the leader that 1005 names. When that one
+cannot be reached or says it does not lead, the next address is asked; after any other refusal the next request looks for a leader
+anew. The type of a failure says what is known: nothing was done (ControllerUnreachableError), the controller said no
+(ControllerRefusedError), or nobody knows (ControllerOutcomeUnknownError).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,7 @@ from rocketmq_remoting.errors import (
     RemotingTimeoutError,
 )
 from rocketmq_replica.configuration.connections import signed
+from rocketmq_replica.controller.heartbeats import Heartbeats
 from rocketmq_replica.term.group_info import GroupInfo
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ class ControllerClient:
         self._now_ms = now_ms
         self._leader = ""
         self._next_address = 0
-        self._beating: dict[str, asyncio.Task[None]] = {}
+        self._no_leader: dict[str, str] = {}
+        self.heartbeats = Heartbeats(client, configuration)
 
     async def refresh_leader(self) -> None:
         """Ask 1005 again; keep the known leader if nobody answers."""
@@ -228,7 +230,7 @@ class ControllerClient:
             raise ControllerOutcomeUnknownError(str(error)) from error
 
     def heartbeat(self, broker_id: int, beat: Heartbeat) -> None:
-        """904 to every controller address, one-way, without waiting for any of them."""
+        """904 to every controller, one-way, without waiting for any of them."""
         header = BrokerHeartbeatRequestHeader(
             cluster_name=self._cluster_name,
             broker_name=self._broker_name,
@@ -240,25 +242,8 @@ class ControllerClient:
             heartbeat_timeout_ms=int(beat.timeout_seconds * 1000),
             election_priority=beat.election_priority,
         )
-        command = signed(
-            request(RequestCode.BROKER_HEARTBEAT, ext_fields=header.encode(), oneway=True), self._credentials
-        )
-        for address in {*self._addresses, *([self._leader] if self._leader else [])}:
-            running = self._beating.get(address)
-            if running is None or running.done():
-                self._beating[address] = asyncio.create_task(self._beat(address, command))
-
-    async def close(self) -> None:
-        """Send no more heartbeats. The connections are their owner's to close."""
-        for task in self._beating.values():
-            task.cancel()
-        await asyncio.gather(*self._beating.values(), return_exceptions=True)
-
-    async def _beat(self, address: str, command: RemotingCommand) -> None:
-        try:
-            await self._client.invoke_oneway(address, command, timeout_seconds=1.0)
-        except RemotingError as error:
-            logger.debug("heartbeat to %s: %s", address, error)
+        command = request(RequestCode.BROKER_HEARTBEAT, ext_fields=header.encode(), oneway=True)
+        self.heartbeats.send(signed(command, self._credentials), leader=self._leader)
 
     async def _ask(
         self,
@@ -268,6 +253,7 @@ class ControllerClient:
         body: bytes | None = None,
         accepted: tuple[int, ...] = (ResponseCode.SUCCESS,),
     ) -> RemotingCommand:
+        self._no_leader.clear()
         for _ in range(len(self._addresses) + 1):
             if not self._leader:
                 self._leader = await self._find_leader()
@@ -277,19 +263,22 @@ class ControllerClient:
             try:
                 answer = await self._client.invoke(self._leader, command, timeout_seconds=CALL_TIMEOUT_SECONDS)
             except RemotingConnectError as error:
-                logger.info("controller %s: %s", self._leader, error)
+                self._no_leader[self._leader] = str(error)
                 self._leader = ""
                 continue
             except (RemotingTimeoutError, RemotingConnectionLostError) as error:
                 leader, self._leader = self._leader, ""
                 raise ControllerOutcomeUnknownError(f"{code.name} to {leader}: {error}") from error
             if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
+                self._no_leader[self._leader] = f"code {answer.code}, {answer.remark or 'it does not lead'}"
                 self._leader = ""
                 continue
             if answer.code not in accepted:
+                self._leader = ""  # another controller may take what this one refuses
                 raise ControllerRefusedError(code.name, answer.code, answer.remark)
             return answer
-        raise ControllerUnreachableError(f"{code.name}: no controller of {';'.join(self._addresses)} leads")
+        why = "; ".join(f"{address}: {why}" for address, why in self._no_leader.items())
+        raise ControllerUnreachableError(f"{code.name}: no controller leads: {why}")
 
     def _question(self, code: RequestCode, ext_fields: Mapping[str, str], body: bytes | None) -> RemotingCommand:
         """What goes out; made anew for every attempt, since a controller does not hear one signature twice."""
@@ -297,7 +286,7 @@ class ControllerClient:
         return signed(request(code, ext_fields={**ext_fields, **timed}, body=body), self._credentials)
 
     async def _find_leader(self) -> str:
-        """Ask the addresses in turn, beginning with another one each time."""
+        """Ask the addresses in turn, beginning with another one each time; ``_no_leader`` keeps what each of them said instead."""
         for _ in self._addresses:
             address = self._addresses[self._next_address % len(self._addresses)]
             self._next_address += 1
@@ -305,11 +294,12 @@ class ControllerClient:
                 question = self._question(RequestCode.CONTROLLER_GET_METADATA_INFO, {}, None)
                 answer = await self._client.invoke(address, question, timeout_seconds=1.0)
             except RemotingError as error:
-                logger.debug("controller %s: %s", address, error)
+                self._no_leader[address] = str(error)
                 continue
             leader = GetMetaDataResponseHeader.decode(answer.ext_fields).controller_leader_address
             if answer.code == ResponseCode.SUCCESS and leader:
                 return leader
+            self._no_leader[address] = f"code {answer.code}, {answer.remark or 'it names no leader'}"
         return ""
 
 

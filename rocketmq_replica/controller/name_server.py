@@ -49,8 +49,6 @@ class NameServerRegistration:
 
     async def run(self) -> None:
         """Until cancelled."""
-        if not self._broker.configuration.name_server_addresses:
-            return
         while True:
             self._changed.clear()
             if self._broker.role is not Role.FENCED:

@@ -32,9 +32,8 @@ from rocketmq_replica.term.broker import Broker, Role, monotonic_seconds, now, w
 from rocketmq_replica.term.group_info import GroupInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_replica.controller.replicas_manager import ReplicasManager
     from rocketmq_replica.controller.roles import Roles
     from rocketmq_replica.ha.client import HaClient
     from rocketmq_replica.ha.server import HaServer
@@ -58,16 +57,16 @@ class OperatorRequests:
         roles: Roles,
         ha_server: HaServer,
         ha_client: HaClient,
-        on_doubt: Callable[[], None],
+        manager: ReplicasManager,
     ) -> None:
-        """Keep what they read and change. `on_doubt`: what somebody said is to be asked of the controllers, now."""
-        self._on_doubt = on_doubt
+        """Keep what they read and change."""
+        self._manager = manager
         self._broker = broker
         self._roles = roles
         self._ha_server = ha_server
         self._ha_client = ha_client
 
-    def role_changed(self, request: RemotingCommand) -> RemotingCommand:
+    def role_changed(self, request: RemotingCommand) -> RemotingCommand:  # noqa: PLR0911 - each refusal has its own words
         """1008."""
         header = NotifyBrokerRoleChangedRequestHeader.decode(request.ext_fields)
         if header.master_broker_id is None:
@@ -80,9 +79,13 @@ class OperatorRequests:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="1008 without masterEpoch or masterAddress")
         if self._broker.broker_id < 1:
             return request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark="this replica has no broker id yet")
+        if header.master_broker_id == self._broker.broker_id and self._manager.is_registering:
+            # The grant was for the process before this one: what that one reported may not be on this disk (rule 6).
+            remark = f"masterEpoch={header.master_epoch}: expected one granted to this process, and it has not registered yet"
+            return request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark=remark)
         seen = max(self._broker.master.master_epoch, self._broker.store.epochs.last_epoch)
         if seen > 0 and header.master_epoch - seen > LARGEST_EPOCH_JUMP:
-            self._on_doubt()
+            self._manager.poll_soon()
             remark = (
                 f"masterEpoch={header.master_epoch}: expected at most {LARGEST_EPOCH_JUMP} above {seen}; "
                 "the controllers are asked whether they have it"
@@ -176,6 +179,7 @@ class OperatorRequests:
             "masterEpoch": str(broker.master.master_epoch),
             "brokerRole": broker.role.value,
             "sendThreadPoolQueueSize": str(0 if broker.term is None else broker.term.waiting_count),
+            **self._manager.shown_health(),
         }
         return request.answer(ResponseCode.SUCCESS, body=BrokerRuntimeInfoBody(table=table).encode())
 

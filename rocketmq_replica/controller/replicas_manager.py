@@ -1,7 +1,8 @@
 """This replica's life with its controllers: get an id, register, find a master, then heartbeat, poll and report.
 
-What to ask next and what answers mean is decided in ``start_up.py``; here it is asked. Other than in Java heartbeats begin with the
-registration instead of after it, and what failed is tried again after half a second, not five.
+What to ask next and what answers mean is decided in ``start_up.py``; here it is asked, by one loop from the start of the process
+to its end: whatever a controller turns out not to know is asked for again until it is answered. Other than in Java heartbeats begin
+with the registration instead of after it, and what failed is tried again after half a second, not five.
 """
 
 from __future__ import annotations
@@ -52,25 +53,53 @@ class ReplicasManager:
         self._controller = controller
         self._identity = identity
         self._poll_now = asyncio.Event()
-        self._registered = False
         self._start: StartUp | None = None
+        self._is_registering = False
+        self._unregistered_because = "it has not asked yet"
         self._reporting: asyncio.Task[None] | None = None
         self._looking_up: asyncio.Task[None] | None = None
         self.on_members: Callable[[dict[int, str], float], None] = lambda _addresses, _asked_seconds: None
         self.running = asyncio.Event()
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether a controller has answered that it has taken the registration of this process."""
+        return self._start is not None and self._start.is_registered
+
+    @property
+    def is_registering(self) -> bool:
+        """Whether the first registration is due, or one is under way: what was granted before is for an earlier process."""
+        return self._is_registering or not self.is_registered
+
+    def shown_health(self) -> dict[str, str]:
+        """Return what request 28 shows: registered or not, each controller's last heartbeat, why none since."""
+        heartbeats = self._controller.heartbeats
+        facts = heartbeats.facts()
+        silent = [fact for fact in facts if heartbeats.is_silent(fact)]
+        return {
+            "controllerRegistered": str(self.is_registered).lower(),
+            "controllersWithoutHeartbeat": ";".join(fact.address for fact in silent),
+            **{f"controllerHeartbeatAgeMillis.{fact.address}": str(int(fact.seconds * 1000)) for fact in facts},
+            **{f"controllerHeartbeatProblem.{fact.address}": str(fact) for fact in silent},
+        }
+
     async def run(self) -> None:
-        """Until cancelled."""
-        await self._start_up()
-        self.running.set()
-        logger.info("RUNNING as broker %d, %s", self._broker.broker_id, self._broker.role.value)
-        period = self._broker.configuration.sync_broker_metadata_period_seconds
+        """Until cancelled: one request after the other while something is not settled, then polls."""
+        start = self._begin()
         while True:
+            asked, failed = start.question, False
             try:
-                await self._poll()
+                await self._ask(start)
             except ControllerError as error:
-                logger.info("poll: %s", error)
-            await self._wait_for_poll(_RETRY_SECONDS if self._needs_answer() else period)
+                failed = True
+                logger.info("%s", error)
+                self._unregistered_because = str(error)
+                start.failed(error.code if isinstance(error, ControllerRefusedError) else None)
+            if self._broker.role is not Role.FENCED:
+                start.has_role()
+                self._is_running(start)
+            leads_on = not failed and start.question is not asked and asked is not Question.ELECT
+            await self._wait_for_poll(0.0 if leads_on else self._pause_seconds(start))
 
     async def run_leader_refresh(self) -> None:
         """Ask again who leads, every now and then."""
@@ -80,13 +109,13 @@ class ReplicasManager:
 
     async def run_heartbeats(self) -> None:
         """Heartbeats from the registration on."""
-        while True:
-            if self._registered:
-                self.heartbeat()
-            await asyncio.sleep(self._broker.configuration.broker_heartbeat_interval_seconds)
+        await self._controller.heartbeats.run(self.heartbeat)
 
     def heartbeat(self) -> None:
-        """One heartbeat to every controller, now."""
+        """One heartbeat to every controller, now; none before a controller knows of this process."""
+        if not self.is_registered:
+            self._controller.heartbeats.hold_back(f"not registered: {self._unregistered_because}")
+            return
         broker = self._broker
         beat = Heartbeat(
             epoch=broker.store.epochs.last_epoch,
@@ -136,22 +165,6 @@ class ReplicasManager:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _start_up(self) -> None:
-        while True:
-            start = self._begin()
-            refused: int | None = None
-            try:
-                while start.info is None:
-                    await self._ask(start)
-                self._roles.apply(start.info, now())
-            except ControllerError as error:
-                logger.info("start-up: %s; again in %.1f s", error, _RETRY_SECONDS)
-                refused = error.code if isinstance(error, ControllerRefusedError) else None
-            start.failed(refused)
-            if self._broker.role is not Role.FENCED:
-                return
-            await self._wait_for_poll(_RETRY_SECONDS)
-
     def _begin(self) -> StartUp:
         """The start under way, or a new one from what the files say."""
         if self._start is None:
@@ -177,10 +190,11 @@ class ReplicasManager:
             case Question.APPLY_BROKER_ID:
                 await self._apply_for_id(start)
             case Question.REGISTER:
-                start.registered(await self._register())
+                self._take_role(start, await self._register(start))
             case Question.ELECT:
-                self.heartbeat()
-                start.elected(await self._controller.elect(self._broker.broker_id))
+                await self._elect(start)
+            case Question.REPLICA_INFO:
+                await self._poll(start)
 
     async def _apply_for_id(self, start: StartUp) -> None:
         assert start.application is not None
@@ -194,12 +208,36 @@ class ReplicasManager:
         self._identity.confirm(identity)
         logger.info("this replica is broker %d of %s", identity.broker_id, identity.broker_name)
 
-    async def _register(self) -> GroupInfo:
-        info = await self._controller.register(self._broker.broker_id)
-        if not self._registered:
-            self._registered = True
-            self.heartbeat()
+    async def _register(self, start: StartUp) -> GroupInfo:
+        self._is_registering = True
+        try:
+            info = await self._controller.register(self._broker.broker_id)
+        finally:
+            self._is_registering = False
+        start.registered(info)
+        self.heartbeat()
         return info
+
+    async def _elect(self, start: StartUp) -> None:
+        self.heartbeat()
+        info = await self._controller.elect(self._broker.broker_id)
+        start.elected(info)
+        self._take_role(start, info)
+
+    def _take_role(self, start: StartUp, info: GroupInfo) -> None:
+        self._roles.apply(info, now())
+        if self._broker.role is Role.FENCED and info.master_broker_id is not None:
+            start.has_no_role()
+
+    def _is_running(self, start: StartUp) -> None:
+        if start.is_registered and not self.running.is_set():
+            self.running.set()
+            logger.info("RUNNING as broker %d, %s", self._broker.broker_id, self._broker.role.value)
+
+    def _pause_seconds(self, start: StartUp) -> float:
+        if start.question is not Question.REPLICA_INFO or self._needs_answer():
+            return _RETRY_SECONDS
+        return self._broker.configuration.sync_broker_metadata_period_seconds
 
     def _needs_answer(self) -> bool:
         broker = self._broker
@@ -214,20 +252,14 @@ class ReplicasManager:
             pass
         self._poll_now.clear()
 
-    async def _poll(self) -> None:
+    async def _poll(self, start: StartUp) -> None:
         asked_seconds = monotonic_seconds()
-        try:
-            info = await self._controller.replica_info()
-        except ControllerRefusedError as error:
-            if error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
-                logger.warning("the controller does not know this group any more; registering again")
-                self._roles.apply(await self._register(), now())
-                return
-            raise
+        info = await self._controller.replica_info()
+        start.polled(info)
         verdict = judge_poll(info, known=self._broker.master, own_id=self._broker.broker_id)
         if verdict is Verdict.MASTERSHIP_TAKEN:
             self._roles.fence(f"the controller took the mastership away in epoch {info.master_epoch}")
-            self._roles.apply(await self._controller.elect(self._broker.broker_id), now())
+            await self._elect(start)
             return
         if self._roles.apply(info, now()):
             return

@@ -1,8 +1,9 @@
-"""What to ask a controller next, until this replica has an id and a role; and what an answer to a poll means. Pure.
+"""What to ask a controller next, and what an answer to a poll means. Pure.
 
-The states of a start are those of Java's ReplicasManager: an id is
-applied for under a check code that was saved before, and the application is forgotten only when the controller says that
-it was refused. A time-out says nothing: Java forgets it then, and burns an id.
+Two facts decide, each by itself: whether a controller has taken this process's registration (``is_registered``), and whether this
+replica has a role. A 1008 may bring the role first; the registration is asked for until it is answered all the same. The states of
+a start are those of Java's ReplicasManager. An application for an id is repeated under its saved check code until a controller
+answers it: Java forgets it on a time-out, and burns an id.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from rocketmq_replica.term.group_info import BrokerIdentity
 if TYPE_CHECKING:
     from rocketmq_replica.term.group_info import GroupInfo, MasterSeen
 
+# The controller's record lacks this group, or this replica.
+_UNKNOWN_CODES = (
+    ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+    ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+)
+
 
 class Question(enum.Enum):
     """A request to a controller."""
@@ -24,10 +31,11 @@ class Question(enum.Enum):
     APPLY_BROKER_ID = 1013
     REGISTER = 1003
     ELECT = 1002
+    REPLICA_INFO = 1004
 
 
 class StartUp:
-    """One start: ``question`` says what to ask, every answer goes in, ``info`` is there when a role can be taken."""
+    """What one process has settled with its controllers: ``question`` says what to ask, every answer goes in."""
 
     def __init__(
         self,
@@ -45,14 +53,16 @@ class StartUp:
         self.identity = confirmed
         self.application = None if confirmed is not None else applied
         self.info: GroupInfo | None = None
-        self._elect = False
+        self.is_registered = False
+        self._is_unknown = True  # to the controllers: none has taken a 1003, or one has lost it since
+        self._next = Question.REGISTER
 
     @property
     def question(self) -> Question:
         """What to ask now."""
         if self.identity is None:
             return Question.NEXT_BROKER_ID if self.application is None else Question.APPLY_BROKER_ID
-        return Question.ELECT if self._elect else Question.REGISTER
+        return Question.REGISTER if self._is_unknown else self._next
 
     def offered(self, broker_id: int, *, now_ms: int) -> BrokerIdentity:
         """1012 was answered: the application, to be saved before it is made."""
@@ -75,20 +85,39 @@ class StartUp:
 
     def registered(self, info: GroupInfo) -> None:
         """1003 was answered; a group without a master has to elect one."""
-        self._elect = info.master_broker_id is None
-        self.info = None if self._elect else info
+        self.is_registered, self._is_unknown = True, False
+        self._told(info)
 
     def elected(self, info: GroupInfo) -> None:
         """1002 was answered with a master."""
-        self.info = info
+        self._told(info)
+
+    def polled(self, info: GroupInfo) -> None:
+        """1004 was answered."""
+        self._told(info)
+
+    def _told(self, info: GroupInfo) -> None:
+        masterless = info.master_broker_id is None
+        self._next = Question.ELECT if masterless else Question.REPLICA_INFO
+        self.info = None if masterless else info
+
+    def has_role(self) -> None:
+        """This replica is master or slave, whoever said so: only what the controllers do not know of it is left to ask."""
+        self._next = Question.REPLICA_INFO
+
+    def has_no_role(self) -> None:
+        """The role that an answer named could not be taken: the next registration brings another one."""
+        self._next = Question.REGISTER
 
     def failed(self, code: int | None = None) -> None:
-        """The last question got no answer, or an error with this code. The next question is REGISTER: the controller may have
-        forgotten this replica's address. After CONTROLLER_ELECT_MASTER_FAILED it is ELECT once more: the controller takes each
-        registration for a new process, and elects no replica by a heartbeat from before it.
-        """
-        self._elect = self._elect and code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+        """Take note that the last question got no answer, or an error with this code. A failed poll is repeated."""
         self.info = None
+        if code in _UNKNOWN_CODES:
+            self._is_unknown = True
+        # A controller takes each registration for a new process, and elects no replica by a heartbeat from before it: 1002 is
+        # repeated while nobody can be elected. After another failure the controller may have forgotten this replica's address.
+        elif self._next is Question.ELECT and code != ResponseCode.CONTROLLER_ELECT_MASTER_FAILED:
+            self._next = Question.REGISTER
 
 
 class Verdict(enum.Enum):

@@ -16,7 +16,7 @@ from tests.replica.support import Client, FakeController, eventually
 from tests.replica.test_start_and_surface import start_pair
 
 if TYPE_CHECKING:
-    from tests.replica.conftest import Starter
+    from tests.replica.support import Starter
 
 OPEN_END = 2**63 - 1
 Starts = tuple[tuple[int, int], ...]

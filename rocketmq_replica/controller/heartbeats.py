@@ -1,0 +1,101 @@
+"""Heartbeats (904) to every controller, each by itself: one that cannot be reached delays none to the others.
+
+What becomes of each is kept (``heartbeat_health.py``), logged when a controller gets none for a while, and shown by request 28. An
+unforeseen failure ends the process with the task that met it: a replica that no controller hears is worse than one that restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.errors import RemotingError
+from rocketmq_replica.controller.heartbeat_health import HeartbeatFact, HeartbeatHealth
+from rocketmq_replica.term.broker import monotonic_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_remoting.client import RemotingClient
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_replica.configuration.replica import ReplicaConfiguration
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS = 1.0
+_SILENT_AFTER_BEATS = 3
+_SILENT_AFTER_SECONDS = 1.0
+_SAY_AGAIN_SECONDS = 60.0
+
+
+class Heartbeats:
+    """Sends heartbeats for as long as ``run`` runs."""
+
+    def __init__(self, client: RemotingClient, configuration: ReplicaConfiguration) -> None:
+        """``client`` is closed by whoever made it."""
+        self._client = client
+        self._addresses = configuration.controller_addresses
+        self._every_seconds = configuration.broker_heartbeat_interval_seconds
+        self._silent_after_seconds = max(_SILENT_AFTER_BEATS * self._every_seconds, _SILENT_AFTER_SECONDS)
+        self._health = HeartbeatHealth(self._addresses, now_seconds=monotonic_seconds())
+        self._said_seconds: dict[str, float] = {}
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self, beat: Callable[[], None]) -> None:
+        """Until cancelled, which ends all that is being sent; ``beat`` calls `send`, or `hold_back`."""
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                while True:
+                    beat()
+                    self._say()
+                    await asyncio.sleep(self._every_seconds)
+        finally:
+            self._tasks = None
+
+    def send(self, command: RemotingCommand, *, leader: str) -> None:
+        """One to each controller now, and to the leader if it is known by another address. Nothing is waited for."""
+        addresses = {*self._addresses, *([leader] if leader else [])}
+        self._health.due(addresses, now_seconds=monotonic_seconds())
+        if self._tasks is None:
+            return
+        for address in addresses:
+            running = self._sending.get(address)
+            if running is None or running.done():
+                self._sending[address] = self._tasks.create_task(self._send(address, command))
+
+    def hold_back(self, why: str) -> None:
+        """Send none for this reason."""
+        for address in self._addresses:
+            self._health.failed(address, why)
+
+    def facts(self) -> tuple[HeartbeatFact, ...]:
+        """When each controller was last sent one, and why not since."""
+        return self._health.facts(now_seconds=monotonic_seconds())
+
+    def is_silent(self, fact: HeartbeatFact) -> bool:
+        """Whether that is longer ago than the pauses between heartbeats explain."""
+        return fact.seconds > self._silent_after_seconds
+
+    async def _send(self, address: str, command: RemotingCommand) -> None:
+        try:
+            await self._client.invoke_oneway(address, command, timeout_seconds=_TIMEOUT_SECONDS)
+        except RemotingError as error:
+            logger.debug("heartbeat to %s: %s", address, error)
+            self._health.failed(address, str(error))
+        else:
+            self._health.sent(address, now_seconds=monotonic_seconds())
+
+    def _say(self) -> None:
+        """Once when a controller gets no heartbeats, then once a minute, and once when it gets them again."""
+        now_seconds = monotonic_seconds()
+        for fact in self.facts():
+            said_seconds = self._said_seconds.get(fact.address)
+            if not self.is_silent(fact):
+                if said_seconds is not None:
+                    del self._said_seconds[fact.address]
+                    logger.info("heartbeats to controller %s again", fact.address)
+            elif said_seconds is None or now_seconds >= said_seconds + _SAY_AGAIN_SECONDS:
+                self._said_seconds[fact.address] = now_seconds
+                logger.warning("%s", fact)
