@@ -68,6 +68,7 @@ METADATA_DIFFERENCES: Final = "brokergroup_metadata_differences"
 UNLINKED_MEMBERS: Final = "brokergroup_unlinked_members"
 UNHEARD_MEMBERS: Final = "brokergroup_unheard_members"
 CONDITION: Final = "brokergroup_condition"
+CREATED_TIMESTAMP_SECONDS: Final = "brokergroup_created_timestamp_seconds"
 EPOCH_CURES_TOTAL: Final = "brokergroup_epoch_cures_total"
 BUILD_INFO: Final = "brokergroup_build_info"
 
@@ -225,6 +226,7 @@ _DESCRIPTIONS: Final = (
         (*GROUP_LABELS, LABEL_CONDITION),
         "1 for a condition of the status that holds, 0 for one that does not.",
     ),
+    _describe(CREATED_TIMESTAMP_SECONDS, "gauge", GROUP_LABELS, "When the BrokerGroup was created, as Unix time."),
     _describe(EPOCH_CURES_TOTAL, "counter", GROUP_LABELS, "Epochs raised to bring an unlinked member back."),
     _describe(
         BUILD_INFO, "gauge", (LABEL_VERSION, LABEL_REVISION, LABEL_PYTHON), "Always 1; the labels tell the build."

@@ -5,7 +5,7 @@ should be a lake or be cached first: the second level of the reduction reads the
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from sla_reports.reduction.lag import greatest_lag_bytes
 from sla_reports.reduction.lake_days import infer_intervals, reduce_lake
 from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
 from sla_reports.report_metrics import REPORT_METRICS
-from sla_reports.series import metric_column
-from sla_reports.states.entities import REPLICA_LABELS, Fleet, GroupKey
+from sla_reports.series import labels_column, metric_column, parse_series
+from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.labels import REPLICA_LABELS
 from sla_reports.states.spans import Window
 
 
@@ -48,13 +49,18 @@ class Reduced:
     intervals_ms: Mapping[str, int]
     quality: Quality | StoredQuality
     most_behind_bytes: Mapping[GroupKey, int] = field(default_factory=dict)
+    # Whether the interval was given: then it holds for all of the time.
+    interval_given: bool = False
 
 
-def reduce_for_report(samples: DataFrame, *, interval_ms: int | None = None, window: Window | None = None) -> Reduced:
-    """Runs of the metrics a report reads, and the lag of slaves in the window (or in all samples).
+def reduce_for_report(
+    samples: DataFrame, *, interval_ms: int | None = None, window: Window | None = None, match: Mapping[str, str] | None = None
+) -> Reduced:  # fmt: skip
+    """Runs of the metrics a report reads, and the lag of slaves in the window (or in all samples), of series that `match`.
 
     Without `interval_ms` each series' scrape interval is inferred.
     """
+    samples = with_labels(samples, match or {})
     own = wanted(samples)
     if interval_ms is None:
         inferred = intervals.infer(own).cache()
@@ -70,18 +76,22 @@ def reduce_for_report(samples: DataFrame, *, interval_ms: int | None = None, win
     reduction.unpersist()
     if inferred is not None:
         inferred.unpersist()
-    return Reduced(runs, found or {run.series: interval_ms or 0 for run in runs}, told, behind)
+    intervals_ms = found or {run.series: interval_ms or 0 for run in runs}
+    return Reduced(runs, intervals_ms, told, behind, interval_given=interval_ms is not None)
 
 
 def reduce_lake_for_report(
-    spark: SparkSession, folder: Path, *, interval_ms: int | None = None, window: Window | None = None
-) -> Reduced:
+    spark: SparkSession, folder: Path, *, interval_ms: int | None = None, window: Window | None = None,
+    match: Mapping[str, str] | None = None,
+) -> Reduced:  # fmt: skip
     """The same of a lake, whose days are reduced where their files are."""
     found = infer_intervals(spark, folder, metrics=REPORT_METRICS) if interval_ms is None else {}
     reduction = reduce_lake(spark, folder, Intervals(found, interval_ms or 0), metrics=REPORT_METRICS)
     runs = tuple(runs_in(reduction.runs))
-    behind = greatest_lag_bytes(lake.read(spark, folder).frame, window)
-    return Reduced(runs, found or {run.series: interval_ms or 0 for run in runs}, reduction.quality, behind)
+    behind = greatest_lag_bytes(with_labels(lake.read(spark, folder).frame, match or {}), window)
+    intervals_ms = found or {run.series: interval_ms or 0 for run in runs}
+    told = Reduced(runs, intervals_ms, reduction.quality, behind, interval_given=interval_ms is not None)
+    return matching(told, match or {})
 
 
 def reduced_from_table(table: str | Path, window: Window) -> Reduced:
@@ -102,6 +112,29 @@ def reduced_from_table(table: str | Path, window: Window) -> Reduced:
     return Reduced(runs, {run.series: found[run.series] for run in runs}, told)
 
 
+def matching(reduced: Reduced, match: Mapping[str, str]) -> Reduced:
+    """Only the runs of series whose labels have these values."""
+    if not match:
+        return reduced
+    chosen = {
+        text
+        for text in {run.series for run in reduced.runs}
+        if match.items() <= dict(parse_series(text).labels).items()
+    }
+    return replace(
+        reduced,
+        runs=tuple(run for run in reduced.runs if run.series in chosen),
+        intervals_ms={text: one for text, one in reduced.intervals_ms.items() if text in chosen},
+    )
+
+
+def with_labels(samples: DataFrame, match: Mapping[str, str]) -> DataFrame:
+    """The samples of series whose labels have these values: of a store of several Kubernetes clusters one."""
+    for name, value in match.items():
+        samples = samples.where(labels_column(sql.col("series"))[name] == value)
+    return samples
+
+
 def wanted(samples: DataFrame) -> DataFrame:
     """The samples of the metrics that a report reads."""
     return samples.where(metric_column(sql.col("series")).isin(*REPORT_METRICS))
@@ -114,10 +147,13 @@ def evidence(
     circumstances: Sequence[Circumstance] = (),
     amendments: Sequence[Amendment] = (),
     now_ms: int | None = None,
-    replica_labels: Sequence[str] = REPLICA_LABELS,
+    replica_labels: Sequence[str] = (),
 ) -> Evidence:
-    """Everything `summarise` asks for. `log_rows` are the rows of the incident reader's frame."""
+    """Everything `summarise` asks for. `log_rows` are the incident reader's; `replica_labels` come to the known ones."""
     gaps = {series: gap_limit_ms(interval) for series, interval in reduced.intervals_ms.items()}
-    fleet = Fleet(by_series(reduced.runs), gap_ms=gaps, replica_labels=replica_labels)
+    fleet = Fleet(
+        by_series(reduced.runs), gap_ms=gaps, replica_labels=(*REPLICA_LABELS, *replica_labels),
+        by_stretch=not reduced.interval_given,
+    )  # fmt: skip
     behind = reduced.most_behind_bytes
     return Evidence(fleet, logged_incidents(log_rows), circumstances, amendments, now_ms, behind)

@@ -1,13 +1,16 @@
 """A report from files: exports and incident logs in, a summary and the report's files out, and a text for the terminal."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from metric_names import GROUP_WRITABLE
 from sla_reports.measures.amendments import Amendment
+from sla_reports.measures.existence_notes import existed_words
+from sla_reports.measures.incomplete import as_incomplete
 from sla_reports.measures.objectives import Objective, reading_window
 from sla_reports.measures.periods import PeriodError
 from sla_reports.measures.reconciliation import reconcile_totals
@@ -18,16 +21,21 @@ from sla_reports.pipeline import (
     Reduced,
     StoredQuality,
     evidence,
+    matching,
     reduce_for_report,
     reduce_lake_for_report,
     reduced_from_table,
 )
 from sla_reports.readers import incident_log
-from sla_reports.readers.contract import ExportFormatError
+from sla_reports.readers.contract import NOT_COUNTED, ExportFormatError, Noted
 from sla_reports.readers.errors import readable_errors
-from sla_reports.report_metrics import READ_METRICS
+from sla_reports.report_metrics import READ_METRICS, REPORT_METRICS
 from sla_reports.sources import Form, Origin, samples_of
+from sla_reports.states.entities import GroupKey
+from sla_reports.states.identity import Copies, identity_of
+from sla_reports.states.labels import REPLICA_LABELS
 from sla_reports.states.spans import Window
+from sla_reports.states.stretches import Stretch
 
 DEFAULT_OBJECTIVE = 0.9995
 
@@ -52,6 +60,10 @@ class Request:
     interval_ms: int | None = None
     amendments: Sequence[Amendment] = ()
     time_zone: str = "UTC"
+    # Labels by which copies of one series differ, beside the known ones.
+    replica_labels: Sequence[str] = ()
+    # Only series with these labels: of a store that holds several Kubernetes clusters one.
+    match: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reading(self) -> Window | None:
@@ -69,6 +81,10 @@ class Report:
     summary: Summary
     reduced: Reduced
     unreadable_incidents: int
+    noted: Noted = NOT_COUNTED
+    # Series that were taken for copies, and where another scrape interval held than the usual one.
+    copies: Sequence[Copies] = ()
+    stretches: Mapping[GroupKey, Sequence[Stretch]] = field(default_factory=dict)
 
     def write(self, folder: Path) -> list[Path]:
         """The report's files."""
@@ -86,9 +102,22 @@ class Report:
             "amendments": len(request.amendments),
             "timeZone": request.time_zone,
             "from": request.origin.form.value,
+            "replicaLabels": [*REPLICA_LABELS, *request.replica_labels],
+            "match": dict(request.match),
             "server": request.origin.shown_url if request.origin.url else None,
         }
-        quality = {**asdict(self.reduced.quality), "unreadable_incidents": self.unreadable_incidents}
+        quality = {
+            **asdict(self.reduced.quality),
+            "foreign_series": self.noted.foreign_series,
+            "unreadable_incidents": self.unreadable_incidents,
+            "incomplete": list(self.summary.incomplete),
+            "copies": [_copies(one) for one in self.copies],
+            "scrape_stretches": [
+                {"group": str(group), "startMs": one.start_ms, "endMs": one.end_ms, "intervalMs": one.interval_ms}
+                for group, own in self.stretches.items()
+                for one in own
+            ],
+        }
         inputs = [*request.origin.paths, *incident_log.files_of(request.incident_logs)]
         document = provenance_document(inputs, question, quality)
         reduced = self.reduced
@@ -105,11 +134,9 @@ def make_report(spark: SparkSession | None, request: Request) -> Report:
     if request.window and request.until_ms is not None and request.until_ms <= request.window.start_ms:
         raise PeriodError("until: lies before the period; expected an instant within it")
     logs = incident_log.read_rows(request.incident_logs)
-    reduced = _reduced(spark, request)
+    reduced, noted = _reduced(spark, request)
     if not reduced.runs:
-        origin = request.origin
-        names = ", ".join(path.name for path in origin.paths) or origin.table or origin.shown_url
-        raise ExportFormatError(f"{names}: holds no sample of the operator's metrics")
+        raise ExportFormatError(no_series_of_ours(request.origin, noted, request.match))
     last_ms = max(run.end_ms for run in reduced.runs)
     # A window has at least a millisecond, also around a single scrape.
     window = request.window or Window(min(run.start_ms for run in reduced.runs), last_ms + 1)
@@ -119,28 +146,53 @@ def make_report(spark: SparkSession | None, request: Request) -> Report:
         circumstances=circumstances(logs.circumstances),
         amendments=request.amendments,
         now_ms=request.until_ms,
+        replica_labels=request.replica_labels,
     )
+    identity = identity_of(known.fleet)
+    if identity.faults:
+        raise ExportFormatError("; ".join(identity.faults))
     # Without a period all of the export is: what lies before it would be unknown, and no objective could be judged.
     agreement = Agreement(
         window, request.objective, objectives=request.objectives, own_windows=request.window is not None
     )
     summary = summarise(agreement, known)
     summary = replace(summary, warnings=(*request.notes, *summary.warnings))
-    return Report(request, summary, reduced, len(logs.unreadable))
+    found = {key: known.fleet.interval(GROUP_WRITABLE, key).stretches for key in known.fleet.groups(GROUP_WRITABLE)}
+    summary = as_incomplete(summary, noted.lacks)
+    return Report(request, summary, reduced, len(logs.unreadable), noted, identity.copies, found)
 
 
-def _reduced(spark: SparkSession | None, request: Request) -> Reduced:
+def no_series_of_ours(origin: Origin, noted: Noted, match: Mapping[str, str] | None = None) -> str:
+    """What a message says of an export that holds nothing a report could be made of."""
+    labels = " and ".join(f'{name}="{value}"' for name, value in (match or {}).items())
+    wanted = f" with {labels} (--match)" if labels else ""
+    others = f", but {noted.foreign_series} series of others" if noted.foreign_series else ""
+    missing = f"; the answer lacks: {'; '.join(noted.lacks)}" if noted.lacks else ""
+    return (
+        f"no series of ours in {origin.shown_name}: holds no sample of the operator's metrics{wanted}{others};"
+        f" expected {', '.join(REPORT_METRICS)}{missing}"
+    )
+
+
+def _reduced(spark: SparkSession | None, request: Request) -> tuple[Reduced, Noted]:
+    """The runs, and what was passed over on the way."""
     if request.origin.form is Form.RUNS and request.reading is not None:
-        return reduced_from_table(request.origin.table, request.reading)
+        return matching(reduced_from_table(request.origin.table, request.reading), request.match), NOT_COUNTED
     if spark is None:
         raise ValueError("spark: None; expected a session for every form but runs")
     with readable_errors():
         if request.origin.form is Form.LAKE:
             folder = request.origin.paths[0]
-            return reduce_lake_for_report(spark, folder, interval_ms=request.interval_ms, window=request.reading)
+            reduced = reduce_lake_for_report(
+                spark, folder, interval_ms=request.interval_ms, window=request.reading, match=request.match
+            )
+            return reduced, NOT_COUNTED
     samples = samples_of(spark, request.origin, READ_METRICS)
     with readable_errors():
-        return reduce_for_report(samples, interval_ms=request.interval_ms, window=request.reading)
+        reduced = reduce_for_report(
+            samples.frame, interval_ms=request.interval_ms, window=request.reading, match=request.match
+        )
+        return reduced, samples.noted()
 
 
 def as_text(report: Report) -> str:
@@ -149,7 +201,8 @@ def as_text(report: Report) -> str:
     intervals = sorted(set(report.reduced.intervals_ms.values()))
     gaps = ", ".join(f"{interval / 400:.1f} s" for interval in intervals)
     totals = reconcile_totals(summary)
-    lines = [] if totals.holds else ["the figures do not add up, do not use this report:"]
+    lines = [f"incomplete: {one}" for one in summary.incomplete]
+    lines += [] if totals.holds else ["the figures do not add up, do not use this report:"]
     lines += [f"  {fault}" for fault in totals.faults]
     lines += [f"note: {warning}" for warning in summary.warnings]
     shares = sorted({figures.objective for figures in summary.groups}) or [summary.agreement.objective]
@@ -167,6 +220,8 @@ def as_text(report: Report) -> str:
         f" p95 {_milliseconds(rto.p95_ms)}, max {_milliseconds(rto.max_ms)};"
         f" most time in {summary.recovery.dominant or '-'}"
     )
+    if report.noted.foreign_series:
+        lines.append(f"passed over: {report.noted.foreign_series} series of others")
     if report.unreadable_incidents:
         lines.append(f"left out: {report.unreadable_incidents} unreadable lines of the incident logs")
     told = report.reduced.quality
@@ -184,12 +239,13 @@ def _group_line(figures: GroupFigures) -> str:
         causes[incident.cause] = causes.get(incident.cause, 0) + 1
     disputed = f", disputed {told.disputed_ms / 1000:.1f} s" if told.disputed_ms else ""
     named = ", ".join(f"{count} {cause}" for cause, count in sorted(causes.items())) or "none"
+    existed = f", {existed_words(figures.existence, figures.window)}" if figures.existence.absent else ""
     own = figures.own
     over = f" over {own.over} ({_percent(own.availability.availability)})" if own is not None else ""
     return (
         f"  {figures.group}: {figures.verdict.value}{over}, {_percent(told.availability)}"
         f" (between {_percent(told.worst)} and {_percent(told.best)}; down {told.down_ms / 1000:.3f} s by"
-        f" {told.source.value}, unknown {told.unknown_ms / 1000:.1f} s{disputed}), incidents: {named}"
+        f" {told.source.value}, unknown {told.unknown_ms / 1000:.1f} s{disputed}){existed}, incidents: {named}"
     )
 
 
@@ -227,9 +283,16 @@ def result_line(report: Report) -> dict[str, Any]:
         "groups": groups,
         "incidents": incidents,
         "rto_p95_ms": summary.recovery.total.p95_ms,
+        "incomplete": list(summary.incomplete),
+        "copies": [_copies(one) for one in report.copies],
         "samples": report.reduced.quality.samples,
+        "foreign_series": report.noted.foreign_series,
         "unreadable_incidents": report.unreadable_incidents,
     }
+
+
+def _copies(one: Copies) -> dict[str, Any]:
+    return {"labels": dict(one.labels), "groups": [str(group) for group in one.groups]}
 
 
 def _times(figures: GroupFigures) -> dict[str, Any]:
@@ -240,4 +303,5 @@ def _times(figures: GroupFigures) -> dict[str, Any]:
         "down_ms": told.down_ms,
         "unknown_ms": told.unknown_ms,
         "disputed_ms": told.disputed_ms,
+        "existed": [{"from_ms": low, "until_ms": high} for low, high in figures.existed],
     }

@@ -1,6 +1,7 @@
 """The metrics a report reads. Values of most change seldom, so their runs are few; one that moves at every scrape makes none."""
 
 from metric_names import (
+    CREATED_TIMESTAMP_SECONDS,
     FAILOVER_PHASE_SECONDS,
     FAILOVERS_TOTAL,
     GROUP_WRITABLE,
@@ -13,6 +14,7 @@ from metric_names import (
 
 REPORT_METRICS = (
     GROUP_WRITABLE,
+    CREATED_TIMESTAMP_SECONDS,
     MEMBER_PLACE,
     SYNC_STATE_SET_SIZE,
     UNAVAILABLE_SECONDS_TOTAL,

@@ -80,6 +80,11 @@ def canonical(text: str) -> str:
     return series_text(series.metric, dict(series.labels))
 
 
+def unescaped(value: str) -> str:
+    """A label's value as it is, from how OpenMetrics writes it. Raises SeriesFormatError."""
+    return _unescape(value, value)
+
+
 def metric_column(series: Column) -> Column:
     """The metric's name of a canonical text, in the JVM."""
     return sql.substring_index(series, "{", 1)

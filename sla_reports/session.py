@@ -18,6 +18,8 @@ from sla_reports.class_archive import archive_options
 _SHORT_JOBS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Fewer, larger hand-overs between the JVM and Python: a quarter less processor time than with Spark's 10,000.
 _ROWS_PER_ARROW_BATCH = 200_000
+# Options of a source that Spark must not show in a plan: an address may hold a password, a header a token.
+_REDACTED_OPTIONS = "(?i)url|header|user|password|token"
 # spark-submit tells its Python process by this one where its JVM listens.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
@@ -43,6 +45,7 @@ def start_session(
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.python.filterPushdown.enabled", "true")
+        .config("spark.sql.redaction.options.regex", _REDACTED_OPTIONS)
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS_PER_ARROW_BATCH))
     )
     if _SUBMITTED not in os.environ:

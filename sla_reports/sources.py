@@ -3,18 +3,24 @@
 Without Spark until a reader is used, so that a command line can be checked before anything heavy is loaded.
 """
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+
+from metric_names import GROUP_LABELS
+from sla_reports.connection import NO_OPTIONS, Access, address_of, credentials_of, shown
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+    from sla_reports.readers.contract import Samples
 
 # A report needs what held just before its window and just after it: more than any usual gap limit.
 MARGIN_MS = 600_000
+_LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 class Form(StrEnum):
@@ -46,39 +52,49 @@ class Origin:
     url: str = ""
     start_ms: int = 0
     end_ms: int = 0
-    bearer_token_file: Path | None = None
+    access: Access = NO_OPTIONS
+    # Take answers that lack something, and tell what they lack.
+    accept_partial: bool = False
     # With the form runs: the daily table, a folder or s3://bucket/path.
     table: str = ""
 
     @property
     def shown_url(self) -> str:
         """The address without what may be a password."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return address_of(self.url).url
+
+    @property
+    def shown_name(self) -> str:
+        """What is read, for a message."""
+        return ", ".join(path.name for path in self.paths) or self.table or self.shown_url
 
 
 def origin_of(
     form: str, paths: Sequence[str | Path], url: str | None, *, start_ms: int | None = None, end_ms: int | None = None,
-    bearer_token_file: Path | None = None,
+    access: Access = NO_OPTIONS, accept_partial: bool = False,
 ) -> Origin:  # fmt: skip
-    """What the options of a command say. Raises SourceError."""
+    """What the options of a command say. Raises SourceError, ConnectionOptionError."""
     if form not in list(Form):
         raise SourceError(f"from: {form!r}; expected one of {', '.join(Form)}")
     told = Form(form)
     if told is not Form.HTTP:
-        return _of_files(told, paths, url, start_ms)
+        if given := access.given():
+            raise SourceError(f"{given[0]}: given with --from {told}; expected it only with --from http")
+        return replace(_of_files(told, paths, url, start_ms), accept_partial=accept_partial)
     if paths:
         raise SourceError(f"export: {paths[0]}; expected none with --from http, which asks the server of --url")
-    if url is None or urlsplit(url).scheme not in {"http", "https"}:
-        raise SourceError(f"url: {_shown(url)}; expected http://host:port or https://host:port with --from http")
+    if url is None:
+        raise SourceError("url: missing; expected http://host:port or https://host:port with --from http")
+    # Before Spark starts, what its workers would find out a minute later.
+    credentials_of(access, address_of(url)).tls()
     if start_ms is None or end_ms is None:
         raise SourceError("period: missing; expected one with --from http, as 2026-10: a server has no first sample")
-    return Origin(told, url=url, start_ms=start_ms, end_ms=end_ms, bearer_token_file=bearer_token_file)
+    return Origin(told, url=url, start_ms=start_ms, end_ms=end_ms, access=access, accept_partial=accept_partial)
 
 
 def _of_files(told: Form, paths: Sequence[str | Path], url: str | None, start_ms: int | None) -> Origin:
     if url is not None:
-        raise SourceError(f"url: {_shown(url)}; expected no address with --from {told}, only with --from http")
+        raise SourceError(f"url: {shown(url)}; expected no address with --from {told}, only with --from http")
     if not paths:
         raise SourceError(f"export: missing; expected a file or folder in the form {told}")
     if told in {Form.LAKE, Form.RUNS} and len(paths) > 1:
@@ -91,43 +107,65 @@ def _of_files(told: Form, paths: Sequence[str | Path], url: str | None, start_ms
     return Origin(told, tuple(Path(path).absolute() for path in paths))
 
 
-def _shown(url: str | None) -> str:
-    """What stands before an @ may be a password."""
-    if url is None:
-        return "missing"
-    _, at, rest = url.rpartition("@")
-    return repr(f"...@{rest}" if at else url)
+def replica_labels_named(names: Sequence[str]) -> list[str]:
+    """The labels by which copies differ. Raises SourceError for what is no name of a label, or is one of the identity."""
+    for name in names:
+        if not _LABEL_NAME.fullmatch(name):
+            raise SourceError(f"replica-label: {name!r}; expected a label's name, as receive_replica")
+        if name.removeprefix("exported_") in GROUP_LABELS:
+            raise SourceError(f"replica-label: {name}; expected none of {', '.join(GROUP_LABELS)}: they name the group")
+    return list(dict.fromkeys(names))
 
 
-def samples_of(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) -> "DataFrame":
-    """The frame of samples. Of a server only `metrics` are asked for, once: its answer is kept. Raises ExportFormatError."""
+def labels_matched(texts: Sequence[str]) -> dict[str, str]:
+    """`region=eu` as names and values. Raises SourceError."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not _LABEL_NAME.fullmatch(name) or not equals or not value:
+            raise SourceError(f"match: {text!r}; expected label=value, as region=eu")
+        if found.setdefault(name, value) != value:
+            raise SourceError(f"match: {text!r} beside {name}={found[name]}; expected one value of a label")
+    return found
+
+
+def samples_of(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) -> "Samples":
+    """The samples of `metrics`; all others are passed over and counted. A server is asked once: its answer is kept.
+
+    Raises ExportFormatError.
+    """
     from sla_reports.readers import lake, openmetrics, query_range, tsdb_dump, victoriametrics  # noqa: PLC0415
+    from sla_reports.readers.selection import Selection  # noqa: PLC0415
 
+    selection = Selection(frozenset(metrics), origin.accept_partial)
     match origin.form:
         case Form.HTTP:
             return _of_server(spark, origin, metrics)
         case Form.LAKE:
-            return lake.read(spark, origin.paths[0]).frame
+            return lake.read(spark, origin.paths[0])
         case Form.OPENMETRICS:
-            return openmetrics.read(spark, origin.paths).frame
+            return openmetrics.read(spark, origin.paths, selection=selection)
         case Form.VICTORIAMETRICS:
-            return victoriametrics.read(spark, origin.paths).frame
+            return victoriametrics.read(spark, origin.paths, selection=selection)
         case Form.TSDB_DUMP:
-            return tsdb_dump.read(spark, origin.paths).frame
+            return tsdb_dump.read(spark, origin.paths, selection=selection)
         case Form.QUERY_RANGE:
-            return query_range.read(spark, origin.paths).frame
+            return query_range.read(spark, origin.paths, selection=selection)
         case Form.RUNS:
             raise SourceError("from: runs; expected a form that has samples, and not a table that was made of them")
 
 
-def _of_server(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) -> "DataFrame":
+def _of_server(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) -> "Samples":
     from sla_reports.readers import prometheus  # noqa: PLC0415
     from sla_reports.readers.errors import readable_errors  # noqa: PLC0415
 
-    options = {"bearer_token_file": str(origin.bearer_token_file)} if origin.bearer_token_file else {}
+    options = origin.access.as_options()
+    if origin.accept_partial:
+        options["accept_partial"] = "true"
     with readable_errors():
         told = prometheus.read(
             spark, origin.url, start_ms=origin.start_ms, end_ms=origin.end_ms, match=metrics, **options
         )
-        # The reduction reads mixed cells twice; a server is asked once.
-        return told.frame.cache()
+        # The reduction reads mixed cells twice; a server is asked once. What reads the same frame finds it kept.
+        told.frame.cache()
+    return told

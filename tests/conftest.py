@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import os
 import signal
 import socket
+from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from tests.left_house import LeftHouses
 from tests.real.parts import install
 from tests.support import draws, order
 from tests.support.real_lanes import lane_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def real_is_required() -> bool:
@@ -45,16 +51,29 @@ def missing_ipv6() -> str | None:
 
 @pytest.fixture
 def ipv6_loopback() -> str:
-    """``::1``. A machine without it fails the test: left out, nobody would notice that IPv6 is tried nowhere any more."""
+    """``::1``. Containers often have none: there these tests are skipped, with how to get it; REQUIRE_REAL=1 forbids that."""
     if (why := missing_ipv6()) is not None:
-        if os.environ.get("WITHOUT_IPV6") == "1" and not real_is_required():
-            pytest.skip(f"WITHOUT_IPV6=1, and ::1 cannot be bound: {why}")
-        pytest.fail(
+        told = (
             f"::1 cannot be bound: {why}. Expected IPv6 on lo (sysctl -w net.ipv6.conf.lo.disable_ipv6=0; docker run"
-            " --sysctl net.ipv6.conf.all.disable_ipv6=0), or WITHOUT_IPV6=1 to leave these tests out, counted as skipped",
-            pytrace=False,
+            " --sysctl net.ipv6.conf.all.disable_ipv6=0)"
         )
+        if real_is_required():
+            pytest.fail(told, pytrace=False)
+        pytest.skip(told)
     return "::1"
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A command that a test runs in this process configures logging for all of it."""
+    root, before, was_configured = logging.getLogger(), structlog.get_config(), structlog.is_configured()
+    handlers, level = list(root.handlers), root.level
+    yield
+    if structlog.get_config() != before:
+        structlog.configure(**before) if was_configured else structlog.reset_defaults()
+    if root.handlers != handlers or root.level != level:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

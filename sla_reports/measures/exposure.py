@@ -16,7 +16,7 @@ from metric_names import SYNC_STATE_SET_SIZE, UNCLEAN_ELECTIONS_TOTAL
 from sla_reports.outages.incidents import Incident
 from sla_reports.states.counters import Increase
 from sla_reports.states.entities import Fleet, GroupKey
-from sla_reports.states.spans import State, Window, at_least, total_ms
+from sla_reports.states.spans import State, Window, at_least, total_ms, without
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +35,20 @@ class Exposure:
 
 def exposure(
     fleet: Fleet, group: GroupKey, window: Window, incidents: Sequence[Incident], *, promised: int,
-    most_behind_bytes: int | None = None,
+    most_behind_bytes: int | None = None, absent: Sequence[tuple[int, int]] = (),
 ) -> Exposure:  # fmt: skip
     """From the gauge of the set's size, the operator's counter, and the log's words."""
-    below = fleet.spans(SYNC_STATE_SET_SIZE, group, window, at_least(promised))
-    alone = fleet.spans(SYNC_STATE_SET_SIZE, group, window, at_least(2))
-    interval_ms = fleet.gap_ms(SYNC_STATE_SET_SIZE, group) * 2 // 5
+    below, alone = (
+        without(fleet.spans(SYNC_STATE_SET_SIZE, group, window, at_least(copies)), absent) for copies in (promised, 2)
+    )
+    interval = fleet.interval(SYNC_STATE_SET_SIZE, group)
     rises = fleet.increase(UNCLEAN_ELECTIONS_TOTAL, group, window).values()
     logged = [one.logged for one in incidents if one.logged is not None]
     return Exposure(
         below_promise_ms=total_ms(below, State.DOWN),
         one_copy_ms=total_ms(alone, State.DOWN),
         unknown_ms=total_ms(below, State.UNKNOWN),
-        error_ms=interval_ms * 2 * sum(span.state is State.DOWN for span in below),
+        error_ms=sum(2 * interval.at(span.start_ms) for span in below if span.state is State.DOWN),
         unclean_elections=max(round(sum(rises, Increase(0.0, 0)).rise), sum(one.unclean for one in logged)),
         truncated_bytes=sum(one.truncated_bytes for one in logged),
         unfenced=sum(one.unfenced for one in logged),

@@ -8,6 +8,7 @@ from sla_reports.measures.amendments import Account, Amendment, Audit, amend, co
 from sla_reports.measures.availability import Availability, Verdict, availability
 from sla_reports.measures.breakdown import Outage, outages_of
 from sla_reports.measures.budget import Budget, budget
+from sla_reports.measures.existence_notes import existence_notes
 from sla_reports.measures.exposure import Exposure, exposure
 from sla_reports.measures.objectives import BudgetWindow, Objective, objective_of
 from sla_reports.measures.phase_histogram import PhaseQuantiles, phase_quantiles
@@ -18,8 +19,21 @@ from sla_reports.outages.causes import attribute
 from sla_reports.outages.incidents import Incident, overlapping, reconcile, told_by_counter
 from sla_reports.outages.logged import Circumstance, LoggedIncident, whole_outages
 from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.existence import Existence, Existences
+from sla_reports.states.identity import identity_of
 from sla_reports.states.places import Stay, divided, facts_at, stays_of
-from sla_reports.states.spans import Span, State, Window, all_up, any_up, at_least, clip, combine_present, overlay
+from sla_reports.states.spans import (
+    Span,
+    State,
+    Window,
+    all_up,
+    any_up,
+    at_least,
+    clip,
+    combine_present,
+    overlay,
+    without,
+)
 
 _SECOND_MS = 1000
 
@@ -93,6 +107,18 @@ class GroupFigures:
     # By what the master was at the time (`metric_names.MEMBER_FACTS`), and by its value.
     by_place: Mapping[str, Mapping[str, Availability]] = field(default_factory=dict)
     own: OwnFigures | None = None
+    # For which part of the period there was such a group: the rest counts in no figure.
+    existence: Existence = field(default_factory=Existence)
+
+    @property
+    def existed(self) -> list[tuple[int, int]]:
+        """The parts of the period for which there was such a group."""
+        return self.existence.existed(self.window)
+
+    @property
+    def window(self) -> Window:
+        """The period, up to where the data goes."""
+        return Window(self.held[0].start_ms, self.held[-1].end_ms)
 
     @property
     def judged(self) -> "OwnFigures | GroupFigures":
@@ -120,7 +146,10 @@ class ClusterFigures:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Everything. `warnings` are what a reader must know of the inputs before believing a figure, each in a sentence."""
+    """Everything. `warnings` are what a reader must know of the inputs before believing a figure, each in a sentence.
+
+    `incomplete` is what the samples are known to lack (`incomplete.py`), in the server's words.
+    """
 
     agreement: Agreement
     until_ms: int
@@ -129,6 +158,7 @@ class Summary:
     recovery: Recovery
     events: tuple[Event, ...]
     warnings: tuple[str, ...] = ()
+    incomplete: tuple[str, ...] = ()
 
     @property
     def running(self) -> bool:
@@ -157,7 +187,13 @@ def summarise(agreement: Agreement, evidence: Evidence) -> Summary:
     for one in evidence.log:
         log.setdefault(one.group, []).append(one)
     keys = sorted({*evidence.fleet.groups(GROUP_WRITABLE), *log})
-    groups = tuple(_group(key, window, agreement, replace(evidence, log=log.get(key, ()))) for key in keys)
+    existences = Existences(
+        evidence.fleet,
+        {key: [(one.start_ms, one.end_ms or one.started_at_ms) for one in own] for key, own in log.items()},
+    )
+    of = {key: existences.of(key, window) for key in keys}
+    there = [key for key in keys if of[key].existed(window)]
+    groups = tuple(_group(key, window, agreement, replace(evidence, log=log.get(key, ())), existences) for key in there)
     incidents = [one for figures in groups for one in figures.incidents]
     return Summary(
         agreement=agreement,
@@ -167,6 +203,8 @@ def summarise(agreement: Agreement, evidence: Evidence) -> Summary:
         recovery=recovery(incidents, until_ms=until_ms, running=until_ms < agreement.window.end_ms),
         events=tuple(events(incidents)),
         warnings=(
+            *identity_of(evidence.fleet).notes,
+            *existence_notes(of, window),
             *_changed_intervals(keys, evidence.fleet),
             *_about_no_group(keys, evidence.amendments),
             *(
@@ -180,11 +218,17 @@ def summarise(agreement: Agreement, evidence: Evidence) -> Summary:
 
 def _changed_intervals(keys: Sequence[GroupKey], fleet: Fleet) -> Iterator[str]:
     for key in keys:
-        if (changed := fleet.changed_interval(GROUP_WRITABLE, key)) is not None:
-            usual_ms, other_ms, length_ms = changed
+        entry = next((one for one in fleet.series_of(GROUP_WRITABLE, key) if fleet.stretches(one)), None)
+        if entry is None:
+            continue
+        lengths: dict[int, int] = {}
+        for one in fleet.stretches(entry):
+            rounded_ms = round(one.interval_ms, -3) or one.interval_ms
+            lengths[rounded_ms] = lengths.get(rounded_ms, 0) + one.length_ms
+        for interval_ms, length_ms in sorted(lengths.items()):
             hours, minutes = divmod(length_ms // 60_000, 60)
             yield (
-                f"{key}: scraped every {other_ms / 1000:g} s instead of every {usual_ms / 1000:g} s"
+                f"{key}: scraped every {interval_ms / 1000:g} s instead of every {fleet.usual_ms(entry) / 1000:g} s"
                 f" for {hours} h {minutes} min"
             )
 
@@ -196,12 +240,15 @@ def _about_no_group(keys: Sequence[GroupKey], amendments: Sequence[Amendment]) -
             yield f"{kind} of {one.groups} ({one.reason}): no group has such a name, nothing was amended"
 
 
-def _group(key: GroupKey, window: Window, agreement: Agreement, evidence: Evidence) -> GroupFigures:
+def _group(
+    key: GroupKey, window: Window, agreement: Agreement, evidence: Evidence, existences: Existences
+) -> GroupFigures:
     fleet, running = evidence.fleet, window.end_ms < agreement.window.end_ms
     counter_ms = _counter_ms(key, window, evidence)
     stays = stays_of(fleet, key, window)
-    account, counted = _counted(key, window, evidence, stays, counter_ms)
-    own = _own(key, window.end_ms, agreement, evidence)
+    existence = existences.of(key, window)
+    account, counted = _counted(key, window, evidence, stays, counter_ms, existence)
+    own = _own(key, window.end_ms, agreement, evidence, existences)
     incidents = [one for one in counted if one.began_in(window)]
     told = availability(account.counted, counted)
     return GroupFigures(
@@ -219,7 +266,7 @@ def _group(key: GroupKey, window: Window, agreement: Agreement, evidence: Eviden
         exposure=exposure(
             fleet, key, window, incidents,
             promised=agreement.promised_copies_of.get(key, agreement.promised_copies),
-            most_behind_bytes=evidence.most_behind_bytes.get(key),
+            most_behind_bytes=evidence.most_behind_bytes.get(key), absent=existence.absent,
         ),
         mttr=mttr(incidents, window, running=running),
         mtbf=mtbf(incidents, window, up_ms=told.up_ms),
@@ -227,30 +274,37 @@ def _group(key: GroupKey, window: Window, agreement: Agreement, evidence: Eviden
         audit=account.audit,
         by_place={fact: _by_place(account.counted, counted, stays, fact) for fact in MEMBER_FACTS},
         own=own,
+        existence=existence,
     )  # fmt: skip
 
 
 def _counted(
-    key: GroupKey, window: Window, evidence: Evidence, stays: Sequence[Stay], counter_ms: float | None
-) -> tuple[Account, list[Incident]]:
-    """The window's line as it counts, and the incidents that count in it."""
+    key: GroupKey, window: Window, evidence: Evidence, stays: Sequence[Stay], counter_ms: float | None, existence: Existence
+) -> tuple[Account, list[Incident]]:  # fmt: skip
+    """The window's line as it counts, as long as the group existed, and the incidents that count in it."""
     found, held = _incidents(key, window, evidence, counter_ms)
     # The log's own facts are exact; of what only the gauge saw, and of older logs, those of the last master seen.
     placed = [one if one.facts else replace(one, facts=facts_at(stays, one.start_ms)) for one in found]
     attributed = attribute(placed, evidence.circumstances, until_ms=window.end_ms)
     account = amend(key, held, [one for one in evidence.amendments if one.is_about(key)])
+    account = replace(account, counted=tuple(without(account.counted, existence.absent)))
     return account, list(counted_incidents(key, account, attributed))
 
 
-def _own(key: GroupKey, until_ms: int, agreement: Agreement, evidence: Evidence) -> OwnFigures | None:
+def _own(
+    key: GroupKey, until_ms: int, agreement: Agreement, evidence: Evidence, existences: Existences
+) -> OwnFigures | None:
     """The group's own objective over its own window; what no sample tells of is unknown there, as anywhere."""
     own = objective_of(key, agreement.objectives) if agreement.own_windows else None
     if own is None:
         return None
     whole = own.window.ending(until_ms)
     known = Window(whole.start_ms, min(until_ms, whole.end_ms))
+    existence = existences.of(key, known)
+    if not existence.existed(known):
+        return None
     stays, counter_ms = stays_of(evidence.fleet, key, known), _counter_ms(key, known, evidence)
-    account, counted = _counted(key, known, evidence, stays, counter_ms)
+    account, counted = _counted(key, known, evidence, stays, counter_ms, existence)
     told = availability(account.counted, counted)
     began = [one for one in counted if one.began_in(known)]
     spent = _budget(key, account, began, told, replace(agreement, window=whole), known)
@@ -262,9 +316,9 @@ def _incidents(
 ) -> tuple[list[Incident], list[Span]]:
     """What gauge and log make together, and what only the counter knows beyond it."""
     fleet, writable = evidence.fleet, at_least(1)
-    interval_ms = fleet.gap_ms(GROUP_WRITABLE, key) * 2 // 5
+    interval = fleet.interval(GROUP_WRITABLE, key)
     found, held = reconcile(
-        key, fleet.spans(GROUP_WRITABLE, key, window, writable), evidence.log, interval_ms=interval_ms,
+        key, fleet.spans(GROUP_WRITABLE, key, window, writable), evidence.log, interval_ms=interval,
         sightings=fleet.sightings(GROUP_WRITABLE, key, writable),
     )  # fmt: skip
     known = availability(held, found)
@@ -273,7 +327,7 @@ def _incidents(
     if missed_ms <= known.error_ms - known.disputed_ms:
         return found, held
     rises = [(at_ms, rise * _SECOND_MS) for at_ms, rise in fleet.rises(UNAVAILABLE_SECONDS_TOTAL, key, window)]
-    more = told_by_counter(key, held, rises, missed_ms, interval_ms=interval_ms)
+    more = told_by_counter(key, held, rises, missed_ms, interval_ms=interval)
     line = overlay(held, [Span(one.start_ms, one.start_ms + one.length_ms(window.end_ms), State.DOWN) for one in more])
     return sorted([*found, *more], key=lambda one: (one.start_ms, one.id)), line
 
@@ -288,7 +342,7 @@ def _by_place(
 def _counter_ms(key: GroupKey, window: Window, evidence: Evidence) -> float | None:
     """The counter's rise, less what belongs before the window: an incident is counted when closed, and shown a scrape later."""
     fleet, log = evidence.fleet, evidence.log
-    interval_ms = fleet.gap_ms(GROUP_WRITABLE, key) * 2 // 5
+    interval_ms = fleet.interval(GROUP_WRITABLE, key).at(window.start_ms)
     rises = fleet.increase(UNAVAILABLE_SECONDS_TOTAL, key, window)
     if () not in rises:
         return None
@@ -321,10 +375,19 @@ def _cluster(name: tuple[str, str], members: Sequence[GroupFigures], amendments:
     incidents = [one.incident for figures in members for one in figures.outages]
     # Corrections are in the lines already. An exclusion is one of the cluster's if it is about every group of it.
     about = [one for one in amendments if one.state is None and all(one.is_about(m.group) for m in members)]
+    window = members[0].window
+    # While no group existed there was no cluster.
+    nobody = without(
+        [Span(window.start_ms, window.end_ms, State.UNKNOWN)],
+        [time for figures in members for time in figures.existence.existed(window)],
+    )
     told = []
-    for decide in (any_up, all_up):
-        account = amend(GroupKey(*name, "*"), combine_present([figures.held for figures in members], decide), about)
-        whole = clip(account.counted, Window(account.held[0].start_ms, account.held[-1].end_ms))
+    # A group that does not exist keeps no other one from being up, nor from being down.
+    for decide, neutral in ((any_up, State.DOWN), (all_up, State.UP)):
+        lines = [overlay(one.held, [Span(*time, neutral) for time in one.existence.absent]) for one in members]
+        account = amend(GroupKey(*name, "*"), combine_present(lines, decide), about)
+        counted = without(account.counted, [(one.start_ms, one.end_ms) for one in nobody])
+        whole = clip(counted, window)
         told.append(availability(whole, overlapping(incidents, [one for one in whole if one.state is State.DOWN])))
     write, ordered = told
     # What was promised to any of its groups.

@@ -22,6 +22,7 @@ from sla_reports.outages.logged import SWITCHOVER, UNKNOWN_CAUSE, LoggedIncident
 from sla_reports.reduction.runs import Run
 from sla_reports.states.entities import GroupKey
 from sla_reports.states.spans import Span, State, Window, clip, overlay, without
+from sla_reports.states.stretches import ScrapeInterval
 
 
 class Source(StrEnum):
@@ -103,14 +104,14 @@ def overlapping(incidents: Iterable[Incident], spans: Sequence[Span]) -> list[In
 
 
 def reconcile(
-    group: GroupKey, gauge: Sequence[Span], log: Iterable[LoggedIncident], *, interval_ms: int,
+    group: GroupKey, gauge: Sequence[Span], log: Iterable[LoggedIncident], *, interval_ms: int | ScrapeInterval,
     sightings: Sequence[Run] | None = None,
 ) -> tuple[list[Incident], list[Span]]:  # fmt: skip
     """The group's incidents in the window of `gauge`, and what held when, with the log's times in place of the gauge's.
 
     `sightings` are the gauge's runs that say down: when a scrape really saw it. Without them scrapes are taken to be regular.
     """
-    line = _Line(group, gauge, interval_ms, sightings)
+    line = _Line(group, gauge, ScrapeInterval.of(interval_ms), sightings)
     logged = [
         one for one in whole_outages([one for one in log if one.group == group]) if one.start_ms < line.window.end_ms
     ]
@@ -152,9 +153,9 @@ class _Line:
     """What the gauge says over the window, and what a scrape of it can and cannot have seen."""
 
     def __init__(
-        self, group: GroupKey, gauge: Sequence[Span], interval_ms: int, sightings: Sequence[Run] | None
+        self, group: GroupKey, gauge: Sequence[Span], interval: ScrapeInterval, sightings: Sequence[Run] | None
     ) -> None:
-        self.group, self.gauge, self.interval_ms = group, gauge, interval_ms
+        self.group, self.gauge, self.interval = group, gauge, interval
         self.window = Window(gauge[0].start_ms, gauge[-1].end_ms)
         self.downs = [span for span in gauge if span.state is State.DOWN]
         self._sightings = sightings
@@ -162,7 +163,7 @@ class _Line:
     def last_seen_ms(self, down: Span) -> int:
         """The last scrape that said down."""
         if self._sightings is None:
-            return max(down.start_ms, down.end_ms - self.interval_ms)
+            return max(down.start_ms, down.end_ms - self.interval.at(down.end_ms))
         seen = [min(run.end_ms, down.end_ms) for run in self._sightings if _touch(run, down)]
         return max(seen, default=down.start_ms)
 
@@ -172,7 +173,7 @@ class _Line:
             (max(start_ms - piece.end_ms, piece.start_ms - end_ms, 0), number)
             for number, (start_ms, end_ms) in enumerate(explained)
         ]
-        near = [one for one in apart if one[0] <= 2 * self.interval_ms]
+        near = [one for one in apart if one[0] <= 2 * self.interval.at(piece.start_ms)]
         return min(near)[1] if near else None
 
     def contradicts(self, down: Span, piece: Span, logged: Incident) -> bool:
@@ -188,12 +189,14 @@ class _Line:
         believed = Span(one.logged.started_at_ms, min(one.end_ms, self.window.end_ms), State.UP)
         inside = [piece for span in self.gauge if span.state is State.UP for piece in _common_part(span, believed)]
         return [
-            replace(piece, state=State.DISPUTED) for piece in inside if piece.length_ms >= self.interval_ms * 5 // 2
+            replace(piece, state=State.DISPUTED)
+            for piece in inside
+            if piece.length_ms >= self.interval.at(piece.start_ms) * 5 // 2
         ]
 
     def confirms(self, one: Incident, others: Sequence[Incident]) -> bool:
         """Whether scrapes said down for half of a logged outage; what another logged one explains says nothing of this one."""
-        until_ms, slack_ms = self.window.end_ms, 2 * self.interval_ms
+        until_ms, slack_ms = self.window.end_ms, 2 * self.interval.at(one.start_ms)
         logged = Span(one.start_ms, one.start_ms + one.length_ms(until_ms), State.DOWN)
         elsewhere = [(o.start_ms - slack_ms, o.start_ms + o.length_ms(until_ms) + slack_ms) for o in others]
         seen = [piece for down in without(self.downs, elsewhere) for piece in _common_part(down, logged)]
@@ -201,7 +204,8 @@ class _Line:
 
     def unseen_beside(self, spans: Sequence[Span]) -> int:
         """For how long it is unknown right before and right after: an outage may have been longer by that."""
-        slack_ms, low_ms, high_ms = 2 * self.interval_ms, spans[0].start_ms, spans[-1].end_ms
+        low_ms, high_ms = spans[0].start_ms, spans[-1].end_ms
+        slack_ms = 2 * self.interval.at(low_ms)
         unknown = [span for span in self.gauge if span.state is State.UNKNOWN]
         return sum(
             span.length_ms
@@ -229,13 +233,13 @@ def _of_two_clocks(
     left, pairs = list(alone), []
     for number, one in enumerate(found):
         length_ms = one.length_ms(line.window.end_ms)
-        if one.logged is None or one.end_ms is None or length_ms * 2 < line.interval_ms * 3:
+        if one.logged is None or one.end_ms is None or length_ms * 2 < line.interval.at(one.start_ms) * 3:
             continue
         if line.confirms(one, [other for other in found if other is not one]):
             continue
         alike = [
             together
-            for together in _close_together(left, line.interval_ms)
+            for together in _close_together(left, line.interval)
             if _may_have_lasted(together, length_ms, line) and abs(together[0].start_ms - one.start_ms) <= _MOST_SKEW_MS
         ]
         if alike:
@@ -246,15 +250,15 @@ def _of_two_clocks(
 
 
 def _may_have_lasted(seen: Sequence[Span], length_ms: int, line: _Line) -> bool:
-    seen_ms, error_ms = seen[-1].end_ms - seen[0].start_ms, 2 * line.interval_ms
+    seen_ms, error_ms = seen[-1].end_ms - seen[0].start_ms, 2 * line.interval.at(seen[0].start_ms)
     return -error_ms <= length_ms - seen_ms <= error_ms + line.unseen_beside(seen)
 
 
-def _close_together(spans: Sequence[Span], interval_ms: int) -> list[list[Span]]:
+def _close_together(spans: Sequence[Span], interval: ScrapeInterval) -> list[list[Span]]:
     """The spans, those that a single scrape parts as one."""
     found: list[list[Span]] = []
     for span in spans:
-        if found and span.start_ms - found[-1][-1].end_ms <= 2 * interval_ms:
+        if found and span.start_ms - found[-1][-1].end_ms <= 2 * interval.at(span.start_ms):
             found[-1].append(span)
         else:
             found.append([span])
@@ -273,7 +277,7 @@ def _with_dispute(one: Incident, disputed: Sequence[Span], *, by_clocks: bool) -
 
 
 def _from_log(one: LoggedIncident, later: Sequence[LoggedIncident], line: _Line) -> Incident | None:
-    interval_ms = line.interval_ms
+    interval_ms = line.interval.at(one.started_at_ms)
     end_ms, error_ms = one.end_ms, LOG_ERROR_MS
     if end_ms is None:
         end_ms, error_ms = _end_by_gauge(one, later, line.gauge, 2 * interval_ms), interval_ms
@@ -315,7 +319,7 @@ def _from_gauge(group: GroupKey, span: Span, line: _Line) -> Incident:
         start_ms=span.start_ms,
         end_ms=None if span.end_ms >= line.window.end_ms else span.end_ms,
         source=Source.GAUGE,
-        error_ms=line.interval_ms,
+        error_ms=line.interval.at(span.start_ms),
         cause=UNATTRIBUTED,
         seen_by_gauge=True,
     )
@@ -331,16 +335,21 @@ def _held(line: _Line, incidents: Sequence[Incident], disputed: Sequence[Span]) 
 
 
 def told_by_counter(
-    group: GroupKey, held: Sequence[Span], rises: Sequence[tuple[int, float]], missed_ms: int, *, interval_ms: int
+    group: GroupKey,
+    held: Sequence[Span],
+    rises: Sequence[tuple[int, float]],
+    missed_ms: int,
+    *,
+    interval_ms: int | ScrapeInterval,
 ) -> list[Incident]:
     """Outages that only the counter of unavailable seconds knows: `missed_ms` in all.
 
     The operator raises it when an outage ends, so each lies before the sample that shows the rise (`rises`: when, and by how many
     milliseconds), in time that is not accounted for as down yet; the rises of which the line knows least come first.
     """
-    spans, found = list(held), []
+    spans, found, interval = list(held), [], ScrapeInterval.of(interval_ms)
     unexplained = sorted(
-        ((amount_ms - _down_before(held, at_ms, amount_ms, interval_ms), at_ms) for at_ms, amount_ms in rises),
+        ((amount_ms - _down_before(held, at_ms, amount_ms, interval.at(at_ms)), at_ms) for at_ms, amount_ms in rises),
         reverse=True,
     )
     for amount_ms, at_ms in unexplained:
@@ -353,7 +362,9 @@ def told_by_counter(
             left_ms -= piece.length_ms
             missed_ms -= piece.length_ms
             spans = overlay(spans, [piece])
-            found.append(Incident(group, piece.start_ms, piece.end_ms, Source.COUNTER, interval_ms, cause=UNATTRIBUTED))
+            found.append(
+                Incident(group, piece.start_ms, piece.end_ms, Source.COUNTER, interval.at(at_ms), cause=UNATTRIBUTED)
+            )
     return found
 
 

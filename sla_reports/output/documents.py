@@ -41,6 +41,7 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "promisedCopies": summary.agreement.promised_copies,
         "verdict": summary.verdict.value,
         "reconciliation": {"checks": totals.checks, "faults": list(totals.faults)},
+        "incomplete": list(summary.incomplete),
         "warnings": list(summary.warnings),
         "fleet": _availability(sum_of(list(told.values()))),
         "downByStage": down_by_stage(summary.outages),
@@ -110,6 +111,8 @@ def group_document(figures: GroupFigures) -> dict[str, Any]:
         "mtbf": camel_case(asdict(figures.mtbf)),
         "budget": _budget(figures.budget),
         **({} if figures.own is None else {"objectiveWindow": _own_window(figures.own)}),
+        "existed": [{"startMs": low, "endMs": high} for low, high in figures.existed],
+        "existenceKnownBy": list(figures.existence.evidence),
         "amendments": [_audit(one) for one in figures.audit],
     }
 

@@ -9,6 +9,7 @@ What is no sample is an anomaly, never a wrong number. A strict reader fails at 
 `skip_broken` it leaves the anomaly out of the samples and tells of it in a second frame.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -63,15 +64,33 @@ class Anomaly:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """What was left out without an error: how many series of other metrics (None: not counted), and what answers lacked."""
+
+    foreign_series: int | None
+    lacks: tuple[str, ...] = ()
+
+
+NOT_COUNTED: Final = Noted(None)
+
+
+def nothing_noted() -> Noted:
+    """Of a source that counts nothing."""
+    return NOT_COUNTED
+
+
+@dataclass(frozen=True, slots=True)
 class Samples:
     """What a reader hands out. Both frames are lazy; `anomalies` reads the export once more.
 
     `frame` has the columns of SAMPLE_SCHEMA, in no order, with whatever duplicates the export has (`duplicates.py` takes them
     out). `anomalies` has those of ANOMALY_SCHEMA and is empty for a strict reader, whose `frame` fails instead: see `errors.py`.
+    `noted` is known after an action on the frame.
     """
 
     frame: DataFrame
     anomalies: DataFrame
+    noted: Callable[[], Noted] = nothing_noted
 
     def counts(self) -> dict[str, int]:
         """How many anomalies of each kind there are, for the report."""

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from sla_reports.readers.contract import ExportFormatError
 
 # Of an export, of a server, of an option: whatever a reader says is told by its last line.
-_TOLD = re.compile(r"sla_reports\.readers\.\w+\.\w+Error: (.*?)(?:\n|$)")
+_TOLD = re.compile(r"sla_reports\.(?:readers\.\w+|connection)\.\w+Error: (.*?)(?:\n|$)")
 
 
 def translated(error: PySparkException) -> ExportFormatError | None:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sla_reports.readers.columns import PACKED_SCHEMA, unpacked
 from sla_reports.readers.contract import ANOMALY_SCHEMA, Anomaly, AnomalyKind, Samples
+from sla_reports.readers.selection import Notes, Selection
 from sla_reports.readers.splits import Block, Split, TruncatedFileError, blocks_of, files_of, line_number_at, plan
 from sla_reports.tasks import own, tasks_of
 
@@ -45,9 +46,9 @@ class LineForm(Protocol):
 
 
 class LineFormType(Protocol):
-    """Makes a form; must be picklable by name."""
+    """Makes a form that hands out the selected series; must be picklable by name."""
 
-    def __call__(self) -> LineForm: ...
+    def __call__(self, selection: Selection) -> LineForm: ...
 
 
 def read_lines(
@@ -58,12 +59,15 @@ def read_lines(
     suffixes: tuple[str, ...],
     skip_broken: bool,
     split_bytes: int,
+    selection: Selection | None = None,
 ) -> Samples:
     """The samples of the files in this form. Raises ExportFormatError for a path that is not there."""
+    wanted, notes = selection or Selection(), Notes(spark.sparkContext)
     splits = plan(files_of(paths, suffixes), split_bytes=split_bytes)
     tasks = tasks_of(spark, len(splits))
-    frame = tasks.mapInArrow(partial(_samples_of, splits, form, skip_broken), PACKED_SCHEMA)
-    return Samples(unpacked(frame), _anomalies(tasks, splits, form) if skip_broken else no_anomalies(spark))
+    frame = tasks.mapInArrow(partial(_samples_of, splits, form, wanted, notes, skip_broken), PACKED_SCHEMA)
+    anomalies = _anomalies(tasks, splits, form, wanted) if skip_broken else no_anomalies(spark)
+    return Samples(unpacked(frame), anomalies, notes.told)
 
 
 def no_anomalies(spark: SparkSession) -> DataFrame:
@@ -71,26 +75,28 @@ def no_anomalies(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([], ANOMALY_SCHEMA)
 
 
-def _anomalies(tasks: DataFrame, splits: list[Split], form: LineFormType) -> DataFrame:
-    return tasks.mapInArrow(partial(_anomalies_of, splits, form), ANOMALY_SCHEMA)
+def _anomalies(tasks: DataFrame, splits: list[Split], form: LineFormType, selection: Selection) -> DataFrame:
+    return tasks.mapInArrow(partial(_anomalies_of, splits, form, selection), ANOMALY_SCHEMA)
 
 
 def _samples_of(
-    splits: list[Split], form: LineFormType, skip_broken: bool, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+    splits: list[Split], form: LineFormType, selection: Selection, notes: Notes, skip_broken: bool,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
     for split in own(splits, batches):
-        for found in parsed(split, form()):
+        for found in parsed(split, form(selection)):
             if isinstance(found, pa.RecordBatch):
                 yield found
             elif not skip_broken:
                 raise found.as_error()
+    notes.add(selection)
 
 
 def _anomalies_of(
-    splits: list[Split], form: LineFormType, batches: Iterator[pa.RecordBatch]
+    splits: list[Split], form: LineFormType, selection: Selection, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for split in own(splits, batches):
-        yield anomaly_batch([item for item in parsed(split, form()) if isinstance(item, Anomaly)])
+        yield anomaly_batch([item for item in parsed(split, form(selection)) if isinstance(item, Anomaly)])
 
 
 def anomaly_batch(anomalies: Sequence[Anomaly]) -> pa.RecordBatch:

@@ -15,31 +15,41 @@ from pyspark.sql import SparkSession
 from sla_reports.readers.columns import Columns
 from sla_reports.readers.contract import AnomalyKind, Samples
 from sla_reports.readers.lines import Flaw, Parsed, read_lines
+from sla_reports.readers.selection import Selection
 from sla_reports.readers.splits import SPLIT_BYTES, Block
 from sla_reports.readers.text_lines import Lines, cut_off, decodable, lines_of, made_of, shown
 from sla_reports.readers.text_samples import TextSamples
-from sla_reports.series import canonical
+from sla_reports.series import canonical, unescaped
 
 _EOF: Final = "# EOF"
 _EXEMPLAR_MARK: Final = b" # {"
 _COMMENT: Final = ord("#")
 _LINE_FEED: Final = ord("\n")
-_WITH_EXEMPLAR: Final = re.compile(r'([^{ ]+(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})? [^ ]+ [^ ]+) # \{.*')
+_WITH_EXEMPLAR: Final = re.compile(r'([^{ ]*(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})? [^ ]+ [^ ]+) # \{.*')
 _SUFFIXES: Final = (".om", ".txt", ".prom", ".openmetrics")
 
 
 def read(
-    spark: SparkSession, paths: Sequence[Path | str], *, skip_broken: bool = False, split_bytes: int = SPLIT_BYTES
-) -> Samples:
+    spark: SparkSession, paths: Sequence[Path | str], *, skip_broken: bool = False, split_bytes: int = SPLIT_BYTES,
+    selection: Selection | None = None,
+) -> Samples:  # fmt: skip
     """The samples of the files; a folder stands for its `.om`, `.txt`, `.prom` and `.openmetrics` files, also with `.gz`."""
-    return read_lines(spark, paths, OpenMetrics, suffixes=_SUFFIXES, skip_broken=skip_broken, split_bytes=split_bytes)
+    return read_lines(
+        spark,
+        paths,
+        OpenMetrics,
+        suffixes=_SUFFIXES,
+        skip_broken=skip_broken,
+        split_bytes=split_bytes,
+        selection=selection,
+    )
 
 
 class OpenMetrics:
     """A LineForm."""
 
-    def __init__(self) -> None:
-        self._samples = TextSamples(canonical, ts_unit_ms=1000, ts_unit="seconds")
+    def __init__(self, selection: Selection | None = None) -> None:
+        self._samples = TextSamples(canonical, unescaped, selection, ts_unit_ms=1000, ts_unit="seconds")
 
     def parse(self, block: Block) -> Parsed:
         """See LineForm."""
@@ -50,7 +60,7 @@ class OpenMetrics:
         if not (len(ends) and ends[-1] == count - 1):
             lines, torn = cut_off(block, lines)
             flaws = torn + flaws
-        lines, unreadable = decodable(lines)
+        lines, unreadable = decodable(lines, self._samples.passed_over)
         firsts = firsts[lines.numbers]
         found, more = self._parse(lines.where((firsts != _COMMENT) & (firsts != _LINE_FEED)))
         return Parsed([columns.packed() for columns in found], flaws + unreadable + more, count)

@@ -7,12 +7,13 @@ back to Spark, which looks at every row again.
 
 Options: `url`; `start_ms` and `end_ms` ([start, end), UTC); `match`, selectors one a line (they must not overlap), all of our
 metrics if it is left out; `slice_hours` (24); `shard_label` and `shards` (1); `tasks`, the most there may be (one a slice);
-`timeout_seconds` (120); `bearer_token_file`.
+`timeout_seconds` (120); `accept_partial`; those of `connection.Access.as_options`.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -32,10 +33,11 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from sla_reports.readers.contract import SAMPLE_SCHEMA, Samples
+from sla_reports.readers.contract import SAMPLE_SCHEMA, Noted, Samples
 from sla_reports.readers.lines import no_anomalies
 from sla_reports.readers.prometheus_query import Query, Task, query_of, query_tasks, quoted, read_task
 from sla_reports.readers.prometheus_stream import PrometheusStreamReader
+from sla_reports.readers.selection import lacking_in
 from sla_reports.series import SeriesFormatError, parse_series
 from sla_reports.tasks import TASKS_PER_CORE
 
@@ -55,12 +57,16 @@ def read(
     match: Sequence[str] = (),
     **options: str | float,
 ) -> Samples:
-    """The server's samples in [start, end). The other options are those of the source. A server's answer is whole or an error."""
+    """The server's samples in [start, end). The other options are those of the source. A server's answer is whole or an error.
+
+    With the option `accept_partial` it may lack something; the frame should be cached then, for `noted` reads it once more.
+    """
     spark.dataSource.register(PrometheusSource)
     tasks = TASKS_PER_CORE * spark.sparkContext.defaultParallelism
     texts = {"url": url, "start_ms": start_ms, "end_ms": end_ms, "match": "\n".join(match), "tasks": tasks, **options}
     frame = spark.read.format(NAME).options(**{name: str(value) for name, value in texts.items()}).load()
-    return Samples(frame, no_anomalies(spark))
+    is_whole = not options.get("accept_partial")
+    return Samples(frame, no_anomalies(spark), partial(Noted, 0) if is_whole else partial(lacking_in, frame))
 
 
 class PrometheusSource(DataSource):

@@ -4,110 +4,130 @@ An instant query with a range selector (`metric[86400000ms]` at `time=end`) answ
 points limit and the five minutes look-back of a range query. The interval is closed at both ends in Prometheus 2 and open at
 the left in Prometheus 3, so we ask for a millisecond more and clip to [start, end) ourselves: both then answer the same.
 
-A server that answers in part (Thanos, Mimir: `warnings`) is an error. A server that finds the range too large is asked for its
-halves.
+Thanos and VictoriaMetrics are asked for no answer rather than one in part; with `accept_partial` for what they have, and the
+answer's marks say what is missing. A server that finds the range too large is asked for its halves.
 """
 
-import http.client
-import json
-import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
+import msgspec
 
-from sla_reports.readers.contract import ExportFormatError
-from sla_reports.readers.matrix import decode
+from sla_reports.connection import NO_OPTIONS, Access, address_of, credentials_of
+from sla_reports.readers.answer_marks import Marks, lacks, partial_words, refusal
+from sla_reports.readers.http_client import HttpClient, ServerError, TooLargeError, TooSlowError
 
-_ATTEMPTS: Final = 3
-_PAUSE_SECONDS: Final = 0.5
-_TOO_LARGE: Final = ("too many samples", "exceeds the limit", "exceeded the limit")
-_TRANSIENT: Final = (502, 503, 504, 429)
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A range that a server has no time for is halved less often than one that is too large: each try may take the whole time-out.
+_MOST_SLOW_HALVINGS: Final = 6
+_LEAST_RANGE_MS: Final = 1000
 
 
-class ServerError(Exception):
-    """The server can't be asked or refuses; the message names the server and the query."""
+class AnswerError(Exception):
+    """The server answered, and its answer can't be used; says why."""
+
+
+class PartialAnswerError(AnswerError):
+    """The server answered with a part of what it should have; the message has its own words."""
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer of the API, as it came, and the range [start, end) whose samples it holds (and a millisecond before)."""
+
+    content: bytes
+    source: str
+    start_ms: int
+    end_ms: int
+
+
+class _Values(Marks):
+    data: list[str] | None = None
+
+
 class Server:
-    """Where to ask, and how long to wait for an answer."""
+    """Where to ask, with which credentials, and how long to wait for an answer."""
 
-    url: str
-    timeout_seconds: float = 120.0
-    bearer_token: str = field(default="", repr=False)
+    def __init__(
+        self,
+        url: str,
+        timeout_seconds: float = 120.0,
+        access: Access = NO_OPTIONS,
+        *,
+        accept_partial: bool = False,
+    ) -> None:
+        """Raises ConnectionOptionError."""
+        address = address_of(url)
+        self.url = address.url
+        self.accept_partial = accept_partial
+        self._timeout_seconds = timeout_seconds
+        self._client = HttpClient(address, credentials_of(access, address), timeout_seconds)
 
-    def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise ServerError(f"url: {self.url!r} is no address; expected http://host:port or https://host:port")
+    def answers(self, selector: str, start_ms: int, end_ms: int) -> Iterator[Answered]:
+        """The answers that hold the samples of `selector` in [start, end), unread. Raises ServerError."""
+        yield from self._answers(selector, start_ms, end_ms, _MOST_SLOW_HALVINGS)
 
-    def samples(self, selector: str, start_ms: int, end_ms: int) -> Iterator[pa.RecordBatch]:
-        """The samples of `selector` in [start, end). Raises ServerError, or ExportFormatError for an answer in part."""
+    def _answers(self, selector: str, start_ms: int, end_ms: int, slow_halvings: int) -> Iterator[Answered]:
         if end_ms <= start_ms:
             return
         query = f"{selector}[{end_ms - start_ms}ms]"
         try:
-            content = self._post("query", self._form(query, end_ms - 1))
-        except _TooLargeError as error:
-            middle_ms = (start_ms + end_ms) // 2
-            if middle_ms == start_ms:
-                raise ServerError(
-                    f"server {self.url}: {query}: {error}; expected fewer series: use more shards"
-                ) from error
-            yield from self.samples(selector, start_ms, middle_ms)
-            yield from self.samples(selector, middle_ms, end_ms)
+            content = self._client.ask("api/v1/query", self._form(query, end_ms - 1))
+        except TooLargeError as error:
+            slow_halvings -= isinstance(error, TooSlowError)
+            if end_ms - start_ms < 2 * _LEAST_RANGE_MS or slow_halvings < 0:
+                raise ServerError(f"{error}; also asked for {query}: expected fewer series: use more shards") from error
+        else:
+            yield Answered(content, f"server {self.url}, {query}", start_ms, end_ms)
             return
-        samples, anomalies = decode(content, f"server {self.url}, {query}")
-        if anomalies:
-            raise anomalies[0].as_error()
-        for columns in samples:
-            yield columns.where((columns.ts_ms >= start_ms) & (columns.ts_ms < end_ms)).rows()
+        middle_ms = (start_ms + end_ms) // 2
+        yield from self._answers(selector, start_ms, middle_ms, slow_halvings)
+        yield from self._answers(selector, middle_ms, end_ms, slow_halvings)
+
+    def samples(self, selector: str, start_ms: int, end_ms: int) -> "Iterator[pa.RecordBatch]":
+        """The samples of `selector` in [start, end). Raises ServerError, or ExportFormatError for an answer in part."""
+        # Not above: `sla export` needs no pyarrow.
+        from sla_reports.readers.matrix import decode  # noqa: PLC0415
+        from sla_reports.readers.selection import Selection, lacking_rows  # noqa: PLC0415
+
+        for told in self.answers(selector, start_ms, end_ms):
+            selection = Selection(accept_partial=self.accept_partial)
+            samples, anomalies = decode(told.content, told.source, selection)
+            if anomalies:
+                raise anomalies[0].as_error()
+            for columns in samples:
+                yield columns.where((columns.ts_ms >= told.start_ms) & (columns.ts_ms < told.end_ms)).rows()
+            if selection.lacks:
+                yield lacking_rows(selection.lacks, told.start_ms)
 
     def label_values(self, label: str, selector: str, start_ms: int, end_ms: int) -> list[str]:
-        """The values a label has in these series in this time."""
-        form = {"match[]": selector, "start": _seconds(start_ms), "end": _seconds(end_ms)}
-        path = f"label/{urllib.parse.quote(label, safe='')}/values?{urllib.parse.urlencode(form)}"
-        answer = json.loads(self._post(path, None))
-        if answer.get("status") != "success" or not isinstance(answer.get("data"), list) or answer.get("warnings"):
-            raise ExportFormatError(f"server {self.url}: values of label {label}: {str(answer)[:300]}; expected a list")
-        values: list[str] = answer["data"]
-        return values
+        """The values a label has in these series in this time. Raises ServerError, PartialAnswerError."""
+        form = {"match[]": selector, "start": _seconds(start_ms), "end": _seconds(end_ms), **self._whole()}
+        path = f"api/v1/label/{urllib.parse.quote(label, safe='')}/values"
+        where = f"server {self.url}, values of label {label}"
+        try:
+            answer = msgspec.json.decode(self._client.ask(f"{path}?{urllib.parse.urlencode(form)}", None), type=_Values)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ServerError(f"{where}: {error}; expected a list") from error
+        if fault := refusal(answer):
+            raise ServerError(f"{where}: {fault}")
+        if missing := lacks(answer):
+            # Also where answers in part are accepted: a shard that is never asked for would be missing without a word.
+            raise PartialAnswerError(f"{where}: {partial_words(missing)}")
+        return answer.data or []
 
     def _form(self, query: str, at_ms: int) -> dict[str, str]:
-        # The last one is Thanos's: rather no answer than one in part. Prometheus passes over it.
-        timeout = f"{self.timeout_seconds:.0f}s"
-        return {"query": query, "time": _seconds(at_ms), "timeout": timeout, "partial_response": "false"}
+        return {"query": query, "time": _seconds(at_ms), "timeout": f"{self._timeout_seconds:.0f}s", **self._whole()}
 
-    def _post(self, path: str, form: dict[str, Any] | None) -> bytes:
-        """POST, so that long matchers fit; a GET where there is no form. Tries again what may pass."""
-        data = None if form is None else urllib.parse.urlencode(form).encode()
-        headers = {"Authorization": f"Bearer {self.bearer_token}"} if self.bearer_token else {}
-        url = f"{self.url.rstrip('/')}/api/v1/{path}"
-        request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310 - checked in __post_init__
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                with urllib.request.urlopen(request, timeout=self.timeout_seconds) as response:  # noqa: S310
-                    content: bytes = response.read()
-                    return content
-            except urllib.error.HTTPError as error:
-                said = error.read(2000).decode(errors="replace")
-                if any(mark in said for mark in _TOO_LARGE):
-                    raise _TooLargeError(said[:300]) from error
-                if error.code not in _TRANSIENT or attempt == _ATTEMPTS:
-                    raise ServerError(f"server {url}: HTTP {error.code}: {said[:300]}") from error
-            except (OSError, http.client.HTTPException) as error:
-                if attempt == _ATTEMPTS:
-                    raise ServerError(f"server {url}: {error} ({_ATTEMPTS} attempts)") from error
-            time.sleep(_PAUSE_SECONDS * attempt)
-        raise AssertionError("unreachable")
-
-
-class _TooLargeError(Exception):
-    """The server would have to load more samples than it may."""
+    def _whole(self) -> dict[str, str]:
+        """Rather no answer than one in part, as VictoriaMetrics and Thanos call it. Prometheus passes over both."""
+        if self.accept_partial:
+            return {"partial_response": "true"}
+        return {"deny_partial_response": "1", "partial_response": "false"}
 
 
 def _seconds(ms: int) -> str:

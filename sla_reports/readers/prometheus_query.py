@@ -7,13 +7,13 @@ the same options always ask for the same.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from metric_names import PREFIX
+from sla_reports.connection import access_of
 from sla_reports.readers.prometheus_api import Server
 
 _HOUR_MS: Final = 3_600_000
@@ -102,10 +102,10 @@ def _shards(query: Query, matchers: str) -> list[str]:
 
 
 def query_of(options: Mapping[str, str], *, needs_end: bool) -> Query:
-    """The query that the options ask for. Raises OptionError or ServerError."""
-    token_file = options.get("bearer_token_file", "")
-    token = Path(token_file).read_text().strip() if token_file else ""
-    server = Server(_text(options, "url"), number_of(options, "timeout_seconds", 120.0, least=1.0), token)
+    """The query that the options ask for. Raises OptionError or ConnectionOptionError."""
+    timeout_seconds = number_of(options, "timeout_seconds", 120.0, least=1.0)
+    accept_partial = options.get("accept_partial", "").lower() == "true"
+    server = Server(_text(options, "url"), timeout_seconds, access_of(options), accept_partial=accept_partial)
     start_ms, end_ms = int(number_of(options, "start_ms", None)) if needs_end else 0, 0
     if needs_end:
         end_ms = int(number_of(options, "end_ms", None))

@@ -1,13 +1,15 @@
 """Cuts text files into byte ranges that are read in parallel, whole lines each.
 
 A split owns the lines whose first byte lies in it, so every line is read once, wherever the cuts are. Files must be where every
-executor sees them under the same path (a mounted volume, or one machine). A `.gz` file can't be cut and is one split.
+executor sees them under the same path (a mounted volume, or one machine). A file packed by gzip can't be cut and is one split.
+Whether a file is packed is told by its first bytes, not by its name: tools unpack without renaming, and pack without it. A byte
+order mark is no text.
 """
 
 import gzip
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
 
@@ -16,6 +18,17 @@ from sla_reports.readers.contract import ExportFormatError
 SPLIT_BYTES: Final = 64 * 1024 * 1024
 # Arrays of a block should stay where the processor and the allocator have them at hand: 8 MB take a fifth more time.
 BLOCK_BYTES: Final = 2 * 1024 * 1024
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_GZIP: Final = b"\x1f\x8b"
+# First bytes of what is no text and is not unpacked here, and how a person makes text of it.
+_NOT_READ: Final = {
+    b"\x28\xb5\x2f\xfd": "is packed by zstd; expected text or gzip: unpack it with zstd -d",
+    b"\xfd7zXZ\x00": "is packed by xz; expected text or gzip: unpack it with xz -d",
+    b"BZh": "is packed by bzip2; expected text or gzip: unpack it with bzip2 -d",
+    b"PK\x03\x04": "is a zip archive; expected text or gzip: unpack it",
+    b"\xff\xfe": "is UTF-16, as PowerShell's > writes it; expected UTF-8",
+    b"\xfe\xff": "is UTF-16; expected UTF-8",
+}
 
 
 class TruncatedFileError(Exception):
@@ -24,12 +37,13 @@ class TruncatedFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The bytes [begin, end) of a file."""
+    """The bytes [begin, end) of a file; of one that is packed, all."""
 
     path: str
     begin: int
     end: int
     file_bytes: int
+    is_packed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +71,36 @@ def files_of(paths: Sequence[Path | str], suffixes: tuple[str, ...] = ()) -> lis
 
 
 def content_of(path: Path) -> bytes:
-    """A whole file, unpacked if it is a `.gz`. Raises ExportFormatError."""
-    if path.suffix != ".gz":
-        return path.read_bytes()
-    try:
-        return gzip.decompress(path.read_bytes())
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ExportFormatError(f"{path}: truncated: {error}; expected a whole gzip file") from error
+    """A whole file, unpacked if it is packed, without a byte order mark. Raises ExportFormatError."""
+    is_packed = _is_packed(path)
+    content = path.read_bytes()
+    if is_packed:
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ExportFormatError(f"{path}: truncated: {error}; expected a whole gzip file") from error
+    return content.removeprefix(_BYTE_ORDER_MARK)
+
+
+def _is_packed(path: Path) -> bool:
+    """Whether a file is packed by gzip. Raises ExportFormatError for what is no text otherwise."""
+    with path.open("rb") as stream:
+        begin = stream.read(6)
+    for mark, told in _NOT_READ.items():
+        if begin.startswith(mark):
+            raise ExportFormatError(f"{path}: {told}")
+    return begin.startswith(_GZIP)
 
 
 def plan(paths: Sequence[Path], *, split_bytes: int = SPLIT_BYTES) -> list[Split]:
-    """The splits of the files, at least one a file."""
+    """The splits of the files, at least one a file. Raises ExportFormatError for what is neither text nor gzip."""
     if split_bytes < 1:
         raise ValueError(f"split_bytes: {split_bytes}; expected 1 or more")
     splits: list[Split] = []
     for path in paths:
-        size = path.stat().st_size
-        if path.suffix == ".gz" or size == 0:
-            splits.append(Split(str(path), 0, size, size))
+        size, is_packed = path.stat().st_size, _is_packed(path)
+        if is_packed or size == 0:
+            splits.append(Split(str(path), 0, size, size, is_packed))
             continue
         begins = range(0, size, split_bytes)
         splits += [Split(str(path), begin, min(size, begin + split_bytes), size) for begin in begins]
@@ -83,9 +109,15 @@ def plan(paths: Sequence[Path], *, split_bytes: int = SPLIT_BYTES) -> list[Split
 
 def blocks_of(split: Split, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     """The lines of a split, some megabytes at a time. Raises TruncatedFileError."""
-    if split.path.endswith(".gz"):
-        yield from _unpacked(split, block_bytes)
-        return
+    blocks = _unpacked(split, block_bytes) if split.is_packed else _plain(split, block_bytes)
+    for number, block in enumerate(blocks):
+        if number == 0 and split.begin == 0 and block.data.startswith(_BYTE_ORDER_MARK):
+            yield replace(block, data=block.data.removeprefix(_BYTE_ORDER_MARK))
+        else:
+            yield block
+
+
+def _plain(split: Split, block_bytes: int) -> Iterator[Block]:
     with Path(split.path).open("rb") as stream:
         position = _first_own_line(stream, split)
         while position < split.end:
@@ -102,7 +134,7 @@ def blocks_of(split: Split, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Block
 
 def line_number_at(split: Split) -> int:
     """The number of the split's first own line. Reads all that is before it: for the one who has an anomaly to tell."""
-    if split.begin == 0 or split.path.endswith(".gz"):
+    if split.begin == 0:
         return 1
     with Path(split.path).open("rb") as stream:
         left, number = _first_own_line(stream, split), 1

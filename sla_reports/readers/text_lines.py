@@ -5,7 +5,7 @@ of a line divide it. All lines are found at once, by numpy; only a line that is 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -120,8 +120,8 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "...")
 
 
-def decodable(lines: Lines) -> tuple[Lines, list[Flaw]]:
-    """Without lines that are no UTF-8."""
+def decodable(lines: Lines, passed_over: Callable[[str], bool]) -> tuple[Lines, list[Flaw]]:
+    """Without lines that are no UTF-8; each is a flaw, or passed over."""
     if lines.is_ascii or _is_utf8(lines.data):
         return lines, []
     flaws: list[Flaw] = []
@@ -132,6 +132,8 @@ def decodable(lines: Lines) -> tuple[Lines, list[Flaw]]:
             line.decode()
         except UnicodeDecodeError as error:
             wanted[index] = False
+            if passed_over(lines.text(index)):
+                continue
             detail = f"{shown(repr(line))}: {error.reason}; expected UTF-8"
             flaws.append(Flaw(int(lines.numbers[index]), AnomalyKind.NOT_UTF8, detail))
     return lines.where(wanted), flaws

@@ -16,6 +16,7 @@ from sla_reports.readers.columns import Columns
 from sla_reports.readers.contract import EARLIEST_TS_MS, LATEST_TS_MS, AnomalyKind
 from sla_reports.readers.lines import Flaw
 from sla_reports.readers.pieces import numbers, of_each
+from sla_reports.readers.selection import Selection, name_of, parts_of
 from sla_reports.readers.text_lines import Lines, shown
 from sla_reports.series import SeriesFormatError
 
@@ -24,20 +25,30 @@ _NUMBER: Final = re.compile(
 )
 
 
+_PASSED_OVER: Final = ""
+
+
 class TextSamples:
     """Takes lines apart; keeps the canonical texts it has made."""
 
-    def __init__(self, canonical: Callable[[str], str], *, ts_unit_ms: int, ts_unit: str) -> None:
+    def __init__(
+        self, canonical: Callable[[str], str], unescaped: Callable[[str], str], selection: Selection | None, *,
+        ts_unit_ms: int, ts_unit: str,
+    ) -> None:  # fmt: skip
         """`ts_unit_ms`: how many milliseconds a unit of the timestamps is (1 or 1000), which `ts_unit` is the name of."""
         self._canonical = canonical
+        self._unescaped = unescaped
+        self._selection = selection or Selection()
         self._ts_unit_ms = ts_unit_ms
         self._ts_unit = ts_unit
-        self._known: dict[str, str | None] = {}
+        # Not of what is no series: each sample of a native histogram would be another text.
+        self._known: dict[str, str] = {}
 
     def parse(self, lines: Lines) -> tuple[list[Columns], list[Flaw]]:
         """The samples of lines that should each be one, and the flaws."""
         divided = lines.spaces >= 2
-        flaws = [self._no_sample(lines, int(index)) for index in np.flatnonzero(~divided)]
+        rest = [int(index) for index in np.flatnonzero(~divided) if not self.passed_over(lines.text(int(index)))]
+        flaws = [self._no_sample(lines, index) for index in rest]
         lines = lines.where(divided)
         if not len(lines):
             return [], flaws
@@ -49,8 +60,12 @@ class TextSamples:
         stamps, no_stamps = _numbers(stamp_texts)
         ts_ms = np.rint(stamps * self._ts_unit_ms)
         unreadable = np.array([name is None for name in names])[codes]
-        good = ~(unreadable | no_values | no_stamps) & (ts_ms >= EARLIEST_TS_MS) & (ts_ms < LATEST_TS_MS)
-        for index in map(int, np.flatnonzero(~good)):
+        # Of two words that are no numbers the first is hardly a metric: a message in the middle of an export.
+        foreign = np.array([name == _PASSED_OVER for name in names])[codes] & ~(no_values & no_stamps)
+        good = ~(unreadable | no_values | no_stamps | foreign) & (ts_ms >= EARLIEST_TS_MS) & (ts_ms < LATEST_TS_MS)
+        for index in map(int, np.flatnonzero(~good & ~foreign)):
+            if self.passed_over(lines.text(index)):
+                continue
             if unreadable[index]:
                 flaws.append(self._no_sample(lines, index))
             else:
@@ -58,13 +73,33 @@ class TextSamples:
         found = Columns(names, codes, np.where(good, ts_ms, 0).astype(np.int64), values)
         return [found.where(good)], flaws
 
+    def passed_over(self, text: str) -> bool:
+        """Whether a line that can't be read is of a series that nobody wants."""
+        return self._selection.passes_over_text(text)
+
     def _canonical_of(self, text: str) -> str | None:
+        """None for what is no series, _PASSED_OVER for what nobody wants."""
         if text not in self._known:
-            try:
-                self._known[text] = self._canonical(text)
-            except SeriesFormatError:
-                self._known[text] = None
+            name = self._strict_or_quoted(text)
+            if name is None:
+                return None
+            foreign = self._selection.passes_over(name.partition("{")[0], name)
+            self._known[text] = _PASSED_OVER if foreign else name
         return self._known[text]
+
+    def _strict_or_quoted(self, text: str) -> str | None:
+        """As the form writes a series; with names in quotes as Prometheus 3 writes them in any form."""
+        try:
+            return self._canonical(text)
+        except SeriesFormatError:
+            parts = parts_of(text)
+        if parts is None or not (parts.has_quoted_name and parts.is_whole and parts.end == len(text)):
+            return None
+        try:
+            labels = {self._unescaped(name): self._unescaped(value) for name, value in parts.labels}
+            return name_of({**labels, "__name__": parts.metric})
+        except SeriesFormatError:
+            return None
 
     def _no_sample(self, lines: Lines, index: int) -> Flaw:
         text, number = lines.text(index), int(lines.numbers[index])

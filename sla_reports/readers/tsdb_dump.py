@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from sla_reports.readers.contract import Samples
 from sla_reports.readers.lines import Parsed, read_lines
+from sla_reports.readers.selection import Selection
 from sla_reports.readers.splits import SPLIT_BYTES, Block
 from sla_reports.readers.text_lines import cut_off, decodable, lines_of
 from sla_reports.readers.text_samples import TextSamples
@@ -26,23 +27,32 @@ _SUFFIXES: Final = (".dump", ".txt")
 
 
 def read(
-    spark: SparkSession, paths: Sequence[Path | str], *, skip_broken: bool = False, split_bytes: int = SPLIT_BYTES
-) -> Samples:
+    spark: SparkSession, paths: Sequence[Path | str], *, skip_broken: bool = False, split_bytes: int = SPLIT_BYTES,
+    selection: Selection | None = None,
+) -> Samples:  # fmt: skip
     """The samples of the files; a folder stands for its `.dump` and `.txt` files, also with `.gz`."""
-    return read_lines(spark, paths, TsdbDump, suffixes=_SUFFIXES, skip_broken=skip_broken, split_bytes=split_bytes)
+    return read_lines(
+        spark,
+        paths,
+        TsdbDump,
+        suffixes=_SUFFIXES,
+        skip_broken=skip_broken,
+        split_bytes=split_bytes,
+        selection=selection,
+    )
 
 
 class TsdbDump:
     """A LineForm."""
 
-    def __init__(self) -> None:
-        self._samples = TextSamples(_series_of, ts_unit_ms=1, ts_unit="milliseconds")
+    def __init__(self, selection: Selection | None = None) -> None:
+        self._samples = TextSamples(_series_of, _unquoted, selection, ts_unit_ms=1, ts_unit="milliseconds")
 
     def parse(self, block: Block) -> Parsed:
         """See LineForm."""
         every = lines_of(block)
         lines, torn = cut_off(block, every)
-        lines, unreadable = decodable(lines)
+        lines, unreadable = decodable(lines, self._samples.passed_over)
         found, flaws = self._samples.parse(lines.where(lines.ends > lines.starts))
         return Parsed([columns.packed() for columns in found], torn + unreadable + flaws, len(every))
 

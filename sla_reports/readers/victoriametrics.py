@@ -4,45 +4,66 @@
 stale marker. One series may stand in many lines; with `max_rows_per_line` the server keeps lines short, so that files can be cut.
 """
 
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from pyspark.sql import SparkSession
 
+from sla_reports.readers.answer_marks import Marks, lacks, partial_words, refusal
 from sla_reports.readers.columns import Columns
 from sla_reports.readers.contract import EARLIEST_TS_MS, LATEST_TS_MS, STALE_NAN_BITS, AnomalyKind, Samples
 from sla_reports.readers.lines import Flaw, Parsed, read_lines
+from sla_reports.readers.selection import Selection, name_of
 from sla_reports.readers.splits import SPLIT_BYTES, Block
 from sla_reports.readers.text_lines import shown
-from sla_reports.series import SeriesFormatError, series_text
+from sla_reports.series import SeriesFormatError
 
 _STALE: Final = np.array([STALE_NAN_BITS], dtype=np.uint64).view(np.float64)[0]
 _SUFFIXES: Final = (".jsonl", ".json", ".ndjson")
 
 
-class _Line(msgspec.Struct):
-    metric: dict[str, str]
-    values: list[float | str | None]
-    timestamps: list[int]
+# The labels of a line that is no JSON: old versions write +Inf as a bare word.
+_LABELS: Final = re.compile(rb'\s*\{"metric"\s*:\s*(\{(?:[^"{}]|"(?:[^"\\]|\\.)*")*\}).*\}\s*', re.DOTALL)
+_EXPECTED: Final = "expected metric, values, timestamps"
+
+
+class _Line(Marks):
+    """A series. An error of the server, or an answer of another form, has the marks of an answer instead."""
+
+    metric: dict[str, Any] = msgspec.field(default_factory=dict)
+    values: msgspec.Raw = msgspec.Raw(b"")
+    timestamps: msgspec.Raw = msgspec.Raw(b"")
 
 
 def read(
-    spark: SparkSession, paths: Sequence[Path | str], *, skip_broken: bool = False, split_bytes: int = SPLIT_BYTES
-) -> Samples:
+    spark: SparkSession, paths: Sequence[Path | str], *, skip_broken: bool = False, split_bytes: int = SPLIT_BYTES,
+    selection: Selection | None = None,
+) -> Samples:  # fmt: skip
     """The samples of the files; a folder stands for its `.jsonl`, `.ndjson` and `.json` files, also with `.gz`."""
     return read_lines(
-        spark, paths, VictoriaMetrics, suffixes=_SUFFIXES, skip_broken=skip_broken, split_bytes=split_bytes
+        spark,
+        paths,
+        VictoriaMetrics,
+        suffixes=_SUFFIXES,
+        skip_broken=skip_broken,
+        split_bytes=split_bytes,
+        selection=selection,
     )
 
 
 class VictoriaMetrics:
     """A LineForm."""
 
-    def __init__(self) -> None:
+    def __init__(self, selection: Selection | None = None) -> None:
+        self._selection = selection or Selection()
         self._decoder = msgspec.json.Decoder(_Line)
+        self._values = msgspec.json.Decoder(list[float | str | None])
+        self._timestamps = msgspec.json.Decoder(list[int])
 
     def parse(self, block: Block) -> Parsed:
         """See LineForm. A last line without line feed is whole if its JSON is."""
@@ -54,10 +75,13 @@ class VictoriaMetrics:
             if not line.strip():
                 continue
             try:
-                name, ts_ms, values = self._one(line)
+                found = self._one(line)
             except _FlawError as error:
                 flaws.append(Flaw(number, error.kind, str(error)))
                 continue
+            if found is None:
+                continue
+            name, ts_ms, values = found
             plausible = (ts_ms >= EARLIEST_TS_MS) & (ts_ms < LATEST_TS_MS)
             if not plausible.all():
                 flaws.append(Flaw(number, AnomalyKind.WRONG_TIME_UNIT, _implausible(name, ts_ms[~plausible])))
@@ -66,22 +90,50 @@ class VictoriaMetrics:
             columns.append((ts_ms, values))
         return Parsed([_joined(names, columns).packed()] if names else [], flaws, len(lines) - 1)
 
-    def _one(self, line: bytes) -> tuple[str, np.ndarray, np.ndarray]:
+    def _one(self, line: bytes) -> tuple[str, np.ndarray, np.ndarray] | None:
+        """The samples of a line; None for a series that is passed over."""
         try:
             entry = self._decoder.decode(line)
+            if entry.metric and self._selection.passes_over_labels(entry.metric):
+                return None
+            self._check_marks(entry)
+            if not entry.metric and not bytes(entry.values):
+                raise msgspec.ValidationError("Object missing required field `metric`")
+            values, stamps = self._values.decode(entry.values), self._timestamps.decode(entry.timestamps)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            if self._is_foreign(line):
+                return None
             text = shown(line[:200].decode(errors="replace"))
             kind = AnomalyKind.TRUNCATED if "truncated" in str(error) else AnomalyKind.NOT_A_SAMPLE
-            raise _FlawError(kind, f"{text}: {error}; expected metric, values, timestamps") from error
-        if len(entry.values) != len(entry.timestamps):
-            lengths = f"{len(entry.values)} values and {len(entry.timestamps)} timestamps"
+            raise _FlawError(kind, f"{text}: {error}; {_EXPECTED}") from error
+        if len(values) != len(stamps):
+            lengths = f"{len(values)} values and {len(stamps)} timestamps"
             raise _FlawError(AnomalyKind.LENGTH_MISMATCH, f"{lengths} of {entry.metric}; expected as many of both")
-        labels = dict(entry.metric)
         try:
-            name = series_text(labels.pop("__name__", ""), labels)
+            name = name_of(entry.metric)
         except SeriesFormatError as error:
             raise _FlawError(AnomalyKind.NOT_A_SAMPLE, str(error)) from error
-        return name, np.array(entry.timestamps, dtype=np.int64), _values(entry.values, name)
+        return name, np.array(stamps, dtype=np.int64), _values(values, name)
+
+    def _check_marks(self, entry: _Line) -> None:
+        if entry.status is not None and not entry.metric:
+            fault = (
+                refusal(entry)
+                or "the line is an answer of the query API; expected /api/v1/export, or --from query-range"
+            )
+            raise _FlawError(AnomalyKind.NOT_AN_ANSWER, fault)
+        if missing := lacks(entry):
+            if not self._selection.accept_partial:
+                raise _FlawError(AnomalyKind.PARTIAL_ANSWER, partial_words(missing))
+            self._selection.lacks.update(missing)
+
+    def _is_foreign(self, line: bytes) -> bool:
+        """Of a line that is no JSON, or whose series has no numbers."""
+        found = _LABELS.fullmatch(line)
+        try:
+            return found is not None and self._selection.passes_over_labels(json.loads(found[1]))
+        except ValueError:
+            return False
 
 
 class _FlawError(Exception):

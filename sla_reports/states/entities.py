@@ -1,20 +1,25 @@
 """Which series are about the same thing: a group's gauge has one series per operator pod and per Prometheus server.
 
-An entity is a metric and those labels that say what it is about; the others (`instance`, `pod`, `job`, a replica label) say
-who was asked. Series that differ in replica labels only are copies of one (an HA pair of Prometheus servers). Series that
-differ in `instance` are several processes: gauges that contradict each other are disputed (`spans.agreed`), counters are added.
+Series of one group differ in labels that say who was asked (`labels.py`). Those that one process told are copies, however many
+Prometheus servers and scrape jobs brought them here: a gauge's fill each other's gaps, a counter's count once. Those of several
+processes are several figures: gauges that contradict each other are disputed (`spans.agreed`), counters are added. What can be no
+copy by its values is told as a fault (`identity.py`).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from metric_names import GROUP_WRITABLE, LABEL_BROKER_GROUP, LABEL_CLUSTER, LABEL_NAMESPACE
+from metric_names import GROUP_LABELS, GROUP_WRITABLE, UNCLEAN_ELECTIONS_TOTAL
 from sla_reports.reduction.runs import Run
 from sla_reports.series import Series, parse_series
+from sla_reports.states.copies import one_counter, rose_alike
 from sla_reports.states.counters import Increase, increase, rises
-from sla_reports.states.spans import Span, State, Window, agreed, changed_interval, spans_of
+from sla_reports.states.labels import REPLICA_LABELS, Labels, Pairs, labels_of
+from sla_reports.states.spans import Span, State, Window, agreed, spans_of
+from sla_reports.states.stretches import ScrapeInterval, Stretch, gap_limits, stretches
 
-REPLICA_LABELS = ("prometheus_replica", "__replica__", "replica")
+# Every operator pod tells what the record has counted; all other counters are of the pod that did the work.
+_OF_THE_RECORD = frozenset({UNCLEAN_ELECTIONS_TOTAL})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,7 +36,7 @@ class GroupKey:
     @classmethod
     def of_series(cls, series: Series) -> "GroupKey":
         """The group that a series is about."""
-        return cls(*(series.own_label(name) for name in (LABEL_NAMESPACE, LABEL_CLUSTER, LABEL_BROKER_GROUP)))
+        return cls(*(series.own_label(name) for name in GROUP_LABELS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +45,19 @@ class RunsOfSeries:
 
     series: Series
     runs: tuple[Run, ...]
+    labels: Labels
 
     @property
     def group(self) -> GroupKey:
         return GroupKey.of_series(self.series)
 
-    def without(self, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-        return tuple(pair for pair in self.series.labels if pair[0] not in names)
+
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    """One counter of one process, by its copies; `whole` are their runs as those of one series."""
+
+    copies: tuple[RunsOfSeries, ...]
+    whole: tuple[Run, ...]
 
 
 class Fleet:
@@ -58,15 +69,19 @@ class Fleet:
         *,
         gap_ms: int | Mapping[str, int],
         replica_labels: Sequence[str] = REPLICA_LABELS,
+        by_stretch: bool = True,
     ) -> None:
         self._gap_ms = gap_ms
-        self._replica_labels = replica_labels
+        # Not where the interval was given: then it holds for all of the time.
+        self._by_stretch = by_stretch
+        self._stretches_of: dict[Series, tuple[Stretch, ...]] = {}
+        self._counters_of: dict[tuple[str, GroupKey], tuple[_Counter, ...]] = {}
         # By metric, then by group: with one list for all groups a fleet costs the square of its size.
         self._entries: dict[str, dict[GroupKey, list[RunsOfSeries]]] = {}
         self._texts: dict[Series, str] = {}
         for text in sorted(runs):
             series = parse_series(text)
-            entry = RunsOfSeries(series, runs[text])
+            entry = RunsOfSeries(series, runs[text], labels_of(series, replica_labels))
             self._entries.setdefault(series.metric, {}).setdefault(entry.group, []).append(entry)
             self._texts[series] = text
 
@@ -88,65 +103,155 @@ class Fleet:
         self, metric: str, group: GroupKey, window: Window, state_of: Callable[[float | None], State]
     ) -> list[Span]:
         """What held for the group by all of its series."""
-        lines = [self.spans_of_series(entry, window, state_of) for entry in self.series_of(metric, group)]
+        lines = [self._spans_of_row(row, window, state_of) for row in self._rows(metric, group)]
         if not lines:
             return [Span(window.start_ms, window.end_ms, State.UNKNOWN)]
-        return agreed(lines, self.gap_ms(metric, group) * 2 // 5)
+        return agreed(lines, self.interval(metric, group))
+
+    def _rows(self, metric: str, group: GroupKey) -> list[list[RunsOfSeries]]:
+        """The group's series, those that follow each other together: an operator pod and the next, or other labels."""
+        rows: list[list[RunsOfSeries]] = []
+        for entry in sorted(self.series_of(metric, group), key=lambda one: one.runs[0].start_ms):
+            before = next((row for row in rows if row[-1].runs[-1].end_ms < entry.runs[0].start_ms), None)
+            if before is None:
+                rows.append([entry])
+            else:
+                before.append(entry)
+        return rows
+
+    def _spans_of_row(
+        self, row: Sequence[RunsOfSeries], window: Window, state_of: Callable[[float | None], State]
+    ) -> list[Span]:
+        runs = [run for entry in row for run in entry.runs]
+        limits = [limit for entry in row for limit in self._limits(entry)]
+        return spans_of(runs, window, state_of, limits)
 
     def sightings(self, metric: str, group: GroupKey, state_of: Callable[[float | None], State]) -> list[Run]:
         """The runs of the group's series that say down: when a scrape really saw it, first and last."""
         runs = (run for entry in self.series_of(metric, group) for run in entry.runs)
         return [run for run in runs if state_of(run.value) is State.DOWN]
 
-    def changed_interval(self, metric: str, group: GroupKey) -> tuple[int, int, int] | None:
-        """The usual scrape interval, the longest other one, and for how long others held; None where none did."""
-        for entry in self.series_of(metric, group):
-            if (changed := changed_interval(entry.runs, self._gap_of(entry))) is not None:
-                return (self._gap_of(entry) * 2 // 5, *changed)
-        return None
+    def usual_ms(self, entry: RunsOfSeries) -> int:
+        """The usual scrape interval of one series."""
+        return self._gap_of(entry) * 2 // 5
+
+    def interval(self, metric: str, group: GroupKey) -> ScrapeInterval:
+        """How often the group's series are scraped, at each instant: the longest interval where they differ."""
+        own = [one for entry in self.series_of(metric, group) for one in self.stretches(entry)]
+        return ScrapeInterval(self.gap_ms(metric, group) * 2 // 5, tuple(sorted(own, key=lambda one: one.start_ms)))
+
+    def stretches(self, entry: RunsOfSeries) -> tuple[Stretch, ...]:
+        """Where a series was scraped at another interval than its usual one; nowhere, if the interval was given."""
+        if not self._by_stretch:
+            return ()
+        if entry.series not in self._stretches_of:
+            self._stretches_of[entry.series] = stretches(entry.runs, self._gap_of(entry))
+        return self._stretches_of[entry.series]
+
+    def _limits(self, entry: RunsOfSeries) -> Sequence[int]:
+        gap_ms = self._gap_of(entry)
+        return gap_limits(entry.runs, gap_ms) if self._by_stretch else [gap_ms] * len(entry.runs)
 
     def spans_of_series(
         self, entry: RunsOfSeries, window: Window, state_of: Callable[[float | None], State]
     ) -> list[Span]:
         """What one series says."""
-        return spans_of(entry.runs, window, state_of, self._gap_of(entry))
+        return spans_of(entry.runs, window, state_of, self._limits(entry))
 
     def increase(
         self, metric: str, group: GroupKey, window: Window, *, by: Sequence[str] = ()
     ) -> dict[tuple[str, ...], Increase]:
         """What the group's counters rose by, added over processes, for each combination of the labels `by`.
 
-        Of the copies of one counter the one that saw most counts; adding them would count each rise twice.
+        Copies of one counter count once: together, or the one that rose most, whichever is more.
         """
         found: dict[tuple[str, ...], Increase] = {}
-        for same in self._copies(metric, group):
-            key = tuple(same[0].series.label(name) for name in by)
-            rises = [increase(entry.runs, window, began_ms=self._began_ms(entry)) for entry in same]
-            found[key] = found.get(key, Increase(0.0, 0)) + max(rises, key=lambda one: one.rise)
+        for one in self._counters(metric, group):
+            key = tuple(one.copies[0].series.own_label(name) for name in by)
+            told = [increase(runs, window, began_ms=began_ms) for runs, began_ms in self._lines(one)]
+            found[key] = found.get(key, Increase(0.0, 0)) + max(told, key=lambda rise: rise.rise)
         return found
 
     def rises(self, metric: str, group: GroupKey, window: Window) -> list[tuple[int, float]]:
-        """Each single rise of the group's counters, in order of time: of copies those of the one that saw most."""
+        """Each single rise of the group's counters, in order of time; copies of one counter count once."""
         found: list[tuple[int, float]] = []
-        for same in self._copies(metric, group):
-            seen = [rises(entry.runs, window, began_ms=self._began_ms(entry)) for entry in same]
-            found += max(seen, key=lambda one: sum(rise for _, rise in one))
+        for one in self._counters(metric, group):
+            seen = [rises(runs, window, began_ms=began_ms) for runs, began_ms in self._lines(one)]
+            found += max(seen, key=lambda some: sum(rise for _, rise in some))
         return sorted(found)
 
-    def _copies(self, metric: str, group: GroupKey) -> Collection[list[RunsOfSeries]]:
-        """The series of the metric that are about the group, those that differ in replica labels only together."""
-        copies: dict[tuple[tuple[str, str], ...], list[RunsOfSeries]] = {}
+    def by_own_labels(self, metric: str, group: GroupKey) -> Mapping[Pairs, list[RunsOfSeries]]:
+        """The series of the metric that are about the group, those of one figure (cause, phase) together."""
+        found: dict[Pairs, list[RunsOfSeries]] = {}
         for entry in self.series_of(metric, group):
-            copies.setdefault(entry.without(self._replica_labels), []).append(entry)
-        return copies.values()
+            found.setdefault(entry.labels.own, []).append(entry)
+        return found
+
+    def slack_ms(self, one: RunsOfSeries, other: RunsOfSeries) -> int:
+        """What two scrapers may differ by at each edge of a run, so that a lost scrape is no contradiction."""
+        return max(self._gap_of(one), self._gap_of(other)) // 2
+
+    def scraped(self, entry: RunsOfSeries) -> list[tuple[int, int]]:
+        """The times in which a series was scraped without a gap, in order."""
+        found: list[tuple[int, int]] = []
+        before_ms = 0
+        for run, limit_ms in zip(entry.runs, self._limits(entry), strict=True):
+            if run.value is None:
+                continue
+            if found and run.start_ms - found[-1][1] <= before_ms:
+                found[-1] = (found[-1][0], run.end_ms)
+            else:
+                found.append((run.start_ms, run.end_ms))
+            before_ms = limit_ms
+        return found
+
+    def entries(self) -> Iterator[RunsOfSeries]:
+        """Every series."""
+        return (entry for groups in self._entries.values() for own in groups.values() for entry in own)
+
+    def _counters(self, metric: str, group: GroupKey) -> tuple[_Counter, ...]:
+        key = (metric, group)
+        if key not in self._counters_of:
+            figures = self.by_own_labels(metric, group).values()
+            self._counters_of[key] = tuple(one for own in figures for one in self._of_processes(metric, own))
+        return self._counters_of[key]
+
+    def _of_processes(self, metric: str, entries: Sequence[RunsOfSeries]) -> list[_Counter]:
+        by_process: dict[Pairs, list[RunsOfSeries]] = {}
+        for entry in entries:
+            by_process.setdefault(() if metric in _OF_THE_RECORD else entry.labels.process, []).append(entry)
+        counters = [self._counter(own) for own in by_process.values()]
+        # Two addresses of one process: no two processes rise alike.
+        found: list[_Counter] = []
+        for one in counters:
+            alike = next((other for other in found if self._rose_alike(one, other)), None)
+            if alike is None:
+                found.append(one)
+            else:
+                found[found.index(alike)] = self._counter([*alike.copies, *one.copies])
+        return found
+
+    def _counter(self, copies: Sequence[RunsOfSeries]) -> _Counter:
+        gap_ms = max(self._gap_of(entry) for entry in copies)
+        return _Counter(tuple(copies), one_counter([entry.runs for entry in copies], gap_ms))
+
+    def _rose_alike(self, one: _Counter, other: _Counter) -> bool:
+        if not one.whole or not other.whole:
+            return False
+        return rose_alike(one.whole, other.whole, self.slack_ms(one.copies[0], other.copies[0]))
+
+    def _lines(self, counter: _Counter) -> list[tuple[Sequence[Run], int | None]]:
+        """The runs of all copies as one, and of each by itself, with when its Prometheus server first saw the group."""
+        first = min(counter.copies, key=lambda entry: entry.runs[0].start_ms)
+        own = [(entry.runs, self._began_ms(entry)) for entry in counter.copies]
+        return [(counter.whole, self._began_ms(first)), *(own if len(own) > 1 else [])]
 
     def _began_ms(self, entry: RunsOfSeries) -> int | None:
         """When the same Prometheus server first saw the group: one that joins later would take an old total for a rise."""
-        server = [entry.series.label(name) for name in self._replica_labels]
         seen = (
             gauge.runs[0].start_ms
             for gauge in self.series_of(GROUP_WRITABLE, entry.group)
-            if [gauge.series.label(name) for name in self._replica_labels] == server
+            if gauge.labels.server == entry.labels.server
         )
         return min(seen, default=None)
 

@@ -3,7 +3,7 @@
 A sample holds until the next one, where that is not further away than the gap limit. Otherwise nobody knows what held from the last
 sample on: an exporter that is silent during an outage must not turn it into availability. After a series' last sample, and
 before its first, all is unknown too; only where the window ends within the gap limit of the last sample that sample still holds,
-for the next one would have said so. Where the scrape interval changes the gap limit changes with it (`gap_limits`).
+for the next one would have said so. Where the scrape interval changes the gap limit changes with it (`stretches.py`).
 
 Two sources that contradict each other make a time disputed: it is neither up nor down, both bounds of the availability show it, and
 no order of names decides it (`agreed`).
@@ -18,9 +18,7 @@ from enum import StrEnum
 from itertools import pairwise, zip_longest
 
 from sla_reports.reduction.runs import CONFLICT, Run
-
-# So many distances of one length in a row are another scrape interval, and no lost scrapes.
-_STEADY = 10
+from sla_reports.states.stretches import ScrapeInterval, gap_limits
 
 
 class State(StrEnum):
@@ -74,11 +72,16 @@ def at_least(threshold: float) -> Callable[[float | None], State]:
     return state
 
 
-def spans_of(runs: Sequence[Run], window: Window, state_of: Callable[[float | None], State], gap_ms: int) -> list[Span]:
-    """The spans of one series over the whole window; `runs` in order of time, also those shortly before the window."""
+def spans_of(
+    runs: Sequence[Run], window: Window, state_of: Callable[[float | None], State], gap_ms: int | Sequence[int]
+) -> list[Span]:
+    """The spans of one series over the whole window; `runs` in order of time, also those shortly before the window.
+
+    `gap_ms` is the gap limit, or that after each run.
+    """
     pieces: list[Span] = []
     known_until = window.start_ms
-    limits = gap_limits(runs, gap_ms)
+    limits = gap_limits(runs, gap_ms) if isinstance(gap_ms, int) else gap_ms
     for number, run in enumerate(runs):
         if run.start_ms > known_until:
             pieces.append(Span(known_until, run.start_ms, State.UNKNOWN))
@@ -89,37 +92,6 @@ def spans_of(runs: Sequence[Run], window: Window, state_of: Callable[[float | No
         known_until = max(holds_until, known_until)
     pieces.append(Span(known_until, max(known_until, window.end_ms), State.UNKNOWN))
     return clip(pieces, window)
-
-
-def gap_limits(runs: Sequence[Run], gap_ms: int) -> list[int]:
-    """The gap limit after each run: that of the series, or of a longer scrape interval that held for ten scrapes around it.
-
-    Samples that are further apart than the series' limit are a run each. Ten distances of one length (within a tenth) are a scrape
-    interval that was changed: 60 s in place of 15 s would otherwise be silence for as long as it lasts.
-    """
-    limits = [gap_ms] * len(runs)
-    distances = [later.start_ms - earlier.end_ms for earlier, later in pairwise(runs)]
-    begin = 0
-    for number in range(1, len(distances) + 1):
-        if number < len(distances) and abs(distances[number] - distances[begin]) * 10 <= distances[begin]:
-            continue
-        if number - begin >= _STEADY and distances[begin] > gap_ms:
-            # Also what leads to the first and follows the last of them: they are scrapes of that interval.
-            limits[begin : number + 1] = [max(gap_ms, distances[begin] * 5 // 2)] * (number + 1 - begin)
-        begin = number
-    # One scrape lost of such an interval is no silence.
-    return [max(limits[max(0, number - 1) : number + 2]) for number in range(len(limits))]
-
-
-def changed_interval(runs: Sequence[Run], gap_ms: int) -> tuple[int, int] | None:
-    """The longest scrape interval that held in place of the usual one, and for how long other ones did; None where none did."""
-    limits = gap_limits(runs, gap_ms)
-    longer = [
-        later.start_ms - earlier.end_ms
-        for (earlier, later), limit in zip(pairwise(runs), limits, strict=False)
-        if gap_ms < later.start_ms - earlier.end_ms <= limit
-    ]
-    return (max(longer), sum(longer)) if longer else None
 
 
 def clip(spans: Iterable[Span], window: Window) -> list[Span]:
@@ -183,13 +155,13 @@ def _window_of(lines: Sequence[Sequence[Span]]) -> Window:
     return window
 
 
-def agreed(lines: Sequence[Sequence[Span]], interval_ms: int) -> list[Span]:
+def agreed(lines: Sequence[Sequence[Span]], interval: ScrapeInterval) -> list[Span]:
     """One line of several that are about one thing: HA pairs of Prometheus, operator pods. Their order does not matter.
 
     What one alone knows holds. Two that were scraped at different times contradict each other for less than a scrape interval
     after a change: there the newer one holds, which is the one that changed. A longer contradiction is disputed.
     """
-    known = _newer_wins(combine(lines, _common), interval_ms)
+    known = _newer_wins(combine(lines, _common), interval)
     return combine([known, *lines], _else_disputed)
 
 
@@ -207,13 +179,13 @@ def _else_disputed(states: Sequence[State]) -> State:
     return State.DISPUTED if common is State.UNKNOWN and State.DISPUTED in copies else common
 
 
-def _newer_wins(line: Sequence[Span], interval_ms: int) -> list[Span]:
+def _newer_wins(line: Sequence[Span], interval: ScrapeInterval) -> list[Span]:
     """Short disputes decided: each begins where one of the copies was seen to change from what all had said before."""
     other = {State.UP: State.DOWN, State.DOWN: State.UP}
     found = list(line)
     for number in range(1, len(found)):
         span, before = found[number], found[number - 1]
-        if span.state is State.DISPUTED and span.length_ms <= interval_ms and before.state in other:
+        if span.state is State.DISPUTED and span.length_ms <= interval.at(span.start_ms) and before.state in other:
             found[number] = replace(span, state=other[before.state])
     return clip(found, Window(line[0].start_ms, line[-1].end_ms))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import pytest
 import structlog
@@ -13,21 +13,7 @@ from typer.testing import CliRunner
 from brokergroup_operator.cli.logging_options import LogFormat, LogLevel, configure_logging
 from brokergroup_operator.cli.main import app
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
-
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """The configuration is the process's."""
-    root, before = logging.getLogger(), structlog.get_config()
-    handlers, level = list(root.handlers), root.level
-    yield
-    structlog.configure(**before)
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def write_one_of_each() -> None:

@@ -272,3 +272,13 @@ async def test_the_conditions_of_a_status_are_a_metric_while_this_pod_reconciles
     assert [one.labels["condition"] for one in (await scrape(metrics))[metric_names.CONDITION]] == ["FailoverSafe"]
     metrics.conditions.forget(KEY)
     assert (await scrape(metrics))[metric_names.CONDITION] == []
+
+
+async def test_when_a_group_was_created_is_a_metric_while_this_pod_reconciles() -> None:
+    metrics = Metrics()
+    metrics.conditions.note(
+        KEY, cluster_name="DefaultCluster", broker_name="orders", conditions=[], created="2026-10-01T12:00:00Z"
+    )
+    assert value((await scrape(metrics))[metric_names.CREATED_TIMESTAMP_SECONDS], **GROUP) == 1_790_856_000
+    metrics.conditions.clear()
+    assert (await scrape(metrics))[metric_names.CREATED_TIMESTAMP_SECONDS] == []

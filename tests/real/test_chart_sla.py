@@ -35,6 +35,10 @@ EVERYTHING = {
     "slaReport__objective": "99.95",
     "slaReport__timeZone": "Asia/Shanghai",
     "slaReport__source__bearerTokenSecretName": "prometheus-token",
+    "slaReport__source__prometheusUrl": "https://prometheus:9090",
+    "slaReport__source__headersSecretName": "prometheus-headers",
+    "slaReport__source__tls__secretName": "prometheus-tls",
+    "slaReport__source__tls__clientCertificate": "true",
     "slaReport__amendmentsConfigMapName": "amendments",
     "slaReport__objectivesConfigMapName": "objectives",
     "slaReport__output__storage": "1Gi",
@@ -164,9 +168,10 @@ def test_the_command_line_understands_it_and_finds_its_files(mode: str) -> None:
     driver = {"cron job": "job", "client": "job", "cluster": "driver.yaml", "spark operator": "driver"}[mode]
     spec = pod_templates(objects)[driver]["spec"]
     mounts = {mount["mountPath"]: mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
-    assert (told["form"], told["url"], told["period"]) == ("http", "http://prometheus:9090", "previous-month")
+    assert (told["form"], told["url"], told["period"]) == ("http", "https://prometheus:9090", "previous-month")
     assert (told["time_zone"], told["objective_percent"]) == ("Asia/Shanghai", 99.95)
-    for file in (told["bearer_token_file"], told["amendments"], *told["objectives"], *told["incidents"], told["out"]):
+    served = (told[name] for name in ("bearer_token_file", "header_file", "ca_file", "cert_file", "key_file"))
+    for file in (*served, told["amendments"], *told["objectives"], *told["incidents"], told["out"]):
         assert any(Path(file).is_relative_to(path) for path in mounts), file
     assert [str(one) for one in told["objectives"]] == ["/etc/brokergroup/objectives"]
     assert str(told["out"]) == "/reports/{period}"

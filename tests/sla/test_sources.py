@@ -20,7 +20,7 @@ def test_a_task_elsewhere_is_told_whole_paths(form: Form, tmp_path: Path, monkey
     ("url", "shown"),
     [
         ("http://user:secret@[fd00::9]:9090/select", "http://[fd00::9]:9090/select"),
-        ("https://[::1]/", "https://[::1]/"),
+        ("https://[::1]/", "https://[::1]"),
         ("http://user:secret@prometheus:9090", "http://prometheus:9090"),
         ("http://prometheus", "http://prometheus"),
     ],

@@ -72,7 +72,7 @@ def test_conflicting_duplicates_are_the_same_figure_from_files_lake_and_table(
     (tmp_path / "log.jsonl").write_text("")
     files = Origin(Form.OPENMETRICS, [_exported(tmp_path / "day.om", contradicted=range(300, 370))])
     lake.write(spark, openmetrics.read(spark, files.paths).frame, tmp_path / "lake")
-    append_days(str(tmp_path / "runs"), wanted(samples_of(spark, files, REPORT_METRICS)))
+    append_days(str(tmp_path / "runs"), wanted(samples_of(spark, files, REPORT_METRICS).frame))
 
     def told(origin: Origin) -> Availability:
         report = make_report(spark, Request(origin, [tmp_path / "log.jsonl"], window=one_day.DAY))

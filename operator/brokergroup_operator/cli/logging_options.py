@@ -32,7 +32,7 @@ def configure_logging(level: LogLevel, log_format: LogFormat) -> None:
     structlog.configure(
         processors=[structlog.contextvars.merge_contextvars, *shared, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.PrintLoggerFactory(sys.stdout),
+        logger_factory=structlog.PrintLoggerFactory(),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stdout)

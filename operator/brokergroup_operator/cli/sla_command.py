@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokergroup_operator.cli.group_objectives import objectives_of_cluster, read_own_objectives
+from brokergroup_operator.cli.sla_connection import reaches_a_server
+from sla_reports.connection import Access, ConnectionOptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,11 +39,32 @@ Exports = Annotated[
         "--export", "--prometheus-export", help="A file or folder (of a table also s3://) to read; repeatable"
     ),
 ]
-Url = Annotated[str | None, typer.Option("--url", help="With --from http: http://host:port of the Prometheus server")]
-TokenFile = Annotated[Path | None, typer.Option("--bearer-token-file", help="With --from http")]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", "--prometheus", help="With --from http: http://host:port of the Prometheus server"),
+]
+AcceptPartial = Annotated[
+    bool,
+    typer.Option(
+        "--accept-partial-answers",
+        help="Take answers that lack something (isPartial, warnings), and mark what is made of them as incomplete",
+    ),
+]
 Interval = Annotated[
     float | None,
     typer.Option("--scrape-interval-seconds", help="Without it, inferred from the samples", min=0.02, max=86_400.0),
+]
+ReplicaLabels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--replica-label",
+        help="A label by which copies of one series differ, as thanos query --query.replica-label; repeatable;"
+        " always: prometheus_replica, __replica__, replica",
+    ),
+]
+Match = Annotated[
+    list[str] | None,
+    typer.Option("--match", help="Only series with this label, as region=eu; repeatable: all of them hold"),
 ]
 ShowProgress = Annotated[bool, typer.Option(help="Tell how far it is, on the standard error output")]
 # Beside 1 (an error), 2 (breached) and 3 (undecidable): the figures of the report contradict each other.
@@ -51,33 +74,52 @@ ReportFolder = Annotated[Path, typer.Option("--report", help="Folder that `sla r
 
 
 @app.command("export")
+@reaches_a_server
 def export(
-    server: Annotated[str, typer.Option("--prometheus", help="http://host:port of the Prometheus server")],
+    *,
+    server: Annotated[
+        str, typer.Option("--prometheus", "--url", help="http://host:port of the Prometheus server", show_default=False)
+    ],
     out: Annotated[Path, typer.Option("--out", help="The file to write")],
     range_seconds: Annotated[float, typer.Option("--range-seconds", help="How far back from now", min=1.0)] = 3600.0,
+    accept_partial: AcceptPartial = False,
+    access: Access,
 ) -> None:
     """Write the operator's samples of the last while to a file, as they were scraped."""
-    from sla_reports.exporting import ExportError, export_range
+    from sla_reports.exporting import OutputError, export_range
+    from sla_reports.readers.http_client import ServerError
+    from sla_reports.readers.prometheus_api import AnswerError, PartialAnswerError, Server
     from sla_reports.report_metrics import READ_METRICS
 
+    fail = _Failing("export")
     try:
-        count = export_range(server, READ_METRICS, end_seconds=time.time(), range_seconds=range_seconds, target=out)
-    except ExportError as error:
-        typer.echo(f"sla export: {error}", err=True)
-        raise typer.Exit(2) from error
-    typer.echo(json.dumps({"samples": count, "out": str(out)}))
-    if count == 0:
-        typer.echo(f"sla export: {server} holds no samples of {', '.join(READ_METRICS)} in that range", err=True)
-        raise typer.Exit(3)
+        asked = Server(server, access=access, accept_partial=accept_partial)
+        told = export_range(
+            asked, READ_METRICS, end_ms=time.time_ns() // 1_000_000, range_ms=round(range_seconds * 1000), target=out
+        )
+    except (ConnectionOptionError, OutputError) as error:
+        raise fail(f"--{error}") from error
+    except PartialAnswerError as error:
+        raise fail(f"{error}; or --accept-partial-answers") from error
+    except AnswerError as error:
+        raise fail(str(error)) from error
+    except ServerError as error:
+        raise fail(str(error), code=2) from error
+    for missing in told.lacks:
+        typer.echo(f"sla export: incomplete: {missing}", err=True)
+    typer.echo(json.dumps({"samples": told.samples, "out": str(out), "incomplete": list(told.lacks)}))
+    if told.samples == 0:
+        raise fail(f"{asked.url} holds no samples of {', '.join(READ_METRICS)} in that range", code=3)
 
 
 @app.command("report")
-def report(  # noqa: PLR0913, PLR0917 - an option is an argument
+@reaches_a_server
+def report(  # noqa: PLR0913 - an option is an argument
+    *,
     incidents: Annotated[list[Path], typer.Option("--incidents", help="An incident log of the operator; repeatable")],
     form: Form = "query-range",
     exports: Exports = None,
     url: Url = None,
-    bearer_token_file: TokenFile = None,
     period: Annotated[
         str | None,
         typer.Option(
@@ -111,13 +153,17 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
         Path | None, typer.Option("--kubeconfig", help="Of that cluster; absent: the pod's service account")
     ] = None,
     scrape_interval_seconds: Interval = None,
+    replica_labels: ReplicaLabels = None,
+    match: Match = None,
     amendments: Annotated[
         Path | None, typer.Option("--amendments", help="YAML file of exclusions and corrections")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the report's files; {period} in it is the period's name")
     ] = None,
+    accept_partial: AcceptPartial = False,
     progress: ShowProgress = True,
+    access: Access,
 ) -> None:
     """Availability and recovery times per group; the last line is the result as JSON."""
     fail = _Failing("report")
@@ -132,7 +178,10 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
         for note in cluster.notes:
             typer.echo(f"sla report: {note}", err=True)
         own, reading = read_own_objectives(objectives, cluster, window, until_ms)
-        origin = _origin(form, exports, url, bearer_token_file, reading)
+        origin = _origin(form, exports, url, access, reading, accept_partial=accept_partial)
+        from sla_reports.sources import labels_matched, replica_labels_named
+
+        copies_by, matched = replica_labels_named(replica_labels or ()), labels_matched(match or ())
         from sla_reports.measures.amendments import read_amendments
         from sla_reports.report import DEFAULT_OBJECTIVE, Request, as_text, make_report, result_line
 
@@ -147,6 +196,8 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
             interval_ms=None if scrape_interval_seconds is None else round(scrape_interval_seconds * 1000),
             amendments=read_amendments(amendments) if amendments else (),
             time_zone=time_zone,
+            replica_labels=copies_by,
+            match=matched,
         )
         # The daily table is read without Spark, and so without Java.
         session = nullcontext() if form == "runs" else _spark("report", progress=progress, short_jobs=period is None)
@@ -168,17 +219,19 @@ def report(  # noqa: PLR0913, PLR0917 - an option is an argument
 
 
 @app.command("backfill")
+@reaches_a_server
 def backfill(
+    *,
     store: Annotated[
         str, typer.Option("--store", help="The daily table: a folder or s3://bucket/path; made where it is missing")
     ],
     form: Form = "query-range",
     exports: Exports = None,
     url: Url = None,
-    bearer_token_file: TokenFile = None,
     period: Annotated[str | None, typer.Option("--period", help="With --from http: whole days UTC, as 2026-10")] = None,
     scrape_interval_seconds: Interval = None,
     progress: ShowProgress = True,
+    access: Access,
 ) -> None:
     """Reduce whole days (UTC) once and keep their runs; a day that is there already is replaced."""
     fail = _Failing("backfill")
@@ -188,28 +241,33 @@ def backfill(
         raise fail(f"--period {period}: expected none with --from {form}: every day of the files is taken")
     with _known_errors(fail):
         # No margin: a day of the table is whole, or it replaces a whole one.
-        origin = _origin(form, exports, url, bearer_token_file, _window(period, "UTC"), margin_ms=0)
+        origin = _origin(form, exports, url, access, _window(period, "UTC"), margin_ms=0)
         from sla_reports.pipeline import wanted
+        from sla_reports.readers.contract import NOT_COUNTED
         from sla_reports.readers.errors import readable_errors
         from sla_reports.reduction.daily_table import append_days, append_lake
+        from sla_reports.report import no_series_of_ours
         from sla_reports.report_metrics import REPORT_METRICS
         from sla_reports.sources import samples_of
 
+        noted = NOT_COUNTED
         interval_ms = None if scrape_interval_seconds is None else round(scrape_interval_seconds * 1000)
         with _spark("backfill", progress=progress) as spark, readable_errors():
             if form == "lake":
                 told = append_lake(spark, store, origin.paths[0], metrics=REPORT_METRICS, interval_ms=interval_ms)
             else:
-                samples = wanted(samples_of(spark, origin, REPORT_METRICS))
-                told = append_days(store, samples, interval_ms=interval_ms)
+                samples = samples_of(spark, origin, REPORT_METRICS)
+                told = append_days(store, wanted(samples.frame), interval_ms=interval_ms)
+                noted = samples.noted()
     days, replaced = ([day.isoformat() for day in some] for some in (told.days, told.replaced))
     typer.echo(f"{len(days)} days written, {len(replaced)} of them replaced; {told.quality.samples} samples")
     for one in told.late:
         typer.echo(f"{one.day}: {one.more} samples came late, {one.fewer} are not there any more")
     change = {"late": sum(one.more for one in told.late), "missing": sum(one.fewer for one in told.late)}
-    typer.echo(json.dumps({"days": days, "replaced": replaced, "samples": told.quality.samples, **change}))
+    counted = {"samples": told.quality.samples, "foreign_series": noted.foreign_series}
+    typer.echo(json.dumps({"days": days, "replaced": replaced, **counted, **change}))
     if not days:
-        raise fail("no day was written: the export holds no sample of the operator's metrics")
+        raise fail(f"no day was written: {no_series_of_ours(origin, noted)}")
 
 
 @app.command("whatif")
@@ -286,9 +344,9 @@ class _Failing:
     def __init__(self, verb: str) -> None:
         self.verb = verb
 
-    def __call__(self, message: str) -> typer.Exit:
+    def __call__(self, message: str, *, code: int = 1) -> typer.Exit:
         typer.echo(f"sla {self.verb}: {message}", err=True)
-        return typer.Exit(1)
+        return typer.Exit(code)
 
 
 def _made_folder(out: Path, fail: _Failing) -> Path:
@@ -310,7 +368,7 @@ def _known_errors(fail: _Failing) -> Iterator[None]:
     try:
         try:
             yield
-        except SourceError as error:
+        except (SourceError, ConnectionOptionError) as error:
             raise fail(f"--{error}") from error
         except PeriodError as error:
             # The period's own words are those of the options.
@@ -362,14 +420,14 @@ def _instant(until: str) -> int:
 
 
 def _origin(
-    form: str, exports: Sequence[str] | None, url: str | None, token_file: Path | None, window: "Window | None",
-    *, margin_ms: int | None = None,
+    form: str, exports: Sequence[str] | None, url: str | None, access: Access, window: "Window | None",
+    *, margin_ms: int | None = None, accept_partial: bool = False,
 ) -> "Origin":  # fmt: skip
     from sla_reports.sources import MARGIN_MS, origin_of
 
     margin_ms = MARGIN_MS if margin_ms is None else margin_ms
     edges = {} if window is None else {"start_ms": window.start_ms - margin_ms, "end_ms": window.end_ms + margin_ms}
-    return origin_of(form, exports or (), url, bearer_token_file=token_file, **edges)
+    return origin_of(form, exports or (), url, access=access, accept_partial=accept_partial, **edges)
 
 
 @contextmanager

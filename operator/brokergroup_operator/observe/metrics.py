@@ -222,6 +222,7 @@ class Metrics:
         self.health = Health()
         self.conditions = ConditionGauges()
         self.registry.register(self.conditions)
+        self.registry.register(self.conditions.created)
         self._counts = MetricsObserver(self.registry)
         self._upstream = UpstreamMetrics(self.registry, controller_address) if upstream_names else None
         self.observer: Observer = ObserverGroup([self._counts, *([self._upstream] if self._upstream else [])])

@@ -137,6 +137,7 @@ class Reconciler:
             cluster_name=seen.group.spec.broker_cluster_name,
             broker_name=broker_name(key.name, seen.group.spec),
             conditions=status.get("conditions") or (),
+            created=(seen.group_object.get("metadata") or {}).get("creationTimestamp"),
         )
 
     async def _fetch_ours(self, key: GroupKey) -> Observed | None:

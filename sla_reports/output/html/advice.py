@@ -50,7 +50,9 @@ def _verdicts(summary: Summary) -> Iterator[str]:
         elif told.left_ms > 0 and told.forecast is not None and told.forecast.gone_at_ms is not None:
             yield f"{figures.group} spends its {minutes(told.allowed_ms)} before the end of {figures.judged_over}, at this rate."
     open_ones = [one for one in summary.groups if one.verdict.value == "undecidable"]
-    if open_ones:
+    if summary.incomplete:
+        yield "The samples are incomplete: bring back what the server lacked, and make this report anew."
+    elif open_ones:
         least = min(open_ones, key=lambda one: (one.judged.availability.coverage, one.group))
         yield (
             f"{counted(len(open_ones), 'group')} undecidable: of {least.group} only"

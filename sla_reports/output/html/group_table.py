@@ -1,5 +1,6 @@
 """A row for each group and cluster, with a small picture of its downtime day by day. Two tables, so that each fits 1280 pixels."""
 
+from sla_reports.measures.existence_notes import existed_words
 from sla_reports.measures.periods import days_of
 from sla_reports.measures.reliability import Estimate
 from sla_reports.measures.summary import GroupFigures, Summary
@@ -49,10 +50,17 @@ def _times(figures: GroupFigures) -> list[str]:
     told = figures.availability
     planned_ms = sum(one.down_ms for one in figures.outages if one.incident.planned)
     return [
-        str(figures.group), _verdict(figures), percent(told.availability),
+        _name(figures), _verdict(figures), percent(told.availability),
         f"{percent(told.worst)} to {percent(told.best)}", percent(told.coverage), duration(told.down_ms),
         duration(told.disputed_ms), duration(planned_ms), told.source.value, duration(told.error_ms),
     ]  # fmt: skip
+
+
+def _name(figures: GroupFigures) -> str:
+    """With the time for which it existed, where that is not all of the period."""
+    if not figures.existence.absent:
+        return str(figures.group)
+    return f"{figures.group}, {existed_words(figures.existence, figures.window)}"
 
 
 def _incidents(figures: GroupFigures, days: list[Window]) -> list[str]:

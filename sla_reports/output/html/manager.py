@@ -32,6 +32,7 @@ def manager_page(summary: Summary, zone: ZoneInfo) -> Markup:
         "div",
         tag("h1", "Service level report"),
         tag("p", f"{period}; {objective}", class_="soft"),
+        *_incomplete(summary),
         *_unreconciled(summary),
         tag("p", _WORDS[verdict], class_=f"verdict {verdict}"),
         tag("div", *_tiles(summary), class_="tiles"),
@@ -54,6 +55,14 @@ def _objectives(summary: Summary) -> str:
     if len(told) == 1:
         return f"{percent(told[0])} for each broker group over {over}"
     return f"{percent(told[0])} to {percent(told[-1])}, each broker group's own, over {over}"
+
+
+def _incomplete(summary: Summary) -> list[Markup]:
+    """Before the verdict: what was answered in part cannot be met."""
+    if not summary.incomplete:
+        return []
+    words = "✖ Incomplete: the server answered in part, so groups or outages may be missing. Nothing counts as met."
+    return [tag("p", words, class_="verdict undecidable"), tag("ul", *(tag("li", one) for one in summary.incomplete))]
 
 
 def _unreconciled(summary: Summary) -> list[Markup]:

@@ -1,7 +1,7 @@
 """When each group was up, down or unknown: a lane for each, and a mark for every incident, however short.
 
-up: a thin line. down: a full block. unknown: a dashed box. disputed: a box with a thick line. excluded: a line
-below. Incidents: a triangle (unplanned, hollow while open), a diamond (planned), each with its words as a title.
+up: a thin line. down: a full block. unknown: a dashed box. disputed: a box with a thick line. Nothing: no such group then.
+excluded: a line below. Incidents: a triangle (unplanned, hollow while open), a diamond (planned), each with its words as a title.
 """
 
 from zoneinfo import ZoneInfo
@@ -10,7 +10,7 @@ from sla_reports.measures.summary import GroupFigures, Summary
 from sla_reports.outages.incidents import Incident
 from sla_reports.output.html.elements import Markup, counted, duration, instant, join, picture, section, table, tag
 from sla_reports.output.html.scale import TimeScale
-from sla_reports.states.spans import Span, State, Window
+from sla_reports.states.spans import Span, State, Window, without
 
 _WIDTH, _LANE, _AXIS = 720.0, 26.0, 18.0
 
@@ -33,9 +33,10 @@ def words_of(incident: Incident, until_ms: int, zone: ZoneInfo) -> str:
 
 
 def _lane(figures: GroupFigures, scale: TimeScale, until_ms: int, zone: ZoneInfo) -> Markup:
+    unknown = without(figures.held, figures.existence.absent)
     parts = [
         *(_block("up", low, high, 14, 3) for low, high in scale.columns(figures.held, State.UP)),
-        *(_block("unknown", low, high, 10, 11) for low, high in scale.columns(figures.held, State.UNKNOWN)),
+        *(_block("unknown", low, high, 10, 11) for low, high in scale.columns(unknown, State.UNKNOWN)),
         *(_block("disputed", low, high, 10, 11) for low, high in scale.columns(figures.held, State.DISPUTED)),
         *(_block("down", low, high, 9, 13) for low, high in scale.columns(figures.held, State.DOWN)),
         *(_excluded(low, high) for low, high in scale.columns(_excluded_spans(figures), State.UNKNOWN)),

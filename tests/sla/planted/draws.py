@@ -167,12 +167,14 @@ def _tell(drawn: Drawn, key: GroupKey, source: random.Random) -> None:
         if (is_long or has_counter) and not hidden and source.random() < 0.3:
             continue
         drawn.log += _lines(key, number, one, source, may_lie=is_long and not has_counter and not hidden)
+    # Two Prometheus servers with a label that no option names; a stuck one of them would be a group of its own.
+    way = stuck is None and copies == 2 and source.random() < 0.5
     for copy in range(copies):
         told = [] if copy == stuck else outages
-        pod = {**labels, "instance": f"pod-{source.randrange(9)}-{copy}"}
+        pod = {**labels, "server": str(copy)} if way else {**labels, "instance": f"pod-{source.randrange(9)}-{copy}"}
         drawn.samples += _gauge(pod, told, silences[copy], source)
-    if has_counter:
-        drawn.samples += _counter(labels, outages)
+        if has_counter and (way or copy == 0):
+            drawn.samples += _counter({**labels, "server": str(copy)} if way else labels, outages)
     place = series_text(MEMBER_PLACE, {**labels, "zone": f"z{source.randrange(2)}"})
     drawn.samples += [(place, at_ms, 1.0) for at_ms in range(0, LENGTH_MS, STEP_MS)]
 

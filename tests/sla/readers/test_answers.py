@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sla_reports.readers.matrix import _careful, _plain, decode
+from sla_reports.readers.selection import Selection
 from tests.support.draws import examples
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def rows(found: list[Columns]) -> Rows:
 @given(entries=st.lists(SAMPLES, max_size=4), separators=SEPARATORS)
 def test_a_whole_answer_is_read_as_columns(entries: list[list[tuple[int, str]]], separators: tuple[str, str]) -> None:
     content = answer(entries, separators, a="é, [")
-    plain = _plain(content)
+    plain = _plain(content, Selection())
     assert plain is not None
     expected = [
         (f'up{number}{{a="é, ["}}', at_ms, repr(float(value)))
@@ -51,7 +52,7 @@ def test_a_whole_answer_is_read_as_columns(entries: list[list[tuple[int, str]]],
         for at_ms, value in samples
     ]
     assert rows([plain]) == expected
-    assert (rows(_careful(content, "x")[0]), _careful(content, "x")[1]) == (expected, [])
+    assert (rows(_careful(content, "x", Selection())[0]), _careful(content, "x", Selection())[1]) == (expected, [])
     packed = [
         (row["series"], one["ts_ms"], repr(one["value"]))
         for row in plain.packed().to_pylist()
@@ -75,9 +76,12 @@ def test_an_answer_with_a_wrong_byte_says_the_same_either_way(
     at %= len(content)
     rest = content[at:] if how == "insert" else content[at + 1 :]
     content = content[:at] + (b"" if how == "delete" else bytes([byte])) + rest
-    plain = _plain(content)
+    plain = _plain(content, Selection())
     if plain is not None:
-        assert (rows([plain]), []) == (rows(_careful(content, "x")[0]), _careful(content, "x")[1])
+        assert (rows([plain]), []) == (
+            rows(_careful(content, "x", Selection())[0]),
+            _careful(content, "x", Selection())[1],
+        )
 
 
 def test_numbers_that_json_does_not_have_are_an_error() -> None:

@@ -17,11 +17,13 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from sla_reports.readers import prometheus, prometheus_api
+from sla_reports.connection import ConnectionOptionError
+from sla_reports.readers import http_client, prometheus
 from sla_reports.readers.contract import ExportFormatError
 from sla_reports.readers.errors import readable_errors
+from sla_reports.readers.http_client import ServerError
 from sla_reports.readers.prometheus import PrometheusReader
-from sla_reports.readers.prometheus_api import Server, ServerError
+from sla_reports.readers.prometheus_api import Server
 from sla_reports.readers.prometheus_query import OptionError, query_of
 from sla_reports.series import series_text
 from tests.sla.readers.stand_in import StandIn
@@ -116,7 +118,7 @@ def test_a_server_that_finds_a_slice_too_large_is_asked_for_its_halves() -> None
 
 
 def test_what_may_pass_is_tried_again_and_what_does_not_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus_api, "_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(http_client, "_PAUSE_SECONDS", 0.001)
     with StandIn(SERIES, fail_first=2) as server:
         assert read(PrometheusReader(query_of(options(server.url), needs_end=True))) == planted()
     with StandIn(SERIES, fail_first=9) as server, pytest.raises(ServerError, match=r"HTTP 503: .*starting"):
@@ -154,7 +156,7 @@ def test_options_that_make_no_sense_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(OptionError, match=message):
             query_of({**good, **changes}, needs_end=True)
-    with pytest.raises(ServerError, match="expected http"):
+    with pytest.raises(ConnectionOptionError, match="expected http"):
         query_of({**good, "url": "file:///etc/passwd"}, needs_end=True)
     token = tmp_path / "token"
     token.write_text("secret\n")

@@ -39,6 +39,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if $report.source.exports }}
 {{- fail "slaReport.source.exports: expected none with form http, which asks the server" }}
 {{- end }}
+{{- if and $report.source.basicAuth.secretName (not $report.source.basicAuth.user) }}
+{{- fail "slaReport.source.basicAuth.user is empty: expected the user name of the password in basicAuth.secretName" }}
+{{- end }}
 {{- else if not $report.source.exports }}
 {{- fail (printf "slaReport.source.exports is empty: expected files or folders in the form %s" $report.source.form) }}
 {{- end }}
@@ -75,6 +78,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if $report.source.bearerTokenSecretName }}
 - --bearer-token-file=/etc/brokergroup/prometheus/token
 {{- end }}
+{{- if $report.source.headersSecretName }}
+- --header-file=/etc/brokergroup/prometheus-headers/headers
+{{- end }}
+{{- if $report.source.basicAuth.secretName }}
+- --user={{ $report.source.basicAuth.user }}
+- --password-file=/etc/brokergroup/prometheus-user/password
+{{- end }}
+{{- if $report.source.tls.secretName }}
+- --ca-file=/etc/brokergroup/prometheus-tls/ca.crt
+{{- if $report.source.tls.clientCertificate }}
+- --cert-file=/etc/brokergroup/prometheus-tls/tls.crt
+- --key-file=/etc/brokergroup/prometheus-tls/tls.key
+{{- end }}
+{{- end }}
 {{- end }}
 {{- range $report.source.exports }}
 - --export={{ . }}
@@ -99,6 +116,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if $report.amendmentsConfigMapName }}
 - --amendments=/etc/brokergroup/amendments/amendments.yaml
 {{- end }}
+{{- range $report.replicaLabels }}
+- --replica-label={{ . }}
+{{- end }}
+{{- range $name, $value := $report.match }}
+- {{ printf "--match=%s=%s" $name $value | quote }}
+{{- end }}
 - --out=/reports/{period}
 {{- range $report.extraArguments }}
 - {{ . | quote }}
@@ -121,6 +144,19 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
+{{/* What the server is reached with beside a token: by the end of its volume's name. */}}
+{{- define "sla.serverSecrets" -}}
+{{- with .Values.slaReport.source.headersSecretName }}
+headers: {{ . }}
+{{- end }}
+{{- with .Values.slaReport.source.basicAuth.secretName }}
+user: {{ . }}
+{{- end }}
+{{- with .Values.slaReport.source.tls.secretName }}
+tls: {{ . }}
+{{- end }}
+{{- end }}
+
 {{/* Drivers and executors read the same input; only a driver writes the report. */}}
 {{- define "sla.mounts" -}}
 - name: temporary
@@ -133,6 +169,11 @@ capabilities:
 {{- if .Values.slaReport.source.bearerTokenSecretName }}
 - name: prometheus
   mountPath: /etc/brokergroup/prometheus
+  readOnly: true
+{{- end }}
+{{- range $name, $secret := include "sla.serverSecrets" . | fromYaml }}
+- name: prometheus-{{ $name }}
+  mountPath: /etc/brokergroup/prometheus-{{ $name }}
   readOnly: true
 {{- end }}
 {{- end }}
@@ -154,6 +195,12 @@ capabilities:
     items:
       - key: token
         path: token
+{{- end }}
+{{- range $name, $secret := include "sla.serverSecrets" . | fromYaml }}
+- name: prometheus-{{ $name }}
+  secret:
+    secretName: {{ $secret }}
+    defaultMode: 0440
 {{- end }}
 {{- end }}
 
