@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import ResponseCode
@@ -85,7 +86,7 @@ class ReplicasManager:
 
     async def run(self) -> None:
         """Until cancelled: one request after the other while something is not settled, then polls."""
-        start = self._begin()
+        start, registers_at_once_seconds = self._begin(), -math.inf
         while True:
             asked, failed = start.question, False
             try:
@@ -99,6 +100,12 @@ class ReplicasManager:
                 start.has_role()
                 self._is_running(start)
             leads_on = not failed and start.question is not asked and asked is not Question.ELECT
+            # A poll that says "unknown" leads on at once too, for a moment later the group may be known again; but once in a
+            # while only: a controller may take each registration and forget it.
+            if failed and asked is Question.REPLICA_INFO and start.question is Question.REGISTER:
+                now_seconds = monotonic_seconds()
+                leads_on = now_seconds >= registers_at_once_seconds
+                registers_at_once_seconds = now_seconds + _RETRY_SECONDS
             await self._wait_for_poll(0.0 if leads_on else self._pause_seconds(start))
 
     async def run_leader_refresh(self) -> None:

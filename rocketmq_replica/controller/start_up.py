@@ -111,9 +111,13 @@ class StartUp:
 
     def failed(self, code: int | None = None) -> None:
         """Take note that the last question got no answer, or an error with this code. A failed poll is repeated."""
-        self.info = None
-        if code in _UNKNOWN_CODES:
+        self.info, asked = None, self.question
+        if code in _UNKNOWN_CODES and not (asked is Question.REGISTER and self.is_registered):
             self._is_unknown = True
+        # A running process polls again before it registers again: a controller that knows the group by then (a BrokerGroup that
+        # was orphaned and made anew) would take the 1003 of its master for a new process, and depose it.
+        elif asked is Question.REGISTER and self.is_registered:
+            self._is_unknown = False
         # A controller takes each registration for a new process, and elects no replica by a heartbeat from before it: 1002 is
         # repeated while nobody can be elected. After another failure the controller may have forgotten this replica's address.
         elif self._next is Question.ELECT and code != ResponseCode.CONTROLLER_ELECT_MASTER_FAILED:

@@ -33,6 +33,8 @@ CALLED_BY_OTHERS: Final[dict[tuple[str, str], str]] = {
     ("kube_sandbox/kubelet/process.py", "_burial"): "nobody: it keeps the task alive",
     ("operator/brokergroup_operator/api/definitions/generate.py", "ignore_aliases"): "PyYAML",
     ("operator/brokergroup_operator/cli/main.py", "every_command"): "typer",
+    ("operator/brokergroup_operator/cli/sla_connection.py", "__annotations__"): "typer",
+    ("operator/brokergroup_operator/cli/sla_connection.py", "__signature__"): "typer",
     ("operator/brokergroup_operator/cli/sla_command.py", "whatif"): "typer",
     ("operator/brokergroup_operator/controller/change/fence_order.py", "datagram_received"): "asyncio",
     ("operator/brokergroup_operator/controller/change/fence_order.py", "error_received"): "asyncio",
@@ -56,6 +58,12 @@ CALLED_BY_OTHERS: Final[dict[tuple[str, str], str]] = {
     ("sla_reports/progress.py", "trace"): "the interpreter, when a context manager ends",
     ("sla_reports/readers/prometheus.py", "StructType"): "mypy: it names a type in a text",
     ("sla_reports/readers/prometheus.py", "streamReader"): "pyspark",
+    ("sla_reports/readers/http_client.py", "max_redirections"): "urllib",
+    ("sla_reports/readers/http_client.py", "max_repeats"): "urllib",
+    ("sla_reports/readers/http_client.py", "msg"): "urllib",
+    ("sla_reports/readers/http_client.py", "redirect_request"): "urllib",
+    ("sla_reports/readers/selection.py", "addInPlace"): "pyspark",
+    ("sla_reports/readers/selection.py", "zero"): "pyspark",
     ("sla_reports/readers/prometheus_stream.py", "ReadLimit"): "mypy: it names a type in a text",
 }
 
