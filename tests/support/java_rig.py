@@ -13,6 +13,7 @@ from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
+from tests.controller import conftest
 from tests.real.parts import java
 from tests.upstream import lab
 
@@ -139,10 +140,7 @@ async def plane_beside(
 
 def record_of(plane: ControllerPlane) -> BrokerGroupRecord:
     """Return the record of the one group."""
-    snapshot = plane.snapshot(KEY)
-    assert snapshot is not None
-    assert snapshot.record is not None
-    return snapshot.record
+    return conftest.record_of(plane, KEY)
 
 
 def address_of(plane: ControllerPlane, broker_id: int) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
+from tests.sla.readers.loopback import LoopbackServer, QuietHandler
+
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
 
@@ -33,20 +34,20 @@ class Reply:
 
 
 @dataclass
-class OddServer:
+class OddServer(LoopbackServer):
     """`answer` makes the reply to each request."""
 
     answer: Callable[[Asked], Reply]
     asked: list[Asked] = field(default_factory=list)
-    tls: Any = None
+    tls: ssl.SSLContext | None = None
 
-    def __enter__(self) -> Self:
+    def handler(self) -> type[QuietHandler]:
         odd = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1"
 
-            def do_POST(self) -> None:
+            def do_POST(self) -> None:  # noqa: N802 - the handler's name
                 form = dict(parse_qsl(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()))
                 asked = Asked(self.path, form, {name.lower(): value for name, value in self.headers.items()})
                 odd.asked.append(asked)
@@ -68,25 +69,4 @@ class OddServer:
                 self.end_headers()
                 self.wfile.write(reply.body)
 
-            def log_message(self, *_: Any) -> None:
-                """Quiet."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        if self.tls is not None:
-            self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    @property
-    def place(self) -> str:
-        return f"127.0.0.1:{self._server.server_address[1]}"
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.place}"
+        return Handler

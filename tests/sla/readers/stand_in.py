@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import urllib.parse
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 
 from sla_reports.series import parse_series
+from tests.sla.readers.loopback import LoopbackServer, QuietHandler
 
 _QUERY = re.compile(r"\{(.*)\}\[(\d+)ms\]", re.DOTALL)
 _MATCHER = re.compile(r'([a-zA-Z_]\w*)(=~|=)"((?:[^"\\]|\\.)*)"')
 
 
 @dataclass
-class StandIn:
+class StandIn(LoopbackServer):
     """`samples`: series text to (ts_ms, value). `asked` are the queries, in order."""
 
     samples: dict[str, list[tuple[int, float]]]
@@ -30,15 +29,15 @@ class StandIn:
     methods: list[str] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
 
-    def __enter__(self) -> Self:
+    def handler(self) -> type[QuietHandler]:
         stand_in = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+        class Handler(QuietHandler):
+            def do_GET(self) -> None:  # noqa: N802 - the handler's name
                 stand_in.methods.append("GET")
                 self._answer(*stand_in.label_values(self.path))
 
-            def do_POST(self) -> None:
+            def do_POST(self) -> None:  # noqa: N802 - the handler's name
                 stand_in.methods.append("POST")
                 stand_in.tokens.append(self.headers.get("Authorization"))
                 form = urllib.parse.parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
@@ -51,22 +50,7 @@ class StandIn:
                 self.end_headers()
                 self.wfile.write(body[: stand_in.cut_at_bytes])
 
-            def log_message(self, *_: Any) -> None:
-                """Quiet."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return Handler
 
     def query(self, text: str, at_seconds: float) -> tuple[int, dict[str, Any]]:
         self.asked.append(text)
