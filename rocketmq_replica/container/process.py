@@ -267,7 +267,7 @@ class ReplicaProcess:
 
 
 async def _until_cancelled(name: str, part: Callable[[], Coroutine[None, None, None]]) -> None:
-    """Run a part; PartEndedError if it ends before somebody cancels it: a task group takes a lost cancellation for a good end."""
+    """Run a part; PartEndedError if it ends without being cancelled: a task group takes a lost cancellation for a good end."""
     try:
         await part()
     except asyncio.CancelledError:

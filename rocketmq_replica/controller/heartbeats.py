@@ -33,7 +33,7 @@ class Heartbeats:
     """Sends heartbeats for as long as ``run`` runs."""
 
     def __init__(self, client: RemotingClient, configuration: ReplicaConfiguration) -> None:
-        """``client`` is closed by whoever made it."""
+        """The caller closes ``client``."""
         self._client = client
         self._addresses = configuration.controller_addresses
         self._every_seconds = configuration.broker_heartbeat_interval_seconds

@@ -102,7 +102,7 @@ class StartUp:
         self.info = None if masterless else info
 
     def has_role(self) -> None:
-        """This replica is master or slave, whoever said so: only what the controllers do not know of it is left to ask."""
+        """This replica has a role, by an answer or a 1008: from now on it polls, and registers only if a controller lost it."""
         self._next = Question.REPLICA_INFO
 
     def has_no_role(self) -> None:

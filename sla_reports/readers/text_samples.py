@@ -74,11 +74,11 @@ class TextSamples:
         return [found.where(good)], flaws
 
     def passed_over(self, text: str) -> bool:
-        """Whether a line that can't be read is of a series that nobody wants."""
+        """Whether a line that can't be read is of a series outside the selection."""
         return self._selection.passes_over_text(text)
 
     def _canonical_of(self, text: str) -> str | None:
-        """None for what is no series, _PASSED_OVER for what nobody wants."""
+        """Return None if the text is no series, _PASSED_OVER if the series is outside the selection."""
         if text not in self._known:
             name = self._strict_or_quoted(text)
             if name is None:

@@ -192,7 +192,7 @@ class EventObserver(Observer):
         self._post(key, "MemberRelinked", message, warning=True)
 
     def acknowledges_again(self, key: GroupKey, broker_id: int, minimum: int) -> None:
-        """What a switchover that nobody carries on, or a person, had set."""
+        """A broker's minInSyncReplicas, left by an abandoned switchover or set by hand, was put back."""
         message = (
             f"broker {broker_id} had minInSyncReplicas=99, with which it acknowledges nothing, put back to {minimum}:"
             " no change of master holds it"

@@ -111,7 +111,7 @@ class Keeper:
         )
 
     def _look_at_configuration_in_time(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
-        """Whoever may send request 25 changes it, and a plane that died in the middle of a switchover leaves 99 behind."""
+        """Request 25 changes a broker's configuration, and a plane that dies during a switchover leaves minInSyncReplicas at 99."""
         now_seconds = asyncio.get_running_loop().time()
         if now_seconds < care.look_at_configuration_seconds and care.configuration_of_epoch == record.master_epoch:
             return

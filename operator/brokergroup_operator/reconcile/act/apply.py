@@ -178,7 +178,7 @@ class PlanApplier:
         if found is not None and not foreign.is_ours(found, seen.group_object):
             stranger = strangers[action.resource.kind, name] = foreign.taken(action.resource, name, found)
             raise stranger
-        # Not by force where nothing was: what somebody makes in this very moment is a conflict then.
+        # Without force where no object was: one that another client creates meanwhile is a conflict, and stays as it is.
         force = found is not None
         try:
             await self._applier.apply(action.resource, action.object, force=force)

@@ -263,7 +263,7 @@ class ClusterPass:
                     resource,
                     obj | {"metadata": obj["metadata"] | version},
                     field_manager=names.FIELD_MANAGER_CLUSTER,
-                    # Not by force where nothing was: what somebody makes in this very moment is a conflict then.
+                    # Without force where no object was: one that another client creates meanwhile is a conflict.
                     force=found is not None,
                     timeout_seconds=self._settings.api_timeout_seconds,
                 )
