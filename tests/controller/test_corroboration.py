@@ -83,6 +83,12 @@ async def serving(handler: StuckPlane) -> AsyncIterator[str]:
     await server.stop(grace_seconds=0.0)
 
 
+def only_the_failover_asks(*planes: ControllerPlane) -> None:
+    """A plane's care for silent members asks the others too: of a frozen master once it is a slave, of a slave that is late."""
+    for plane in planes:
+        plane._silent_members.look_at = lambda *_: None  # type: ignore[method-assign]
+
+
 async def _three_planes(
     start_plane: StartPlane, group: FakeGroup, **changes: object
 ) -> tuple[list[ControllerPlane], list[KillingFencer], list[Asked]]:
@@ -101,6 +107,7 @@ async def _three_planes(
         )
         for port, fencer, observer in zip(ports, fencers, asked, strict=True)
     ]
+    only_the_failover_asks(*planes)
     group.planes = list(reversed(peers))  # requests go to the last, heartbeats to all
     await group.three()
     await eventually(
@@ -177,8 +184,7 @@ async def test_a_plane_that_says_nothing_costs_its_deadline_and_no_more(
             peer_addresses=(own, mute_address),
             other_planes_deadline_seconds=0.05,
         )
-        # The plane's care for silent members asks the others too, of the frozen one once it is a slave.
-        plane._silent_members.look_at = lambda *_: None  # type: ignore[method-assign]
+        only_the_failover_asks(plane)
         group.planes = [plane.address]
         await group.three()
         group.master().freeze()

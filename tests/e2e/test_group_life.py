@@ -176,7 +176,6 @@ async def test_delete_means_the_data_too(house: House, group: WholeGroup) -> Non
             assert await names_of(house, resource, "gone") == []
 
 
-@pytest.mark.longer
 @pytest.mark.parametrize("operator", ["there", "away"])
 async def test_an_orphaned_group_serves_on_and_is_taken_back_as_it_runs(
     house: House, group: WholeGroup, operator: str

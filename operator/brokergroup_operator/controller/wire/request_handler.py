@@ -25,6 +25,7 @@ from brokergroup_operator.controller.upkeep.sets_apart import SetsApart
 from brokergroup_operator.controller.wire import codec
 from brokergroup_operator.controller.wire.configuration import configuration_text
 from brokergroup_operator.controller.wire.refusal_log import RefusalLog
+from brokergroup_operator.controller.wire.unknown_polls import UnknownPolls
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.codes import ControllerCode
@@ -33,7 +34,6 @@ from controller_core.requests import (
     AlterSyncStateSet,
     ApplyBrokerId,
     ElectMaster,
-    GetReplicaInfo,
     GetSyncStateData,
     RegisterBroker,
     Request,
@@ -94,6 +94,7 @@ class RequestHandler:
         self._on_connection_closed = on_connection_closed
         self._refusals = RefusalLog()
         self._replays = ReplayGuard()
+        self._polls = UnknownPolls()
         self._new_names = NewNames(settings.security.max_new_names_per_host)
         self._forgotten = ForgottenCommits(settings)
         self._apart = SetsApart(settings)
@@ -102,7 +103,7 @@ class RequestHandler:
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._decide,
             RequestCode.CONTROLLER_ELECT_MASTER: self._elect,
             RequestCode.CONTROLLER_REGISTER_BROKER: self._register,
-            RequestCode.CONTROLLER_GET_REPLICA_INFO: self._decide,
+            RequestCode.CONTROLLER_GET_REPLICA_INFO: self._replica_info,
             RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: self._sync_state_data,
             RequestCode.CLEAN_BROKER_DATA: self._decide,
             RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: self._broker_id,
@@ -120,6 +121,7 @@ class RequestHandler:
 
     def connection_closed(self, connection: RemotingConnection) -> None:
         """Its brokers may be dead."""
+        self._polls.connection_closed(connection.id)
         self._on_connection_closed(connection.id, self.heartbeats.connection_closed(connection))
 
     def handle(
@@ -216,19 +218,13 @@ class RequestHandler:
         return request.answer(ResponseCode.SUCCESS, ext_fields=header.encode())
 
     async def _decide(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """1001, 1004, 1011: decided by the core alone."""
+        """1001, 1011: decided by the core alone."""
         wanted = codec.DECODERS[request.code](request)
         by = wanted.master_broker_id if isinstance(wanted, AlterSyncStateSet) else None
         group, _ = await self._admit(request, connection, broker_id=by)
         if group is None:
             return codec.encode_decision(request, _of_unknown_group(wanted))
-        if isinstance(wanted, GetReplicaInfo):
-            await group.load()
-            # The one answer on which an unmodified broker registers again.
-            is_unknown = self.heartbeats.must_register(group, connection)
-            told = None if is_unknown else group.record_to_tell()
-            decision = step(told, wanted, group.live(), group.binding.settings)
-        elif isinstance(wanted, AlterSyncStateSet):
+        if isinstance(wanted, AlterSyncStateSet):
             # 1001 is fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway.
             decision = await group.decide(wanted, linearizable=False)
             await self._forgotten.refused(group, wanted, decision)
@@ -239,14 +235,33 @@ class RequestHandler:
             decision = await group.decide(wanted)
         return codec.encode_decision(request, decision)
 
+    async def _replica_info(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """1004: a poll. Answered with 2008, the one answer on which an unmodified broker registers again, it is remembered."""
+        wanted = codec.decode_get_replica_info(request)
+        group, _ = await self._admit(request, connection)
+        if group is None:
+            decision = _of_unknown_group(wanted)
+        else:
+            await group.load()
+            is_unknown = self.heartbeats.must_register(group, connection)
+            told = None if is_unknown else group.record_to_tell()
+            decision = step(told, wanted, group.live(), group.binding.settings)
+        if decision.code == ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
+            self._polls.told_unknown(connection.id, wanted.broker_name or "")
+        return codec.encode_decision(request, decision)
+
     async def _register(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1003: a new process of a replica; what an earlier one said is not true any more."""
         wanted = codec.decode_register_broker(request)
+        runs = self._polls.registers_because_of_one(connection.id, wanted.broker_name)
         group, caller = await self._admit(request, connection, broker_id=wanted.broker_id)
         if group is None:
             return codec.encode_decision(request, _of_unknown_group(wanted))
         refuse_elsewhere(caller, group, wanted)
         record = await group.load()
+        if runs and record is not None and record.granted_master_id == wanted.broker_id:
+            # The group became known between the poll and this request. The next poll is answered as every master's.
+            return codec.encode_decision(request, _of_unknown_group(wanted))
         known = record is not None and record.claimed_replica(wanted.broker_id) is not None
         if known:
             # Before the decision: an election that begins right after it must not find what the lost process reported.
