@@ -19,6 +19,7 @@ from tests.node.kubectl import get, until
 from tests.node.load import create_topic
 from tests.node.places import REPOSITORY, state_folder
 from tests.node.processes import NICENESS, NodeError
+from tests.node.strikes import Strike
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -126,8 +127,10 @@ class Bench:
     records: OperatorRecords
     name_server: str = ""
     image_mib: int = 0
-    # By fault and kind of broker.
+    # By fault and kind of broker, the last of each.
     gaps: dict[str, dict[str, float]] = field(default_factory=dict)
+    # All of them, in order, with what is needed to take a gap apart.
+    strikes: list[Strike] = field(default_factory=list)
     unfenced: dict[str, dict[str, int]] = field(default_factory=dict)
     # The incident that tells of it, where there is exactly one.
     told: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
@@ -166,8 +169,8 @@ class Bench:
         load.wait_until_it_sends()
         return load
 
-    def end_load(self, load: Load) -> float:
-        """Stop it; hand back the longest gap in seconds. Raises CheckError where something acknowledged is lost."""
+    def end_load(self, load: Load, name: str, *, began: float) -> Strike:
+        """Stop it; hand back what it saw of the fault that began then. Raises CheckError where something acknowledged is lost."""
         seen = load.stop()
         self.lost += len(seen["lost"])
         say(
@@ -175,8 +178,10 @@ class Bench:
             f"lost {len(seen['lost'])}"
         )
         expect(not seen["lost"], f"{load.group.name}: acknowledged and lost: {seen['lost'][:5]} of {len(seen['lost'])}")
-        gap: float = seen["longest_gap_s"]
-        return gap
+        strike = Strike(name, load.group.label, began, seen["longest_gap_s"], seen["gaps"], seen["masters"])
+        self.gaps.setdefault(name, {})[load.group.label] = strike.longest_gap_s
+        self.strikes.append(strike)
+        return strike
 
     def end_loads(self) -> None:
         """Those that a failed check has left."""
@@ -197,11 +202,12 @@ class Bench:
         time.sleep(STEADY_SECONDS)
         pod = group.master()
         say(f"  {name}: {pod['metadata']['name']} on {pod['spec']['nodeName']}")
+        began = time.time()
         fault(pod, group.implementation)
         struck = pod["metadata"]["name"]
         until(f"{group.name} has another master", lambda: self._is_another(group, struck), NEW_MASTER_SECONDS, 0.2)
         group.wait_until_whole()
-        self.gaps.setdefault(name, {})[group.label] = self.end_load(load)
+        self.end_load(load, name, began=began)
         self.judge(group, name, before, kind)
 
     def _is_another(self, group: Group, struck: str) -> bool:
@@ -218,6 +224,9 @@ class Bench:
         self.unfenced.setdefault(name, {})[group.label] = self.times_unfenced(group, before, new)
         if len(new) == 1:
             self.told.setdefault(name, {})[group.label] = new[0]
+        for strike in self.strikes:
+            if (strike.fault, strike.label, strike.incidents) == (name, group.label, None):
+                strike.incidents = new
         wrong = told_wrong(status, new, after.counts - before.counts, kind)
         expect(not wrong, f"{group.name}: {'; '.join(wrong)}: {[described(one) for one in new]}")
 

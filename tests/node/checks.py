@@ -309,12 +309,13 @@ def under_load(bench: Bench, name: str, act: Callable[[], None]) -> dict[Group, 
     before = {group: Seen.of(bench, group) for group in groups}
     loads = [bench.start_load(group, name) for group in groups]
     time.sleep(STEADY_SECONDS)
+    began = time.time()
     act()
     wrong = []
     for group, load in zip(groups, loads, strict=True):
         try:
             group.wait_until_whole()
-            bench.gaps.setdefault(name, {})[group.label] = bench.end_load(load)
+            bench.end_load(load, name, began=began)
         except (CheckError, NodeError) as error:
             wrong.append(str(error))
     expect(not wrong, "; ".join(wrong))

@@ -3,6 +3,7 @@
     python -m tests.node.run                the short run: everything but switchover, drain, cut, upgrade, uninstall
     python -m tests.node.run --all          those too
     python -m tests.node.run --only freeze  one check, on a cluster that `make node` has left up, or on one of its own
+    python -m tests.node.run --only kill --only cut --rounds 10    each so many times, in turn; median, worst and its stages
 
 What it starts it ends, also after a failure or an interrupt; a cluster that was up before stays up. The last line of standard
 output is JSON, and the exit code is 0 only if every check held.
@@ -27,6 +28,7 @@ from tests.node.kubectl import given_up, kubectl_run
 from tests.node.places import nodes
 from tests.node.processes import NodeError
 from tests.node.records import OperatorRecords
+from tests.node.strikes import summary
 from tests.real.parts.install import PartError
 from tests.support import lanes
 
@@ -49,7 +51,7 @@ def run_check(bench: Bench, check: Check) -> str | None:
     except (CheckError, NodeError, AssertionError, OSError, KeyError, ValueError) as error:
         why = f"{type(error).__name__}: {error}" if not isinstance(error, CheckError | NodeError) else str(error)
         say(f"{check.name}: FAILED after {time.monotonic() - began:.1f} s: {why}")
-        keep_what_runs(RECORDS / check.name, list(bench.groups.values()))
+        keep_what_runs(RECORDS / f"{bench.checks}-{check.name}", list(bench.groups.values()))
         return why
     finally:
         bench.end_loads()
@@ -62,7 +64,12 @@ def has_groups() -> bool:
     return all(kubectl_run("get", "brokergroup", group.name).returncode == 0 for group in GROUPS.values())
 
 
-def measure(bench: Bench, wanted: list[Check], failed: dict[str, str]) -> None:
+def in_turn(wanted: list[Check], rounds: int) -> list[Check]:
+    """What sets up once, and the others so many times."""
+    return [check for check in wanted if check.sets_up] + [check for check in wanted if not check.sets_up] * rounds
+
+
+def measure(bench: Bench, wanted: list[Check], rounds: int, failed: dict[str, str]) -> None:
     """Run them one by one; why each that failed did not hold goes into `failed`."""
     if has_groups():
         say("the groups are there already: what sets them up is not checked")
@@ -70,11 +77,11 @@ def measure(bench: Bench, wanted: list[Check], failed: dict[str, str]) -> None:
         wanted = [check for check in wanted if not check.sets_up]
     bench.records.start()
     try:
-        for check in wanted:
+        for check in in_turn(wanted, rounds):
             bench.checks += 1
             why = run_check(bench, check)
             if why is not None:
-                failed[check.name] = why
+                failed[check.name] = f"{failed[check.name]}; {why}" if check.name in failed else why
     finally:
         bench.close()
 
@@ -115,6 +122,7 @@ def figures(bench: Bench, failed: dict[str, str], seconds: float) -> dict[str, o
         "failed": len(failed),
         "freeze": freeze,
         "gaps_s": bench.gaps,
+        "strikes": summary(bench.strikes),
         "lost": bench.lost,
         "false_failovers": bench.false_failovers,
         "image_mib": bench.image_mib,
@@ -131,6 +139,7 @@ def main(arguments: list[str]) -> int:
     )
     names = [check.name for check in CHECKS]
     parser.add_argument("--only", action="append", choices=names, metavar="CHECK", help=f"of {', '.join(names)}")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="each check that sets nothing up N times")
     parser.add_argument("--keep", action="store_true", help="leave the cluster up")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, interrupted)
@@ -142,7 +151,7 @@ def main(arguments: list[str]) -> int:
     shutil.rmtree(RECORDS, ignore_errors=True)
     try:
         bench.image_mib = images.image_mib(cluster.up())
-        measure(bench, chosen(options), failed)
+        measure(bench, chosen(options), options.rounds, failed)
     except (NodeError, PartError) as error:
         failed["cluster"] = str(error)
         say(f"FAILED: {error}")
