@@ -21,6 +21,7 @@ from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile import reconciler
 from tests.fuzz import oracles
 from tests.fuzz.changes import drawn_leaves
+from tests.fuzz.hints import KEPT_SHOWS_IN
 from tests.fuzz.schema import steps
 from tests.fuzz.world import FuzzWorld
 from tests.sieve.run import differences as state_differences
@@ -133,7 +134,8 @@ class Story:
                 _copy_field(self.spec, spec, field_name)
             else:
                 self.spec = spec
-                return [word for name in kept for word in steps(name)]
+                words = [word for name in kept for word in steps(name)]
+                return words + [shown for word in words for shown in KEPT_SHOWS_IN.get(word, ())]
 
     async def _at_rest(self) -> bool:
         """Whether the declared state is there, after a person has done what only a person does."""

@@ -38,7 +38,8 @@ class IPFamiliesSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ip_family_policy: Annotated[
         IPFamilyPolicy | None,
         Meta(
-            description="Whether the Services have both families, as in a Service. Absent: what Kubernetes makes of it."
+            description="Whether the Services have both families, as in a Service. Absent: what Kubernetes makes of it. Once it is"
+            " given it can be changed, not taken away: a Service keeps the one it has."
         ),
     ] = None
 

@@ -41,6 +41,11 @@ _IP_FAMILIES: Final = (
         "the first of ipFamilies is immutable: Kubernetes keeps the first family of a Service",
         field_path=".ipFamilies",
     ),
+    Rule(
+        "!has(oldSelf.ipFamilyPolicy) || has(self.ipFamilyPolicy)",
+        "ipFamilyPolicy can't be taken away, for a Service keeps the one it has: name SingleStack, Kubernetes' own default",
+        field_path=".ipFamilyPolicy",
+    ),
 )
 
 # On a whole object, by its type.
