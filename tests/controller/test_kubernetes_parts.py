@@ -175,6 +175,35 @@ async def test_a_pod_that_is_being_deleted_is_leaving_until_its_broker_has_ended
     await eventually(lambda: directory.leaving_hosts(KEY) == frozenset(), what="nobody to be leaving")
 
 
+async def test_a_pod_that_was_removed_by_force_is_leaving_until_its_address_or_its_name_is_anothers(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    await create_group(api)
+    for number in (1, 2):
+        await create_pod(api, f"orders-{number}", address=f"127.64.1.{number}")
+    await eventually(lambda: directory.known_peer("127.64.1.2"))
+    for number in (1, 2):
+        await api.delete(PODS, f"orders-{number}", namespace="default", grace_period_seconds=0)
+    both = {"127.64.1.1", "127.64.1.2"}
+    await eventually(lambda: directory.leaving_hosts(KEY) == both, what="both to be leaving")
+    await create_pod(api, "other-1", address="127.64.1.1", group="other")
+    await eventually(lambda: directory.leaving_hosts(KEY) == {"127.64.1.2"}, what="the address to be another's")
+    await create_pod(api, "orders-2", address="127.64.1.9")
+    await eventually(lambda: directory.leaving_hosts(KEY) == frozenset(), what="its successor to run")
+
+
+async def test_a_pod_that_ended_before_it_was_removed_is_not_leaving(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    await create_group(api)
+    await create_pod(api)
+    await set_status(api, "orders-1", address="127.64.1.1", state=TERMINATED)
+    await eventually(lambda: directory.is_terminated(KEY, 1, address=ADDRESS))
+    await api.delete(PODS, "orders-1", namespace="default", grace_period_seconds=0)
+    await eventually(lambda: directory.known_peer("127.64.1.1") is None)
+    assert directory.leaving_hosts(KEY) == frozenset()
+
+
 async def test_a_group_below_three_replicas_has_no_shrink_floor(
     api: KubernetesApi, directory: KubernetesDirectory
 ) -> None:

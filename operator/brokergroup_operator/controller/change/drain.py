@@ -3,7 +3,8 @@
 A Java master that gets a SIGTERM leaves its group without a master for some 9 s (issue 6.3); a switchover costs a quarter of one.
 So as soon as a pod is being deleted (evicted, drained, deleted by hand) its mastership is moved in order, and again while it is
 still master there. Every controller plane does so, the others a while after the first, since several would get in each other's
-way. A deletion without grace is a kill: that is a failover's business.
+way. A pod that is deleted by force is gone from the API at once; a kubelet leaves its broker one to three seconds all the same,
+and most moves take less. A fence's deletion is a kill: that is a failover's business.
 
 Nobody is made to wait for this: where no other member can lead, the broker ends as master and the failover does what can be done.
 The broker's preStop holds its SIGTERM back meanwhile (``fence/``).

@@ -374,11 +374,13 @@ class KubernetesDirectory:
 
     def _on_pod(self, event: WatchEvent) -> None:
         pod = event.object
+        concerned = self._index.groups_with_removed_pods() | {peer_of(pod).group}
         previous = self._index.take(event)
         self._notice_death(event.type, pod, previous)
         self._notice_place(pod, previous)
-        if (group := peer_of(pod).group) is not None:
-            self._notice_leaving(group)
+        for group in concerned:
+            if group is not None:
+                self._notice_leaving(group)
 
     def _notice_leaving(self, key: GroupKey) -> None:
         leaving = self._index.leaving_hosts(key)

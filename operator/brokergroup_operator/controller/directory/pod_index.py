@@ -39,6 +39,8 @@ class PodIndex:
         self._by_address: dict[str, set[Peer]] = {}
         # The pods of each group whose end was reported before they went, by name, and how they ended.
         self._ended: dict[GroupKey, dict[str, tuple[JsonObject, str]]] = {}
+        # The pods of each group that were removed by force while their brokers ran, by name, and the addresses of each.
+        self._removed: dict[GroupKey, dict[str, tuple[str, ...]]] = {}
 
     def of_group(self, key: GroupKey) -> Mapping[str, JsonObject]:
         """The group's pods by name."""
@@ -66,8 +68,17 @@ class PodIndex:
         return {name: pod_ip(pod) for name, pod in self.of_group(key).items() if pod_ip(pod) and not is_over(pod)}
 
     def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
-        """Where the group's pods are that are being deleted and whose brokers still run."""
-        return frozenset(_known_by(pod) for pod in self.of_group(key).values() if is_leaving(pod) and pod_ip(pod))
+        """Where the group's pods are that are being deleted and whose brokers still run.
+
+        A pod that is deleted by force is gone from the API at once, and its kubelet leaves the broker some seconds all the same.
+        """
+        leaving = (_known_by(pod) for pod in self.of_group(key).values() if is_leaving(pod) and pod_ip(pod))
+        removed = (addresses[0] for addresses in self._removed.get(key, {}).values())
+        return frozenset((*leaving, *removed))
+
+    def groups_with_removed_pods(self) -> frozenset[GroupKey]:
+        """Of which a pod was removed by force: a pod of another group may get its address."""
+        return frozenset(self._removed)
 
     def termination_at(self, key: GroupKey, address: str) -> str | None:
         """How the process at this address (host:port) ended, if its end was reported; None while one may run there."""
@@ -85,9 +96,12 @@ class PodIndex:
             self._remove(previous)
         if event.type != "DELETED":
             self._add(pod)
-        elif (group := peer_of(pod).group) is not None and (how := termination(pod)) is not None:
+        elif (group := peer_of(pod).group) is not None:
             # A pod that was removed by force vanishes before its process: only a reported end counts.
-            self._ended.setdefault(group, {})[key_of(pod)[1]] = (pod, how)
+            if (how := termination(pod)) is not None:
+                self._ended.setdefault(group, {})[key_of(pod)[1]] = (pod, how)
+            elif place_of(pod) is None and (addresses := pod_ips(pod)):
+                self._removed.setdefault(group, {})[key_of(pod)[1]] = addresses
         return previous
 
     def _add(self, pod: JsonObject) -> None:
@@ -102,6 +116,7 @@ class PodIndex:
             shares = (pod.get("spec") or {}).get("hostNetwork")
             self._by_address[address] = (self._by_address.get(address, set()) if shares else set()) | {peer}
         self._forget_ends(pod)
+        self._forget_removed(pod)
 
     def _remove(self, pod: JsonObject) -> None:
         peer = peer_of(pod)
@@ -124,6 +139,16 @@ class PodIndex:
                 del ended[name]
             if not ended:
                 del self._ended[group]
+
+    def _forget_removed(self, pod: JsonObject) -> None:
+        """A pod that has its address stands for the one of its name before it, and for whichever had this address."""
+        peer, addresses = peer_of(pod), set(pod_ips(pod))
+        for group, removed in list(self._removed.items()):
+            for name, those in list(removed.items()):
+                if not addresses.isdisjoint(those) or (group, name) == (peer.group, peer.pod_name):
+                    del removed[name]
+            if not removed:
+                del self._removed[group]
 
 
 def _known_by(pod: JsonObject) -> str:
