@@ -459,6 +459,10 @@ class FakeBroker:
         """As SIGCONT."""
         self.thawed.set()
 
+    async def close_port(self) -> None:
+        """As a Java broker in its shutdown hooks: nobody is answered any more, heartbeats go on."""
+        await self._server.stop(grace_seconds=0.0)
+
     async def kill(self) -> None:
         """As SIGKILL: every socket closes at once."""
         if self.dead:

@@ -4,7 +4,7 @@ import asyncio
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.observe.observer import Observer
-from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Trigger
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
@@ -94,3 +94,33 @@ async def test_two_planes_that_collide_move_it_once(start_plane: StartPlane, gro
     await eventually(lambda: told.ended == told.begun, what="both to be done with it")
     await eventually(lambda: told.closed, what="the incident")
     assert [incident.outcome for incident in told.closed] == [Outcome.COMPLETED]
+
+
+async def test_a_master_whose_pod_was_removed_by_force_is_moved_without_waiting_for_a_topics_copy(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """Its process ends within seconds; a failover would lose the same topic, later."""
+    directory = FixedDirectory(settings=STRICT)
+    plane = await start_plane(directory=directory, metadata_copy_seconds=600.0, switchover_deadline_seconds=1200.0)
+    group.planes = [plane.address]
+    first, *others = await group.three()
+    first.topics["orders"] = 4
+    directory.report_leaving(KEY, first.host, by_force=True)
+    await eventually(lambda: any(one.is_master for one in others), what="another to be master")
+    timeline = await eventually(lambda: snapshot_of(plane).last_switchover, what="the switchover's end")
+    assert (timeline.outcome, timeline.cause) == (Outcome.COMPLETED, Cause.DRAIN)
+
+
+async def test_a_drain_that_could_not_begin_is_no_incident(start_plane: StartPlane, group: FakeGroup) -> None:
+    """The port is closed already, the connections are not: a Java broker at its end. The failover is the one incident."""
+    directory, told = FixedDirectory(settings=STRICT), Incidents()
+    plane = await start_plane(directory=directory, observer=told, drain_again_seconds=0.02)
+    group.planes = [plane.address]
+    first, *_ = await group.three()
+    await first.close_port()
+    directory.report_leaving(KEY, first.host, by_force=True)
+    await eventually(lambda: told.begun >= 3, what="some tries")
+    await first.kill()
+    await eventually(lambda: record_of(plane).master_epoch == 2, what="the failover")
+    await eventually(lambda: told.closed, what="the incident")
+    assert [(one.kind, one.outcome) for one in told.closed] == [(Kind.FAILOVER, Outcome.COMPLETED)]

@@ -186,6 +186,7 @@ async def test_a_pod_that_was_removed_by_force_is_leaving_until_its_address_or_i
         await api.delete(PODS, f"orders-{number}", namespace="default", grace_period_seconds=0)
     both = {"127.64.1.1", "127.64.1.2"}
     await eventually(lambda: directory.leaving_hosts(KEY) == both, what="both to be leaving")
+    assert directory.removed_hosts(KEY) == both
     await create_pod(api, "other-1", address="127.64.1.1", group="other")
     await eventually(lambda: directory.leaving_hosts(KEY) == {"127.64.1.2"}, what="the address to be another's")
     await create_pod(api, "orders-2", address="127.64.1.9")

@@ -380,6 +380,7 @@ class ControllerPlane:
         group = self._groups.get(key)
         if group is not None and not self._stopping:
             group.leaving_hosts = self._directory.leaving_hosts(key)
+            group.removed_hosts = self._directory.removed_hosts(key)
             group.changed()
             self._drain.look_at(group)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group.election_premises import members_leaving
+from brokergroup_operator.controller.group.election_premises import members_leaving, members_removed
 from brokergroup_operator.controller.group.ranks import rank_of
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.observe.timeline import Cause
@@ -71,6 +71,8 @@ class Drain:
                 to_broker_id=None,
                 deadline_seconds=self._settings.switchover_deadline_seconds,
                 only_staying=True,
+                # A failover a moment later would lose what the next master lacks all the same.
+                waits_for_metadata=master not in members_removed(group),
                 cause=Cause.DRAIN,
             )
         except (GroupViewError, RecordStoreError) as error:

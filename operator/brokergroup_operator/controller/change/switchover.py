@@ -92,11 +92,13 @@ class Switchover:
         to_broker_id: int | None,
         deadline_seconds: float,
         only_staying: bool = False,
+        waits_for_metadata: bool = True,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> SwitchoverResult:
         """Move the mastership as ``GroupView.switch_master`` says; returns when everybody was told, or at the deadline.
 
-        With `only_staying`, never to a member whose pod is about to go as well.
+        With `only_staying`, never to a member whose pod is about to go as well. Without `waits_for_metadata` also to one that
+        lacks topics or groups of the master.
         """
         clock = asyncio.get_running_loop().time
         deadline_at_seconds = clock() + deadline_seconds
@@ -112,7 +114,9 @@ class Switchover:
             designate_elect=to_broker_id is not None,
             passed_over=frozenset({master}) | (members_leaving(group) if only_staying else frozenset()),
         )
-        election = await self._with_metadata(group, record, but_the_unsteady(group, election), deadline_seconds / 2)
+        election = but_the_unsteady(group, election)
+        if waits_for_metadata:
+            election = await self._with_metadata(group, record, election, deadline_seconds / 2)
         now = group.record
         if now is None or (now.master_epoch, now.granted_master_id) != (record.master_epoch, master):
             raise SwitchoverRefusedError(f"group {group.key}: the master was changed by others meanwhile")
@@ -235,11 +239,14 @@ class Switchover:
         group.in_progress = timeline
         self._observer.master_lost(timeline)
         group.configuration.changed(old)
+        change: Change | None = None
         try:
             change = await self._begin_quieting(group, record, run, address)
             lost = await self._carry_out(group, record, run, change, address)
         except (BrokerCallError, SwitchoverFailedError, RecordStoreError, PremiseGoneError) as error:
-            if _is_moved(group.record, timeline) or self._is_anothers(group):
+            # A drain that has not begun to quiet the master is nothing to tell of: it is tried again, or a failover comes first.
+            is_nothing = change is None and timeline.planned_cause is Cause.DRAIN
+            if is_nothing or _is_moved(group.record, timeline) or self._is_anothers(group):
                 self._withdraw(group, timeline, str(error))
             else:
                 self._finish(group, timeline, Outcome.CANCELLED)

@@ -182,6 +182,10 @@ class GroupDirectory(Protocol):
         """
         ...
 
+    def removed_hosts(self, key: GroupKey) -> frozenset[str]:
+        """Of ``leaving_hosts``, those whose pods were removed by force: their processes have a second or two."""
+        ...
+
     def subscribe_leaving(self, callback: Callable[[GroupKey], None]) -> None:
         """Be told when ``leaving_hosts`` of a group has changed."""
         ...
@@ -238,6 +242,7 @@ class FixedDirectory:
         self._terminated: dict[tuple[GroupKey, int], tuple[str, str]] = {}
         self._gone_callbacks: list[Callable[[MemberGone], None]] = []
         self._leaving: dict[GroupKey, frozenset[str]] = {}
+        self._removed: dict[GroupKey, frozenset[str]] = {}
         self._leaving_callbacks: list[Callable[[GroupKey], None]] = []
 
     async def start(self) -> None:
@@ -343,9 +348,14 @@ class FixedDirectory:
         """Be told by ``report_leaving``."""
         self._leaving_callbacks.append(callback)
 
-    def report_leaving(self, key: GroupKey, *hosts: str) -> None:
+    def removed_hosts(self, key: GroupKey) -> frozenset[str]:
+        """What ``report_leaving`` was told to be removed by force."""
+        return self._removed.get(key, frozenset())
+
+    def report_leaving(self, key: GroupKey, *hosts: str, by_force: bool = False) -> None:
         """Say which hosts' pods are being deleted."""
         self._leaving[key] = frozenset(hosts)
+        self._removed[key] = frozenset(hosts if by_force else ())
         for callback in self._leaving_callbacks:
             callback(key)
 

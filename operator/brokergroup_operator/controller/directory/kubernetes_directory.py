@@ -233,6 +233,10 @@ class KubernetesDirectory:
         """Where the group's pods are that are being deleted and whose brokers still run."""
         return self._leaving.get(key, frozenset())
 
+    def removed_hosts(self, key: GroupKey) -> frozenset[str]:
+        """Of these, where pods were removed by force."""
+        return self._index.removed_hosts(key)
+
     def subscribe_leaving(self, callback: Callable[[GroupKey], None]) -> None:
         """Be told when a pod begins to go, and when it is gone."""
         self._leaving_callbacks.append(callback)

@@ -73,8 +73,11 @@ class PodIndex:
         A pod that is deleted by force is gone from the API at once, and its kubelet leaves the broker some seconds all the same.
         """
         leaving = (_known_by(pod) for pod in self.of_group(key).values() if is_leaving(pod) and pod_ip(pod))
-        removed = (addresses[0] for addresses in self._removed.get(key, {}).values())
-        return frozenset((*leaving, *removed))
+        return self.removed_hosts(key).union(leaving)
+
+    def removed_hosts(self, key: GroupKey) -> frozenset[str]:
+        """Where the group's pods were that were removed by force while their brokers ran."""
+        return frozenset(addresses[0] for addresses in self._removed.get(key, {}).values())
 
     def groups_with_removed_pods(self) -> frozenset[GroupKey]:
         """Of which a pod was removed by force: a pod of another group may get its address."""

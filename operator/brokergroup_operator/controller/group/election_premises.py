@@ -45,13 +45,20 @@ def process_lost(group: Group, master: int) -> bool:
 
 def members_leaving(group: Group) -> frozenset[int]:
     """The members whose pods are being deleted: they should not be master in a moment."""
+    return _members_at(group, group.leaving_hosts)
+
+
+def members_removed(group: Group) -> frozenset[int]:
+    """Of these, the members whose pods were removed by force: their processes end within seconds, whatever is waited for."""
+    return _members_at(group, group.removed_hosts)
+
+
+def _members_at(group: Group, hosts: frozenset[str]) -> frozenset[int]:
     record = group.record
-    if record is None or not group.leaving_hosts:
+    if record is None or not hosts:
         return frozenset()
     return frozenset(
-        one
-        for one in record.replicas
-        if {address := record.address_of(one) or "", host_of(address)} & group.leaving_hosts
+        one for one in record.replicas if {address := record.address_of(one) or "", host_of(address)} & hosts
     )
 
 

@@ -167,6 +167,7 @@ class Group:
         self.unlinked: frozenset[int] = frozenset()
         # Where the members' pods are that are being deleted (drain.py).
         self.leaving_hosts: frozenset[str] = frozenset()
+        self.removed_hosts: frozenset[str] = frozenset()
         # Which masters crash again and again.
         self.crash_loops = CrashLoops()
         # Since when the group has had no master, and no incident covers the time.

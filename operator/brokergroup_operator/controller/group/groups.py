@@ -65,6 +65,7 @@ class Groups:
                 on_change=self._changed,
             )
             group.leaving_hosts = self._directory.leaving_hosts(binding.key)
+            group.removed_hosts = self._directory.removed_hosts(binding.key)
             self._groups[binding.key] = group
         elif group.binding is not binding:
             group.bind(binding)
