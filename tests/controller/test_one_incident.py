@@ -20,9 +20,12 @@ from brokergroup_operator.records.store import (
     StoredRecord,
 )
 from controller_core.plan import Phase
+from controller_core.requests import RegisterBroker
 from controller_core.settings import ControllerSettings
+from controller_core.step import step
+from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import KEY, StartPlane, snapshot_of
-from tests.controller.fake_broker import FakeGroup, eventually
+from tests.controller.fake_broker import CLUSTER, NAME, FakeGroup, eventually
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
@@ -168,3 +171,56 @@ async def test_an_end_that_the_store_did_not_take_is_written_by_the_plane_that_t
     await eventually(lambda: not store.left, what="the end of the change to be refused")
     await eventually(lambda: (stored := store.watched(KEY)) and stored.record.change is None, what="the change to end")
     assert [(one.outcome, one.epoch_after) for one in told.closed] == [(Outcome.COMPLETED, 2)]
+
+
+class LateView(MemoryRecordStore):
+    """One plane's view of a store that another plane writes to: its watch says nothing while it is late."""
+
+    def __init__(self, shared: MemoryRecordStore) -> None:
+        super().__init__()
+        self._shared, self.late = shared, False
+        self._seen: dict[GroupKey, StoredRecord | None] = {}
+        shared.subscribe(self._moved)
+
+    def _moved(self, key: GroupKey, version: str | None) -> None:
+        if not self.late:
+            self._tell(key, version)
+
+    def watched(self, key: GroupKey) -> StoredRecord | None:
+        if not self.late:
+            self._seen[key] = self._shared.watched(key)
+        return self._seen.get(key)
+
+    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> StoredRecord | None:
+        return await self._shared.read(key, deadline_seconds=deadline_seconds)
+
+    async def commit(
+        self,
+        key: GroupKey,
+        record: BrokerGroupRecord | None,
+        expected: StoredRecord | None,
+        deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
+    ) -> StoredRecord | None:
+        return await self._shared.commit(key, record, expected, deadline_seconds)
+
+
+async def test_a_masters_new_process_that_registers_elsewhere_and_asks_here_is_one_incident(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """Issue 30, b: one kill was told with no incident. The plane that elected had not read yet that the master was lost."""
+    shared = MemoryRecordStore()
+    view, told = LateView(shared), Told()
+    plane = await start_plane(view, directory=FixedDirectory(settings=STRICT), observer=told)
+    group.planes = [plane.address]
+    first, *_ = await group.three()
+    await eventually(lambda: snapshot_of(plane).writable, what="the group to be known")
+    view.late = True
+    before = await shared.read(KEY)
+    assert before is not None
+    registered = RegisterBroker(cluster_name=CLUSTER, broker_name=NAME, broker_id=1, broker_address=first.address)
+    await shared.commit(KEY, step(before.record, registered, {}, STRICT).record, before)
+    answer = await first.ask(RequestCode.CONTROLLER_ELECT_MASTER, brokerId=1, designateElect="false")
+    view.late = False
+    assert (answer.code, (answer.ext_fields or {}).get("masterEpoch")) == (0, "2")
+    closed = await eventually(lambda: told.closed, what="the incident")
+    assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in closed] == [(1, 2, Outcome.COMPLETED)]
