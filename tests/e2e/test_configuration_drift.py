@@ -26,10 +26,10 @@ WEAKENED = {"allAckInSyncStateSet": "false", "inSyncReplicas": "1", "minInSyncRe
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def strict(house: House) -> Any:
-    async with whole_group(house, "orders", replicas=3) as watched:
-        await house.start_operator()
-        await house.create_group("orders", replicas=3, config={"fileReservedTime": "48"})
+async def strict(any_house: House) -> Any:
+    async with whole_group(any_house, "orders", replicas=3) as watched:
+        await any_house.start_operator()
+        await any_house.create_group("orders", config={"fileReservedTime": "48"})
         await watched.until_settled()
         yield watched
 
@@ -77,6 +77,7 @@ async def address_of(group: WholeGroup, *, master: bool) -> tuple[int, str]:
     return next((one, address) for one, address in replicas.items() if (one == group.seen.master_id) is master)
 
 
+@pytest.mark.java_brokers
 @pytest.mark.parametrize("master", [True, False], ids=["master", "slave"])
 async def test_what_carries_durability_is_put_back_with_an_event(strict: WholeGroup, *, master: bool) -> None:
     broker_id, address = await address_of(strict, master=master)
