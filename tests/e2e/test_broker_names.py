@@ -56,8 +56,10 @@ async def kill_pod(house: House, namespace: str, name: str) -> None:
         await house.api.delete(PODS, name, namespace=namespace, grace_period_seconds=0)
 
 
-async def test_a_twin_waits_while_the_first_fails_over_and_starts_once_the_name_is_free(house: House) -> None:
-    servers = ["127.0.0.1:9876"]
+@pytest.mark.java_brokers
+async def test_a_twin_waits_while_the_first_fails_over_and_starts_once_the_name_is_free(any_house: House) -> None:
+    house = any_house
+    servers = house.group_spec.get("nameServers", ["127.0.0.1:9876"])
     async with whole_group(house, "first", replicas=3) as first, watch_group(house.api, NAMESPACE, "twin") as twin:
         operator = await house.start_operator()
         await house.create_group("first", nameServers=servers)
