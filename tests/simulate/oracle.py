@@ -109,8 +109,13 @@ class Oracle:
                 )
 
     def answered(self, node: str, broker_id: int, epoch: int, message: int, copies: int) -> None:
-        """A master acknowledges."""
+        """A master acknowledges. One that a switchover replaces was quieted before the election, and stays quiet."""
         now_seconds = self._world.loop.time()
+        record = self.records[-1]
+        change = record.get("change") or {}
+        is_moved = change.get("kind") in ("Switchover", "Drain") and change.get("phase") == "Telling"
+        if is_moved and change.get("from") == broker_id and epoch < record["masterEpoch"]:
+            self.complain(f"{node} acknowledged in epoch {epoch}, though a switchover had made another one master by then")
         self.answers[message] = Answer(node, broker_id, epoch, now_seconds, copies, len(self.records))
 
     def incident(self, node: str, timeline: FailoverTimeline) -> None:
