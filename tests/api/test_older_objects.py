@@ -13,7 +13,7 @@ from brokergroup_operator.kube.errors import InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CUSTOM_RESOURCE_DEFINITIONS
 from brokergroup_operator.reconcile.see.fetch import read_group
 from tests.our_kinds import api_with_our_kinds, our_definitions
-from tests.real.parts.kubernetes_api import start_kube_apiserver
+from tests.support.kube_apiserver import running_kube_apiserver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -38,15 +38,10 @@ async def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         async with api_with_our_kinds(KubernetesApi) as client:
             yield client
         return
-    server = start_kube_apiserver(tmp_path_factory.mktemp("older"))
-    try:
+    # Its own: it defines a kind anew.
+    with running_kube_apiserver(tmp_path_factory.mktemp("older"), our_kinds=True) as server:
         async with KubernetesApi.from_kubeconfig(server.kubeconfig) as client:
-            for definition in our_definitions():
-                await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
-            server.client.wait_for_kinds()
             yield client
-    finally:
-        server.stop()
 
 
 def loosened(definition: dict[str, Any]) -> dict[str, Any]:

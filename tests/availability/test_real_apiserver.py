@@ -5,7 +5,6 @@ The server's audit log says what they asked for; the proxies in front of each sa
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,10 +23,10 @@ from tests.availability.operator_pods import OperatorPods, operator_pods
 from tests.availability.requests_seen import is_outside
 from tests.e2e.house import NAMESPACE, House, WholeGroup, whole_group
 from tests.real.clusters import install_kinds_and_rights
-from tests.real.parts.kubernetes_api import OPERATOR, OPERATOR_NAMESPACE, KubeApiserver, start_kube_apiserver
+from tests.support.kube_apiserver import OPERATOR, OPERATOR_NAMESPACE, KubeApiserver, running_kube_apiserver
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -47,17 +46,11 @@ class Release:
     group: WholeGroup
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubeApiserver]:
-    folder = tmp_path_factory.mktemp("kube-apiserver")
-    running = await asyncio.to_thread(start_kube_apiserver, folder, audit=True)
-    try:
-        await asyncio.to_thread(
-            install_kinds_and_rights, running.client, watch__namespace=NAMESPACE, rbac__readNodes="false"
-        )
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
+    with running_kube_apiserver(tmp_path_factory.mktemp("kube-apiserver"), audit=True) as running:
+        install_kinds_and_rights(running.client, watch__namespace=NAMESPACE, rbac__readNodes="false")
         yield running
-    finally:
-        await asyncio.to_thread(running.stop)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

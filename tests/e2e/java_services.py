@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import PODS, SERVICES
 from kube_sandbox.services import ServiceCarrier, addresses_of, is_endpoint, target_port
-from tests.real.parts.kubernetes_api import SERVICE_CIDR
+from tests.support.kube_apiserver import SERVICE_CIDR
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator

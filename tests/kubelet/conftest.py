@@ -11,7 +11,7 @@ from brokergroup_operator.kube import KubernetesApi
 from kube_sandbox.api_server.server import SandboxApiServer
 from kube_sandbox.client import KubeClient
 from tests.kubelet.node_under_test import Node, remove_objects
-from tests.real.parts.kubernetes_api import KubeApiserver, start_kube_apiserver
+from tests.support.kube_apiserver import KubeApiserver, running_kube_apiserver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def kube_apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
-    """A real kube-apiserver without a controller-manager, one for the whole run."""
-    server = start_kube_apiserver(tmp_path_factory.mktemp("kube-apiserver"))
-    yield server
-    server.stop()
+    """One for the whole run, and of these tests alone: their kubelet would run whatever pods others leave."""
+    with running_kube_apiserver(tmp_path_factory.mktemp("kube-apiserver")) as server:
+        yield server
 
 
 @pytest.fixture(params=["sandbox", pytest.param("kube-apiserver", marks=pytest.mark.real("etcd", "kube-apiserver"))])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
-
 from tests.node import credentials
 from tests.node.kubectl import kubectl_run
 from tests.node.places import (
@@ -18,6 +15,7 @@ from tests.node.places import (
 )
 from tests.node.processes import start, wait_for
 from tests.real.parts import install
+from tests.support.kube_apiserver import as_options, etcd_command, etcd_is_healthy, kube_apiserver_command
 
 ETCD_CLIENT = "http://127.0.0.1:23790"
 ETCD_PEER = "http://127.0.0.1:23800"
@@ -53,20 +51,8 @@ def start_all() -> None:
 
 
 def start_etcd() -> None:
-    """Without fsync: what is tried here is not the disk."""
-    etcd = [str(install.etcd_program()), "--data-dir", str(etcd_folder()), "--unsafe-no-fsync"]
-    client = ["--listen-client-urls", ETCD_CLIENT, "--advertise-client-urls", ETCD_CLIENT]
-    peer = ["--listen-peer-urls", ETCD_PEER, "--initial-advertise-peer-urls", ETCD_PEER]
-    start("etcd", [*etcd, *client, *peer, "--initial-cluster", f"default={ETCD_PEER}"])
-    wait_for("etcd", "being healthy", etcd_is_healthy)
-
-
-def etcd_is_healthy() -> bool:
-    try:
-        with urllib.request.urlopen(f"{ETCD_CLIENT}/health", timeout=1) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+    start("etcd", etcd_command(etcd_folder(), ETCD_CLIENT, ETCD_PEER))
+    wait_for("etcd", "being healthy", lambda: etcd_is_healthy(ETCD_CLIENT))
 
 
 def start_apiserver() -> None:
@@ -81,20 +67,13 @@ def start_apiserver() -> None:
         # Else `kubectl logs` asks for the node by its name, which no DNS knows.
         "kubelet-preferred-address-types": "InternalIP",
         "authorization-mode": "Node,RBAC",
-        "allow-privileged": "true",
         "token-auth-file": pki / "tokens.csv",
         "service-cluster-ip-range": SERVICE_RANGE,
-        "service-account-issuer": "https://kubernetes.default.svc",
         "service-account-key-file": pki / "service-account.pub",
         "service-account-signing-key-file": pki / "service-account.key",
-        "profiling": "false",
     }
-    start("apiserver", [str(install.kubernetes_folder() / "kube-apiserver"), *as_options(arguments)])
+    start("apiserver", kube_apiserver_command(arguments))
     wait_for("apiserver", "being ready", lambda: kubectl_run("get", "--raw", "/readyz").returncode == 0)
-
-
-def as_options(arguments: dict[str, object]) -> list[str]:
-    return [f"--{name}={value}" for name, value in arguments.items()]
 
 
 def start_controller_manager() -> None:

@@ -31,15 +31,15 @@ import yaml  # noqa: E402
 from kube_sandbox.api_server.server import SandboxApiServer  # noqa: E402
 from tests.parity import core_kinds, custom_objects, our_kinds, reading  # noqa: E402
 from tests.parity.peer import APPLY, Peer, shape_of  # noqa: E402
-from tests.real.parts.kubernetes_api import start_kube_apiserver  # noqa: E402
 from tests.sandbox.things import THING_DEFINITION  # noqa: E402
 from tests.sieve.workloads import WORKLOADS  # noqa: E402
 from tests.sieve.world import told  # noqa: E402
+from tests.support.kube_apiserver import running_kube_apiserver  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from tests.real.parts.kubernetes_api import KubeApiserver
+    from tests.support.kube_apiserver import KubeApiserver
 
     Conversation = Callable[[Peer], Awaitable[None]]
 
@@ -143,19 +143,15 @@ async def compare(real_server: KubeApiserver, conversation: Conversation) -> tup
     return len(ours.said), differences, ours.shapes
 
 
-async def compare_all(folder: Path) -> tuple[int, list[str], set[str]]:
+async def compare_all(server: KubeApiserver) -> tuple[int, list[str], set[str]]:
     requests = 0
     differences: list[str] = []
     shapes: set[str] = set()
-    server = await asyncio.to_thread(start_kube_apiserver, folder)
-    try:
-        for conversation in CONVERSATIONS:
-            count, different, kinds = await compare(server, conversation)
-            requests, shapes = requests + count, shapes | kinds
-            differences += different
-            print(f"{conversation.__name__}: {count} requests, {len(different)} differences", flush=True)
-    finally:
-        await asyncio.to_thread(server.stop)
+    for conversation in CONVERSATIONS:
+        count, different, kinds = await compare(server, conversation)
+        requests, shapes = requests + count, shapes | kinds
+        differences += different
+        print(f"{conversation.__name__}: {count} requests, {len(different)} differences", flush=True)
     return requests, differences, shapes
 
 
@@ -163,8 +159,8 @@ def main() -> int:
     logging.disable(logging.WARNING)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     wanted = asked_by_the_operator() | OF_KUBECTL
-    with tempfile.TemporaryDirectory() as folder:
-        requests, differences, shapes = asyncio.run(compare_all(Path(folder)))
+    with tempfile.TemporaryDirectory() as folder, running_kube_apiserver(Path(folder)) as server:
+        requests, differences, shapes = asyncio.run(compare_all(server))
     missing = sorted(wanted - shapes)
     print("\n".join(differences + [f"asked, and in no conversation: {shape}" for shape in missing]))
     print(

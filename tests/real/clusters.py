@@ -22,8 +22,8 @@ from kube_sandbox.client import KubeClient
 from kube_sandbox.kubelet import ImageCatalogue, ProcessKubelet
 from kube_sandbox.kubelet.network import NetworkNamespaces
 from tests.real.parts import helm, install
-from tests.real.parts.kubernetes_api import OPERATOR, OPERATOR_NAMESPACE, start_kube_apiserver
 from tests.real.parts.process import RealProcess, start
+from tests.support.kube_apiserver import OPERATOR, OPERATOR_NAMESPACE, running_kube_apiserver
 from tests.support.places import free_port, pod_network_place
 
 if TYPE_CHECKING:
@@ -126,36 +126,34 @@ def images() -> ImageCatalogue:
 @asynccontextmanager
 async def real_cluster(folder: Path) -> AsyncIterator[Cluster]:
     """A real kube-apiserver, its own: no other test's objects are in it."""
-    server = await asyncio.to_thread(start_kube_apiserver, folder / "api")
-    try:
-        await asyncio.to_thread(install_kinds_and_rights, server.client)
-        async with AsyncExitStack() as stack:
-            place = stack.enter_context(pod_network_place())
-            api = await stack.enter_async_context(KubernetesApi.from_kubeconfig(server.kubeconfig))
-            network = NetworkNamespaces(folder / "next-address", bridge=place.bridge, subnet=place.subnet)
-            kubelet_api = await stack.enter_async_context(KubeClient.from_kubeconfig(server.kubeconfig))
-            kubelet = ProcessKubelet(
-                kubelet_api, node_name="node-a", data_dir=folder / "node", network=network, images=images()
-            )
-            await kubelet.start()
-            cluster = Cluster(
-                folder,
-                api,
-                kubelet_api,
-                kubelet,
-                network.node_ip,
-                place.bridge,
-                server.client,
-                server.kubeconfig_of(OPERATOR),
-                ("--leader-election-namespace", OPERATOR_NAMESPACE, "--identity", "brokergroup-operator-0"),
-            )
-            try:
-                yield cluster
-            finally:
-                cluster.kill_operator()
-                await kubelet.stop()
-    finally:
-        await asyncio.to_thread(server.stop)
+    async with AsyncExitStack() as stack:
+        # It blocks the loop, on which nothing else runs yet.
+        server = stack.enter_context(running_kube_apiserver(folder / "api"))
+        install_kinds_and_rights(server.client)
+        place = stack.enter_context(pod_network_place())
+        api = await stack.enter_async_context(KubernetesApi.from_kubeconfig(server.kubeconfig))
+        network = NetworkNamespaces(folder / "next-address", bridge=place.bridge, subnet=place.subnet)
+        kubelet_api = await stack.enter_async_context(KubeClient.from_kubeconfig(server.kubeconfig))
+        kubelet = ProcessKubelet(
+            kubelet_api, node_name="node-a", data_dir=folder / "node", network=network, images=images()
+        )
+        await kubelet.start()
+        cluster = Cluster(
+            folder,
+            api,
+            kubelet_api,
+            kubelet,
+            network.node_ip,
+            place.bridge,
+            server.client,
+            server.kubeconfig_of(OPERATOR),
+            ("--leader-election-namespace", OPERATOR_NAMESPACE, "--identity", "brokergroup-operator-0"),
+        )
+        try:
+            yield cluster
+        finally:
+            cluster.kill_operator()
+            await kubelet.stop()
 
 
 def install_kinds_and_rights(kubectl: Kubectl, **values: Any) -> None:

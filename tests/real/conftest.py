@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.real.parts import install
 from tests.real.parts.java import JavaProgram, start_name_server
-from tests.real.parts.kubernetes_api import KubeApiserver, start_kube_apiserver
 from tests.real.parts.prometheus import Prometheus, start_prometheus
+from tests.support.kube_apiserver import KubeApiserver, running_kube_apiserver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-CRDS = Path(__file__).resolve().parents[2] / "crds"
-
-
-@pytest.fixture(scope="session")
-def kube_apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
-    """A real kube-apiserver and etcd, one for the whole run: tests use namespaces of their own."""
-    server = start_kube_apiserver(tmp_path_factory.mktemp("kube-apiserver"))
-    yield server
-    server.stop()
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
-def with_kinds(kube_apiserver: KubeApiserver) -> KubeApiserver:
-    """The API server with our kinds installed and established."""
-    kube_apiserver.must("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-    kube_apiserver.client.wait_for_kinds()
-    return kube_apiserver
+def with_kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
+    """A real kube-apiserver with our kinds, one for the whole run: tests use namespaces of their own."""
+    with running_kube_apiserver(tmp_path_factory.mktemp("kube-apiserver"), our_kinds=True) as server:
+        yield server
 
 
 @pytest.fixture

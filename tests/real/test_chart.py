@@ -21,7 +21,7 @@ from brokergroup_operator.reconcile.settings import ReconcileSettings
 from tests.real.parts import helm, prometheus
 
 if TYPE_CHECKING:
-    from tests.real.parts.kubernetes_api import KubeApiserver
+    from tests.support.kube_apiserver import KubeApiserver
 
 pytestmark = pytest.mark.real("helm")
 

@@ -16,7 +16,7 @@ from sla_reports.class_archive import jvm_options
 from tests.real.parts import helm
 
 if TYPE_CHECKING:
-    from tests.real.parts.kubernetes_api import KubeApiserver
+    from tests.support.kube_apiserver import KubeApiserver
 
 pytestmark = pytest.mark.real("helm")
 

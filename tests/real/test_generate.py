@@ -12,7 +12,7 @@ from brokergroup_operator.kubectl.reach import admission
 from tests.kubectl.generate_cases import ACCEPTED, REFUSED, REFUSED_IDS
 
 if TYPE_CHECKING:
-    from tests.real.parts.kubernetes_api import KubeApiserver
+    from tests.support.kube_apiserver import KubeApiserver
 
 pytestmark = pytest.mark.real("kube-apiserver")
 APPLY = ("create", "--dry-run=server", "--validate=strict", "-f", "-")

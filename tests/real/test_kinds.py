@@ -26,7 +26,7 @@ from brokergroup_operator.reconcile.settings import ReconcileSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.real.parts.kubernetes_api import KubeApiserver
+    from tests.support.kube_apiserver import KubeApiserver
 
 pytestmark = pytest.mark.real("kube-apiserver")
 

@@ -22,7 +22,7 @@ from tests.api.test_names_fit import PLACES, objects_for, taken
 from tests.support.rendered import made_of
 
 if TYPE_CHECKING:
-    from tests.real.parts.kubernetes_api import KubeApiserver
+    from tests.support.kube_apiserver import KubeApiserver
     from tests.support.schema_strings import Place
 
 pytestmark = [pytest.mark.real("kube-apiserver"), pytest.mark.timeout(600)]

@@ -17,12 +17,12 @@ from brokergroup_operator.kube.errors import ApiError, InvalidError
 from brokergroup_operator.records.store import GroupKey
 from tests.operations.world import World
 from tests.real.clusters import install_kinds_and_rights
-from tests.real.parts.kubernetes_api import OPERATOR
+from tests.support.kube_apiserver import OPERATOR
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.real.parts.kubernetes_api import KubeApiserver
+    from tests.support.kube_apiserver import KubeApiserver
 
 pytestmark = [pytest.mark.real("kube-apiserver", "helm")]
 

@@ -11,7 +11,7 @@ from brokergroup_operator.kube import KubernetesApi
 from brokergroup_operator.page.access import KubernetesTokens, Sessions, Viewer
 
 if TYPE_CHECKING:
-    from tests.real.parts.kubernetes_api import KubeApiserver
+    from tests.support.kube_apiserver import KubeApiserver
 
 pytestmark = pytest.mark.real("kube-apiserver")
 

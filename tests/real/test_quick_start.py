@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.parts import install
-from tests.real.parts.kubernetes_api import start_kube_apiserver
+from tests.support.kube_apiserver import running_kube_apiserver
 from tests.support.page_blocks import IN_THE_SAME_CLUSTER, page_blocks
 from tests.support.places import free_port
 
@@ -101,12 +101,9 @@ def test_issue_149_the_quick_start_does_what_it_says(tmp_path: Path) -> None:
 @pytest.mark.timeout(DEADLINE_SECONDS)
 def test_the_cluster_s_commands_are_taken_by_a_real_apiserver(tmp_path: Path) -> None:
     # Its own: Helm takes over no kind that another test has installed.
-    server = start_kube_apiserver(tmp_path / "api")
-    try:
+    with running_kube_apiserver(tmp_path / "api") as server:
         script = commands("cluster") + "".join(commands("cluster", of=name) for name in IN_THE_SAME_CLUSTER)
         said = shell(script, tmp_path, KUBECONFIG=str(server.kubeconfig))
-    finally:
-        server.stop()
     assert "STATUS: deployed" in said
     assert "brokergroup.brokergroup.dev/orders created" in said
     assert re.search(r"^orders +3 ", said, re.MULTILINE)

@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from tests.real.parts import helm
-from tests.real.parts.kubernetes_api import KubeApiserver, start_kube_apiserver
 from tests.real.spark_pods import SparkPods, entry_point, process_environment
+from tests.support.kube_apiserver import KubeApiserver, running_kube_apiserver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,11 +89,8 @@ class Run:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("spark")
-    server = start_kube_apiserver(folder / "api", audit=True)
-    try:
+    with running_kube_apiserver(folder / "api", audit=True) as server:
         yield _submitted(server, folder)
-    finally:
-        server.stop()
 
 
 def _submitted(server: KubeApiserver, folder: Path) -> Run:

@@ -28,7 +28,6 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
     STATEFUL_SETS,
 )
-from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.clusters.cluster_pass import SETTLED_SECONDS, UNSETTLED_SECONDS, ClusterPass
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
 from brokergroup_operator.reconcile.tell.events import EventPoster
@@ -36,35 +35,18 @@ from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.requests import Deletion
 from rocketmq_remoting.nameserver_bodies import TopicConfig
-from tests.real.parts.kubernetes_api import KubeApiserver, start_kube_apiserver
 from tests.reconcile.fake_view import FakeGroupView, led_by
 from tests.reconcile.world import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.reconcile.access import ClusterAccess
     from kube_sandbox.api_server.server import SandboxApiServer
 
 REPOSITORY = Path(__file__).parents[2]
-REAL = pytest.param("real", marks=pytest.mark.real("kube-apiserver"))
 SETTINGS = ReconcileSettings(controller_addresses=("127.0.0.1:9878",))
-
-
-@pytest.fixture(scope="module")
-def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
-    server = start_kube_apiserver(tmp_path_factory.mktemp("clusters"))
-    server.must("apply", "--server-side", "-f", str(REPOSITORY / "crds"))
-    server.client.wait_for_kinds()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(params=["sandbox", REAL])
-def access(request: pytest.FixtureRequest) -> ClusterAccess:
-    if request.param == "real":
-        return ClusterAccess(kubeconfig=request.getfixturevalue("real_server").kubeconfig)
-    return ClusterAccess(url=request.getfixturevalue("sandbox").url)
 
 
 class Place:

@@ -16,7 +16,7 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
 )
 from brokergroup_operator.reconcile.see.foreign import is_ours
-from tests.reconcile.test_plane import access, named, real_server, start_plane, world  # noqa: F401 (fixtures)
+from tests.reconcile.test_plane import named, start_plane, world  # noqa: F401 (fixtures)
 from tests.reconcile.world import until
 
 if TYPE_CHECKING:

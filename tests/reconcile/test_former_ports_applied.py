@@ -10,7 +10,7 @@ from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import SERVICES
 from brokergroup_operator.reconcile.render.former_ports import cluster_ip, with_former_ports
 from tests.reconcile.test_former_ports import CHANGES, member_service, of, pod_of, shown
-from tests.reconcile.test_plane import access, real_server, world  # noqa: F401 (fixtures)
+from tests.reconcile.test_plane import world  # noqa: F401 (fixtures)
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup

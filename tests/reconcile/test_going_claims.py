@@ -16,7 +16,7 @@ from brokergroup_operator.reconcile.turns import Turn
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import run, told
-from tests.reconcile.test_plane import access, make_ready, named, real_server, start_plane, world  # noqa: F401 (fixtures)
+from tests.reconcile.test_plane import make_ready, named, start_plane, world  # noqa: F401 (fixtures)
 from tests.reconcile.test_storage import COMMIT_LOG, LOGS
 from tests.reconcile.test_storage import settled as with_logs
 from tests.reconcile.world import until

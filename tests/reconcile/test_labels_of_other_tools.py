@@ -31,7 +31,7 @@ from tests.reconcile.test_clusters import SETTINGS as CLUSTER_SETTINGS
 from tests.reconcile.test_evaluate import run, told
 from tests.reconcile.test_fence_key import SIGNED
 from tests.reconcile.test_orphaned import delete, is_gone
-from tests.reconcile.test_plane import access, make_ready, named, real_server, start_plane, world  # noqa: F401 (fixtures)
+from tests.reconcile.test_plane import make_ready, named, start_plane, world  # noqa: F401 (fixtures)
 from tests.reconcile.world import until
 
 if TYPE_CHECKING:

@@ -21,11 +21,9 @@ from brokergroup_operator.kube.resources import (
 )
 from kube_sandbox.api_server.requests import Deletion
 from tests.reconcile.test_plane import (  # noqa: F401 (fixtures)
-    access,
     all_ready,
     make_ready,
     named,
-    real_server,
     start_plane,
     world,
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,39 +28,19 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
 )
 from brokergroup_operator.observe.conditions import ConditionGauges
-from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.run import plane as plane_module
 from brokergroup_operator.reconcile.run.plane import ReconcilePlane
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
 from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
-from tests.real.parts.kubernetes_api import KubeApiserver, start_kube_apiserver
 from tests.reconcile.world import World, applier_for, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
     from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.reconcile.access import ClusterAccess
     from kube_sandbox.api_server.server import SandboxApiServer
-
-CRDS = Path(__file__).parents[2] / "crds"
-REAL = pytest.param("real", marks=pytest.mark.real("kube-apiserver"))
-
-
-@pytest.fixture(scope="module")
-def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
-    server = start_kube_apiserver(tmp_path_factory.mktemp("reconcile"))
-    server.must("apply", "--server-side", "-f", str(CRDS))
-    server.client.wait_for_kinds()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(params=["sandbox", REAL])
-def access(request: pytest.FixtureRequest) -> ClusterAccess:
-    if request.param == "real":
-        return ClusterAccess(kubeconfig=request.getfixturevalue("real_server").kubeconfig)
-    return ClusterAccess(url=request.getfixturevalue("sandbox").url)
 
 
 @pytest.fixture

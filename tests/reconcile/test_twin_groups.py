@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
-from tests.reconcile.test_plane import access, named, real_server, start_plane, world  # noqa: F401 (fixtures)
+from tests.reconcile.test_plane import named, start_plane, world  # noqa: F401 (fixtures)
 from tests.reconcile.world import until
 
 if TYPE_CHECKING:

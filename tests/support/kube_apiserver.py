@@ -1,11 +1,14 @@
-"""A real kube-apiserver on a real etcd, on loopback and in a folder of its own.
+"""The kube-apiserver of the tests: a real one on a real etcd, on loopback and in a folder of its own.
 
+The other two are subjects: kube_sandbox/real_api_server.py is part of the product (tests/sandbox/test_module.py), and that of the
+two nodes has certificates, node authorization and a life longer than its command (tests/node/control_plane.py).
 There is no controller-manager: nothing collects garbage, makes service accounts or ends namespaces, which is what makes it a
 strict peer for an operator that may not rely on any of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import ssl
@@ -13,17 +16,20 @@ import subprocess
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.real.parts import install
 from tests.real.parts.kubectl import Kubectl
-from tests.real.parts.process import RealProcess, RealProcessError, start
+from tests.real.parts.process import RealProcess, start
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
+CRDS = Path(__file__).resolve().parents[2] / "crds"
 HOST = "127.0.0.1"
+ISSUER = "https://kubernetes.default.svc"
 SERVICE_CIDR = "10.96.0.0/16"
 ADMINISTRATOR = "administrator"
 # Who the operator is when it runs with the rights of the chart, released as `brokergroup-operator` in `brokergroup-system`.
@@ -92,78 +98,104 @@ class KubeApiserver:
         except (urllib.error.URLError, ssl.SSLError, OSError):
             return False
 
+    def define_our_kinds(self) -> None:
+        """Return when the kinds of crds/ can be listed."""
+        self.must("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+        self.client.wait_for_kinds()
+
     def stop(self) -> None:
         for process in reversed(self.processes):
             process.stop()
 
 
-def start_etcd(folder: Path) -> tuple[RealProcess, str]:
-    """A single etcd without fsync: the tests ask what is decided, not how fast a disk is."""
-    url, peer = f"http://{HOST}:{free_port()}", f"http://{HOST}:{free_port()}"
-    command = [
-        str(install.etcd_program()),
-        *("--name", "tests", "--data-dir", str(folder / "etcd"), "--unsafe-no-fsync"),
-        *("--listen-client-urls", url, "--advertise-client-urls", url),
-        *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"tests={peer}"),
-    ]
-    etcd = start("etcd", command, log=folder / "etcd.log")
+@contextlib.contextmanager
+def running_kube_apiserver(folder: Path, *, audit: bool = False, our_kinds: bool = False) -> Iterator[KubeApiserver]:
+    """etcd and kube-apiserver, ready, with RBAC in force for all but the administrator; both end with the block.
 
-    def healthy() -> bool:
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=1) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    etcd.wait_until(healthy, what="being healthy")
-    return etcd, url
-
-
-def start_kube_apiserver(folder: Path, *, audit: bool = False) -> KubeApiserver:
-    """etcd and kube-apiserver, ready, with RBAC in force for all but the administrator. `audit`: it logs every request."""
+    `audit`: it logs every request. `our_kinds`: it serves those of crds/.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    key = folder / "service-account.key"
+    key, token_file = folder / "service-account.key", folder / "tokens.csv"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
-    tokens = {identity: secrets.token_hex(16) for identity in GROUPS}
-    token_file = folder / "tokens.csv"
+    server = KubeApiserver(folder, f"https://{HOST}:{free_port()}", {one: secrets.token_hex(16) for one in GROUPS})
+    lines = [f'{token},{identity},{identity},"{GROUPS[identity]}"\n' for identity, token in server.tokens.items()]
     token_file.touch(mode=0o600)
-    lines = [f'{token},{identity},{identity},"{GROUPS[identity]}"\n' for identity, token in tokens.items()]
     token_file.write_text("".join(lines), encoding="utf-8")
-    etcd, etcd_url = start_etcd(folder)
-    port = free_port()
-    server = KubeApiserver(folder=folder, url=f"https://{HOST}:{port}", tokens=tokens, processes=[etcd])
-    command = [
-        str(install.kubernetes_folder() / "kube-apiserver"),
-        *(
-            f"--etcd-servers={etcd_url}",
-            f"--secure-port={port}",
-            f"--bind-address={HOST}",
-            f"--advertise-address={HOST}",
-        ),
-        *(f"--cert-dir={folder / 'certificates'}", f"--token-auth-file={token_file}", "--authorization-mode=RBAC"),
-        *(f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}"),
-        *("--service-account-issuer=https://kubernetes.default.svc", f"--service-cluster-ip-range={SERVICE_CIDR}"),
-        *("--disable-admission-plugins=ServiceAccount", "--allow-privileged=true", "--profiling=false"),
-        *(audit_arguments(server) if audit else ()),
-    ]
-    apiserver = start("kube-apiserver", command, log=folder / "kube-apiserver.log")
-    server.processes.append(apiserver)
     try:
-        apiserver.wait_until(server.is_ready, what="being ready", deadline_seconds=90)
-    except RealProcessError:
+        _start(server, key, token_file, audit_options(server) if audit else {})
+        for identity in server.tokens:
+            write_kubeconfig(server, identity)
+        if our_kinds:
+            server.define_our_kinds()
+        yield server
+    finally:
         server.stop()
-        raise
-    for identity in tokens:
-        write_kubeconfig(server, identity)
-    return server
 
 
-def audit_arguments(server: KubeApiserver) -> list[str]:
-    """Who asked for what, and the answer's code; no bodies."""
+def _start(server: KubeApiserver, key: Path, token_file: Path, more: dict[str, object]) -> None:
+    client, peer = f"http://{HOST}:{free_port()}", f"http://{HOST}:{free_port()}"
+    etcd = start("etcd", etcd_command(server.folder / "etcd", client, peer), log=server.folder / "etcd.log")
+    server.processes.append(etcd)
+    etcd.wait_until(lambda: etcd_is_healthy(client), what="being healthy")
+    options = {
+        "etcd-servers": client,
+        "bind-address": HOST,
+        "advertise-address": HOST,
+        "secure-port": server.url.rpartition(":")[2],
+        "cert-dir": server.folder / "certificates",
+        "token-auth-file": token_file,
+        "authorization-mode": "RBAC",
+        "service-account-key-file": key,
+        "service-account-signing-key-file": key,
+        "service-cluster-ip-range": SERVICE_CIDR,
+        "disable-admission-plugins": "ServiceAccount",
+    }
+    log = server.folder / "kube-apiserver.log"
+    apiserver = start("kube-apiserver", kube_apiserver_command(options | more), log=log)
+    server.processes.append(apiserver)
+    apiserver.wait_until(server.is_ready, what="being ready", deadline_seconds=90)
+
+
+def etcd_command(data: Path, client: str, peer: str) -> list[str]:
+    """A single etcd without fsync: the tests ask what is decided, not how fast a disk is."""
+    options = {
+        "name": "tests",
+        "data-dir": data,
+        "listen-client-urls": client,
+        "advertise-client-urls": client,
+        "listen-peer-urls": peer,
+        "initial-advertise-peer-urls": peer,
+        "initial-cluster": f"tests={peer}",
+    }
+    return [str(install.etcd_program()), "--unsafe-no-fsync", *as_options(options)]
+
+
+def etcd_is_healthy(client: str) -> bool:
+    """Whether the etcd with this client URL answers that it is healthy."""
+    try:
+        with urllib.request.urlopen(f"{client}/health", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def kube_apiserver_command(options: dict[str, object]) -> list[str]:
+    """A kube-apiserver with these options and those that every one of the tests has."""
+    common = {"service-account-issuer": ISSUER, "allow-privileged": "true", "profiling": "false"}
+    return [str(install.kubernetes_folder() / "kube-apiserver"), *as_options(common | options)]
+
+
+def as_options(options: Mapping[str, object]) -> list[str]:
+    """`--name=value` for each."""
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+def audit_options(server: KubeApiserver) -> dict[str, object]:
+    """Log each request's user, verb, object and status code; no bodies."""
     policy = server.folder / "audit-policy.yaml"
     rules = [{"level": "Metadata", "omitStages": ["RequestReceived"]}]
     policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}), encoding="utf-8")
-    return [f"--audit-policy-file={policy}", f"--audit-log-path={server.audit_log}", "--audit-log-mode=blocking"]
+    return {"audit-policy-file": policy, "audit-log-path": server.audit_log, "audit-log-mode": "blocking"}
 
 
 def write_kubeconfig(server: KubeApiserver, identity: str) -> None:
