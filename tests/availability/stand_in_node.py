@@ -18,8 +18,8 @@ from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS
 from rocketmq_remoting.properties import decode_properties
-from tests.controller.fake_broker import FakeGroup
 from tests.sieve.cluster import Broker
+from tests.support.fake_broker import FakeGroup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

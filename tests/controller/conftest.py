@@ -16,7 +16,7 @@ from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordStore
 from controller_core.model import BrokerGroupRecord
-from tests.controller.fake_broker import NAME, FakeGroup
+from tests.support.fake_broker import NAME, FakeGroup
 
 StartPlane = Callable[..., Awaitable[ControllerPlane]]
 

@@ -7,7 +7,7 @@ from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import StartPlane, group_of
-from tests.controller.fake_broker import FakeGroup, eventually
+from tests.support.fake_broker import FakeGroup, eventually
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 LONGEST = 30.0

@@ -14,7 +14,7 @@ from controller_core.model import BrokerGroupRecord, Replica
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import KEY, StartPlane, group_of, snapshot_of
-from tests.controller.fake_broker import FakeGroup, eventually
+from tests.support.fake_broker import FakeGroup, eventually
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 

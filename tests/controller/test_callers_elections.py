@@ -13,7 +13,7 @@ from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.errors import RemotingError
 from tests.controller.conftest import StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import FakeGroup, eventually
+from tests.support.fake_broker import FakeGroup, eventually
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 

@@ -26,9 +26,11 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.signature import Credentials, SignatureState, verify
 from tests.controller.conftest import KEY, StartPlane, snapshot_of
-from tests.controller.fake_broker import FakeBroker, FakeGroup, FakeNameServer, eventually
 from tests.controller.test_failover import STRICT, Notes
 from tests.observe.test_events import Sink
+from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
+from tests.support.fake_name_server import FakeNameServer
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -200,18 +202,12 @@ async def test_it_signs_as_the_group_also_where_it_makes_its_topic(start_plane: 
     await server.stop()
 
 
-class Newcomer:
+class Newcomer(QuietHandler):
     """A broker that the NameServers know, and the record does not yet; keeps whom it was sent messages by."""
 
     def __init__(self) -> None:
         self.server = RemotingServer(self)
         self.senders: list[SignatureState] = []
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        pass
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        pass
 
     async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         self.senders.append(verify(command.ext_fields, command.body, ORDERS))

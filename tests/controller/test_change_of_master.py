@@ -21,8 +21,8 @@ from brokergroup_operator.records.store import (
 from controller_core.model import BrokerGroupRecord
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import KEY, QUICK, StartPlane, group_of, record_of, snapshot_of
-from tests.controller.fake_broker import FakeGroup, eventually
 from tests.controller.test_failover import KillingFencer, Notes, frozen_master
+from tests.support.fake_broker import FakeGroup, eventually
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 

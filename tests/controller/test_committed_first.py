@@ -8,8 +8,8 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from tests.controller.conftest import StartPlane, record_of
-from tests.controller.fake_broker import FakeGroup, eventually
 from tests.controller.test_registering_master import SlowStore
+from tests.support.fake_broker import FakeGroup, eventually
 
 
 async def test_a_request_is_answered_and_brokers_are_told_only_when_it_is_committed(

@@ -10,7 +10,7 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from brokergroup_operator.observe.observer import Observer
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import KEY, StartPlane, snapshot_of
-from tests.controller.fake_broker import FakeGroup, eventually
+from tests.support.fake_broker import FakeGroup, eventually
 
 if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey

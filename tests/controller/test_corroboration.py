@@ -21,8 +21,9 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import RemotingCommand
 from rocketmq_remoting.server import RemotingServer, not_supported
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import NAME, FakeGroup, eventually
+from tests.support.fake_broker import NAME, FakeGroup, eventually
 from tests.support.places import free_port
+from tests.support.quiet_handler import QuietHandler
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
@@ -52,18 +53,12 @@ class Asked(Observer):
         self.testimonies += request_code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
 
 
-class StuckPlane:
+class StuckPlane(QuietHandler):
     """Says of everybody, for ever, that it is alive; or says nothing at all."""
 
     def __init__(self, *, answers: bool = True) -> None:
         self._answers = answers
         self.asked = 0
-
-    def connection_opened(self, connection: object) -> None:
-        pass
-
-    def connection_closed(self, connection: object) -> None:
-        pass
 
     async def handle(self, command: RemotingCommand, connection: object) -> RemotingCommand | None:
         if command.code != RequestCode.CONTROLLER_GET_SYNC_STATE_DATA:

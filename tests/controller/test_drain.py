@@ -8,7 +8,7 @@ from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind,
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import FakeGroup, eventually
+from tests.support.fake_broker import FakeGroup, eventually
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 

@@ -8,7 +8,7 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.headers import NotifyBrokerRoleChangedRequestHeader
 from tests.controller.conftest import StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import FakeBroker, FakeGroup, eventually
+from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 FROM_NOWHERE = 9000

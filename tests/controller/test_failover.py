@@ -17,7 +17,8 @@ from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import FakeBroker, FakeGroup, FakeNameServer, eventually
+from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
+from tests.support.fake_name_server import FakeNameServer
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 

@@ -9,7 +9,7 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
 from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import FakeGroup, eventually
+from tests.support.fake_broker import FakeGroup, eventually
 
 
 async def test_who_is_killed_while_frozen_never_answers(start_plane: StartPlane, group: FakeGroup) -> None:

@@ -15,8 +15,8 @@ from brokergroup_operator.controller.change import fence_order, fencing
 from brokergroup_operator.controller.change.fencing import KubernetesFencer
 from brokergroup_operator.fence.kill_order import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal
 from brokergroup_operator.kube.resources import PODS
-from tests.controller.fake_broker import eventually
 from tests.controller.test_kubernetes_parts import ADDRESS, BINDING, TERMINATED, api, set_status
+from tests.support.fake_broker import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -14,8 +14,8 @@ from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import StartPlane, group_of
-from tests.controller.fake_broker import FakeGroup, eventually
 from tests.controller.test_kubernetes_parts import ADDRESS, BINDING, TERMINATED, api, create_pod, set_status
+from tests.support.fake_broker import FakeGroup, eventually
 
 __all__ = ["api"]
 

@@ -5,7 +5,7 @@ import pytest
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import StartPlane, group_of, record_of
-from tests.controller.fake_broker import FakeGroup, eventually
+from tests.support.fake_broker import FakeGroup, eventually
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 

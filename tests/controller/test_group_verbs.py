@@ -21,7 +21,7 @@ from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.nameserver_bodies import TopicConfig
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 

@@ -13,7 +13,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
+from tests.support.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -39,8 +39,9 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.server import RemotingServer, not_supported
 from tests.controller.conftest import KEY, StartPlane, record_of
-from tests.controller.fake_broker import CLUSTER, NAME
 from tests.controller.test_kubernetes_parts import api, create_pod
+from tests.support.fake_broker import CLUSTER, NAME
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
@@ -186,15 +187,11 @@ def test_a_fence_knows_its_own_broker_however_that_registered(registered: str) -
     assert told.own_id == 1
 
 
-class Deaf:
+class Deaf(QuietHandler):
     """A server that nobody asks anything."""
 
     def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         return not_supported(command)
-
-    def connection_opened(self, connection: RemotingConnection) -> None: ...
-
-    def connection_closed(self, connection: RemotingConnection) -> None: ...
 
 
 async def test_a_probe_finds_who_listens_and_who_refuses_on_ipv6(ipv6_loopback: str) -> None:

@@ -24,8 +24,8 @@ from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS, Resource
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import Adoption
-from tests.controller.fake_broker import eventually
 from tests.our_kinds import api_with_our_kinds
+from tests.support.fake_broker import eventually
 
 KEY = GroupKey("default", "orders")
 BINDING = GroupBinding(key=KEY, cluster_name="DefaultCluster", broker_name="orders")

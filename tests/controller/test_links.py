@@ -12,7 +12,7 @@ from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import FakeGroup, eventually
+from tests.support.fake_broker import FakeGroup, eventually
 
 ALL_THREE = ControllerSettings(shrink_floor=True, min_in_sync_replicas=3)
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)

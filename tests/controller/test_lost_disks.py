@@ -10,7 +10,7 @@ from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import FakeBroker, FakeGroup, eventually
+from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 WRITTEN = 100_000

@@ -17,7 +17,7 @@ from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import SyncStateSetBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from tests.controller.conftest import KEY, StartPlane, group_of, record_of, snapshot_of
-from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2, expected_replicas=3)
 WRITTEN = 100_000

@@ -17,7 +17,7 @@ from rocketmq_remoting.bodies import encode_broker_names
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import request
 from tests.controller.conftest import StartPlane, snapshot_of
-from tests.controller.fake_broker import FakeGroup, eventually
+from tests.support.fake_broker import FakeGroup, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.errors import BodyError
 from tests.controller.conftest import KEY, StartPlane, snapshot_of
-from tests.controller.fake_broker import FakeBroker, FakeGroup, eventually
+from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 SOON = {"metadata_period_seconds": 0.05, "metadata_copy_seconds": 0.1}

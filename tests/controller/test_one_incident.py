@@ -25,7 +25,7 @@ from controller_core.settings import ControllerSettings
 from controller_core.step import step
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import KEY, StartPlane, snapshot_of
-from tests.controller.fake_broker import CLUSTER, NAME, FakeGroup, eventually
+from tests.support.fake_broker import CLUSTER, NAME, FakeGroup, eventually
 from tests.support.places import free_port
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from brokergroup_operator.records.store import DEFAULT_DEADLINE_SECONDS, GroupKe
 from controller_core.model import BrokerGroupRecord
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.controller.test_failover import KillingFencer
+from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 
 if TYPE_CHECKING:
     from controller_core.plan import Change

@@ -11,8 +11,8 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, RAN_ON_WORDS, Cause, Trigger
 from controller_core.settings import ControllerSettings
-from tests.controller.fake_broker import eventually
 from tests.controller.test_corroboration import KillingFencer
+from tests.support.fake_broker import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from tests.controller.conftest import StartPlane
-    from tests.controller.fake_broker import FakeBroker, FakeGroup
+    from tests.support.fake_broker import FakeBroker, FakeGroup
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 

@@ -6,8 +6,9 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
 from tests.controller.conftest import StartPlane
-from tests.controller.fake_broker import FakeBroker, FakeGroup, FakeNameServer, eventually
 from tests.controller.test_failover import STRICT, Notes
+from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
+from tests.support.fake_name_server import FakeNameServer
 
 LAST = [Step.INDEX_CAUGHT_UP, Step.ROUTE_VISIBLE, Step.IN_SYNC]
 

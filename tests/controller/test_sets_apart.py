@@ -11,7 +11,7 @@ from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import SyncStateSetBody
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import FakeBroker, FakeGroup, eventually
+from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.plane import ControllerPlane

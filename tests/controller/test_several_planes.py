@@ -17,7 +17,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import NAME, FakeGroup, eventually
+from tests.support.fake_broker import NAME, FakeGroup, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.errors import RemotingError
 from tests.controller.conftest import StartPlane, record_of
-from tests.controller.fake_broker import FakeGroup, eventually
+from tests.support.fake_broker import FakeGroup, eventually
 
 BOTH = {"clusterName": "c", "brokerName": "bn"}
 

@@ -19,7 +19,7 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.server import RemotingServer
 from tests.controller.conftest import StartPlane, record_of
-from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 from tests.support.places import free_port
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from controller_core.requests import ElectMaster
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
 from tests.controller.conftest import KEY, StartPlane, group_of, record_of, snapshot_of
-from tests.controller.fake_broker import NAME, FakeGroup, FakeNameServer, eventually
 from tests.controller.test_failover import DeletingDirectory
+from tests.support.fake_broker import NAME, FakeGroup, eventually
+from tests.support.fake_name_server import FakeNameServer
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 

@@ -17,8 +17,8 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from tests.controller.conftest import group_of
-from tests.controller.fake_broker import eventually
 from tests.controller.test_kubernetes_parts import api, create_pod, directory  # noqa: F401 (fixtures)
+from tests.support.fake_broker import eventually
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory

@@ -17,7 +17,7 @@ from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import FakeBroker, FakeGroup, eventually
+from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.support.places import free_port
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from controller_core.requests import ElectMaster
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
 from tests.controller.conftest import StartPlane, record_of, snapshot_of
-from tests.controller.fake_broker import NAME, FakeGroup, eventually
+from tests.support.fake_broker import NAME, FakeGroup, eventually
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 

@@ -13,9 +13,9 @@ from controller_core.model import BrokerGroupRecord, Replica
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
-from tests.controller.fake_broker import eventually
 from tests.controller.test_kubernetes_parts import api, create_pod, directory  # noqa: F401 (fixtures)
 from tests.controller.test_twin_names import create, met
+from tests.support.fake_broker import eventually
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory

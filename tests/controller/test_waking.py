@@ -11,9 +11,9 @@ from brokergroup_operator.observe.timeline import Cause, Outcome, Trigger
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import QUICK, group_of, record_of, snapshot_of
-from tests.controller.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.controller.test_one_incident import Told
 from tests.controller.test_unanswered_write import MuteStore
+from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rocketmq_remoting import bodies
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.server import RemotingServer, not_supported
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ def _next_host() -> str:
 
 
 @dataclass
-class Endpoint:
+class Endpoint(QuietHandler):
     """One broker's listener. `told` are the role changes it was told: by whom, and what."""
 
     canonical: str
@@ -61,12 +62,6 @@ class Endpoint:
             return
         server, self.server = self.server, None
         await server.stop(grace_seconds=0.0)
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        """Nothing to note."""
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        """Nothing to note."""
 
     def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         match command.code:

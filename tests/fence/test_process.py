@@ -26,6 +26,7 @@ from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.tls import ClientCertificates, TlsMode, TlsServerSettings
 from tests.security.certificates import Authority, make_authority
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -41,7 +42,7 @@ MOST_RSS_KIB = 30 * 1024
 DEADLINE_SECONDS = 20.0
 
 
-class Controller:
+class Controller(QuietHandler):
     """Answers 1006 with what the test says, or to nothing at all; with certificates it speaks TLS only, and asks for one."""
 
     def __init__(
@@ -71,12 +72,6 @@ class Controller:
         )
         info = ReplicasInfo(self.master, members[self.master - 1].broker_address, self.epoch, 1, members, ())
         return request.answer(ResponseCode.SUCCESS, body=BrokerReplicasInfoBody({BROKER_NAME: info}).encode())
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        """Nothing."""
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        """Nothing."""
 
 
 @dataclass

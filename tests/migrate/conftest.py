@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import re
 import socket
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,8 +14,10 @@ from brokergroup_operator.migrate.java_calls import JavaCalls
 from brokergroup_operator.migrate.quiet_controller import QuietController
 from brokergroup_operator.migrate.read import read_controller
 from rocketmq_remoting.client import RemotingClient
-from tests.migrate.fake_brokers import CLUSTER, NAME, Believed, FakeBroker, FakeNameServer
 from tests.migrate.fake_java import FakeJavaController, Tables
+from tests.migrate.running_broker import RunningBroker
+from tests.support.fake_broker import CLUSTER, NAME, FakeGroup, eventually
+from tests.support.fake_name_server import FakeNameServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,20 +26,8 @@ if TYPE_CHECKING:
 
 EPOCH = 4
 SET_EPOCH = 9
-
-
-async def eventually(condition: Callable[[], Any], *, what: str, within_seconds: float = 15.0) -> Any:
-    """Wait until the condition holds; fail with its name when it does not."""
-    deadline = asyncio.get_running_loop().time() + within_seconds
-    while True:
-        value = condition()
-        if isinstance(value, Awaitable):
-            value = await value
-        if value:
-            return value
-        if asyncio.get_running_loop().time() > deadline:
-            raise AssertionError(f"never happened: {what}")
-        await asyncio.sleep(0.01)
+# As FakeBroker notes it.
+ROLE_TAKEN = re.compile(r"\d+ (master|slave) \d+")
 
 
 @dataclass
@@ -46,7 +35,8 @@ class House:
     """Everything that runs."""
 
     java: FakeJavaController
-    brokers: list[FakeBroker]
+    group: FakeGroup
+    brokers: list[RunningBroker]
     name_server: FakeNameServer
     calls: JavaCalls
     quiet: QuietController
@@ -87,7 +77,7 @@ class House:
         )
 
     def nobody_changed_role(self) -> bool:
-        return not any(one.roles for one in self.brokers)
+        return not [line for line in self.group.journal if ROLE_TAKEN.fullmatch(line)]
 
 
 @pytest.fixture
@@ -104,23 +94,21 @@ async def a_house() -> AsyncIterator[House]:
     await java.start()
     quiet = QuietController()
     await quiet.start("127.0.0.1", 0)
-    brokers = [
-        FakeBroker(broker_id, java.address, Believed(1, EPOCH, frozenset({1, 2, 3}), SET_EPOCH))
-        for broker_id in (1, 2, 3)
-    ]
+    group = FakeGroup()
+    brokers = [RunningBroker(group, broker_id, java.address) for broker_id in (1, 2, 3)]
     for one in brokers:
+        one.believe(master=1, epoch=EPOCH, members={1, 2, 3}, set_epoch=SET_EPOCH)
         await one.start()
-    name_server = FakeNameServer(brokers)
+    name_server = FakeNameServer(group)
     await name_server.start()
     client = RemotingClient()
-    built = House(java, brokers, name_server, JavaCalls(client, deadline_seconds=1.0), quiet)
+    built = House(java, group, brokers, name_server, JavaCalls(client, deadline_seconds=1.0), quiet)
     built.know(java)
     for one in brokers:
         one.run()
     await eventually(lambda: all(java.is_alive(NAME, one.broker_id) for one in brokers), what="all heard by Java")
     yield built
-    for one in brokers:
-        await one.stop()
+    await group.stop()
     await client.close()
     for stop in (java.stop, quiet.stop, name_server.stop):
         with contextlib.suppress(RuntimeError):

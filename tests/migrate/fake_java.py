@@ -24,6 +24,7 @@ from rocketmq_remoting.bodies import (
 )
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.server import RemotingServer, not_supported
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
@@ -46,7 +47,7 @@ class Tables:
     members_epoch: int = 0
 
 
-class FakeJavaController:
+class FakeJavaController(QuietHandler):
     """One member, and the leader."""
 
     def __init__(self, *, first_scan_seconds: float = SCAN_SECONDS) -> None:
@@ -93,9 +94,6 @@ class FakeJavaController:
         await self._server.stop(grace_seconds=0.2)
 
     # ---- liveness
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        pass
 
     def connection_closed(self, connection: RemotingConnection) -> None:
         for key, bound in list(self.alive.items()):

@@ -14,9 +14,9 @@ from brokergroup_operator.migrate.java_state import record_of
 from brokergroup_operator.migrate.quiet_controller import QuietController
 from controller_core.model import Replica
 from rocketmq_remoting.codes import RequestCode
-from tests.migrate.conftest import EPOCH, SET_EPOCH, eventually
-from tests.migrate.fake_brokers import NAME
+from tests.migrate.conftest import EPOCH, SET_EPOCH
 from tests.migrate.fake_java import FakeJavaController, Tables
+from tests.support.fake_broker import NAME, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -93,7 +93,7 @@ async def test_one_that_never_leads_ends_it_before_anything_begins(
 
 async def test_afterwards_java_fails_over_by_itself(house: House, fresh: FakeJavaController) -> None:
     await way(house, fresh, await ours(house)).run()
-    await house.brokers[0].stop()
+    await house.brokers[0].kill()
     await eventually(lambda: fresh.sets[NAME].master in (2, 3), what="another master")
     assert fresh.sets[NAME].master_epoch == EPOCH + 1
     assert fresh.told, "Java does not notify brokers any more"
@@ -113,7 +113,7 @@ async def test_every_epoch_is_reached_exactly(
 ) -> None:
     house.tables.master_epoch, house.tables.members_epoch = epoch, set_epoch
     for one in house.brokers:
-        one.believes.epoch, one.believes.members_epoch = epoch, set_epoch
+        one.believe(master=1, epoch=epoch, members={1, 2, 3}, set_epoch=set_epoch)
     [state] = await way(house, fresh, await ours(house)).run()
     assert (state.master_broker_id, state.master_epoch) == (1, epoch)
     assert state.sync_state_set == {1, 2, 3}
@@ -182,7 +182,7 @@ async def test_a_broker_that_does_something_else_than_the_record_says_is_named(
     house: House, fresh: FakeJavaController
 ) -> None:
     record = await ours(house)
-    house.brokers[1].believes.master = 2
+    house.brokers[1].is_master = True
     with pytest.raises(BackError, match="acts as master, the controller's master is 1"):
         await way(house, fresh, record).run()
 

@@ -10,9 +10,10 @@ import pytest
 
 from brokergroup_operator.migrate.cut_over import SET_EPOCH_MARGIN, CutOver, CutOverError, CutOverSettings
 from brokergroup_operator.migrate.read import read_controller
-from tests.migrate.conftest import EPOCH, SET_EPOCH, eventually
-from tests.migrate.fake_brokers import NAME
+from tests.migrate.conftest import EPOCH, SET_EPOCH
 from tests.migrate.fake_java import FakeJavaController, Tables
+from tests.migrate.running_broker import LOOKS_UP
+from tests.support.fake_broker import NAME, eventually
 
 if TYPE_CHECKING:
     from tests.migrate.conftest import House
@@ -75,7 +76,7 @@ async def test_a_last_change_that_was_not_read_is_found_at_the_brokers(house: Ho
     running = asyncio.create_task((await cut(house)).run())
     await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
     await house.stop_java()
-    house.brokers[0].believes.members = frozenset({1, 2})
+    house.brokers[0].sync_state_set = {1, 2}
     with pytest.raises(CutOverError, match=r"counts 1 slaves in sync.*start the Java controller again"):
         await running
     assert {one.listed for one in house.brokers} == {house.java.address}, "a list was changed"
@@ -181,7 +182,7 @@ async def test_a_host_that_is_gone_cannot_refuse_and_must_be_named(house: House)
 
 
 async def test_brokers_that_look_controllers_up_take_one_name(house: House) -> None:
-    house.brokers[1].looks_up = True
+    house.brokers[1].config[LOOKS_UP] = "true"
     two = replace(settings(house), controller_list=f"{house.quiet.address};other:1")
     with pytest.raises(CutOverError, match="broker 2 looks its controllers up in DNS"):
         await (await cut(house, two)).run()
@@ -196,7 +197,7 @@ async def test_a_broker_that_dies_while_lists_change_does_not_hold_up_the_cut(ho
     await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
     await house.stop_java()
     await eventually(lambda: "listed" in house.steps, what="lists changed")
-    await house.brokers[0].stop()
+    await house.brokers[0].kill()
     [record] = await running
     assert (record.master_broker_id, record.sync_state_set) == (1, frozenset({1, 2, 3}))
 
@@ -209,7 +210,7 @@ async def test_another_master_while_lists_change_gives_everything_back(house: Ho
     address = house.java.address
     await house.stop_java()
     await eventually(lambda: "listed" in house.steps, what="lists changed")
-    house.brokers[1].believes.master = 2  # nobody we know of made it so
+    house.brokers[1].is_master = True  # nobody we know of made it so
     with pytest.raises(CutOverError, match=r"acts as master.*Ours has granted nothing"):
         await running
     assert {one.listed for one in house.brokers} == {address}
@@ -217,7 +218,7 @@ async def test_another_master_while_lists_change_gives_everything_back(house: Ho
 
 async def test_other_groups_of_the_same_controller_are_not_left_behind_by_accident(house: House) -> None:
     house.java.sets["other"] = Tables("cl", replicas={1: "127.0.0.1:1"}, codes={1: "x"})
-    house.name_server.more = ("other",)
+    house.name_server.others = frozenset({"other"})
     reading = await read_controller(
         house.calls,
         controller=house.java.address,

@@ -12,6 +12,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.signature import Credentials, SignatureState, verify
 from tests.support.places import free_port
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,17 +23,11 @@ if TYPE_CHECKING:
 ADMINISTRATOR = Credentials(access_key="admin", secret_key="secret")
 
 
-class GuardedBroker:
+class GuardedBroker(QuietHandler):
     """Answers 26 and 25 to those who sign, as a broker with authenticationEnabled does."""
 
     def __init__(self) -> None:
         self.taken = b""
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        pass
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        pass
 
     def handle(self, asked: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         if verify(asked.ext_fields, asked.body, ADMINISTRATOR) is not SignatureState.VALID:

@@ -21,8 +21,8 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader
-from tests.migrate.conftest import eventually
 from tests.real.parts import install, java
+from tests.support.fake_broker import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,8 +28,8 @@ from brokergroup_operator.migrate.read import ask_brokers, read_state
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.errors import RemotingError
-from tests.migrate.conftest import eventually
 from tests.real.parts import java
+from tests.support.fake_broker import eventually
 from tests.support.java_rig import JavaRig
 from tests.support.places import free_port
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
 from tests.migrate import conftest
-from tests.migrate.fake_brokers import NAME
+from tests.support.fake_broker import NAME
 
 
 class Running:

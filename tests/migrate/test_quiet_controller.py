@@ -11,7 +11,7 @@ from rocketmq_remoting import headers
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
-from tests.migrate.conftest import eventually
+from tests.support.fake_broker import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

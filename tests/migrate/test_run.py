@@ -17,9 +17,9 @@ from brokergroup_operator.migrate.read import read_state
 from brokergroup_operator.migrate.records import RecordInTheWayError
 from brokergroup_operator.records.file import FileRecordStore
 from brokergroup_operator.records.store import GroupKey
-from tests.migrate.conftest import EPOCH, eventually
-from tests.migrate.fake_brokers import NAME
+from tests.migrate.conftest import EPOCH
 from tests.migrate.fake_java import FakeJavaController
+from tests.support.fake_broker import NAME, eventually
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ async def test_the_shadow_judges_a_failover_of_javas(house: House) -> None:
         one.listed = f"{house.java.address};127.0.0.1:{port}"
     await eventually(lambda: all(len(one.used) == 2 for one in house.brokers), what="all list the shadow")
     await asyncio.sleep(0.3)
-    await house.brokers[0].stop()
+    await house.brokers[0].kill()
     await eventually(
         lambda: [one for one in lines if one["step"] in ("decision", "difference")], what="an election judged"
     )

@@ -24,9 +24,9 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.headers import ApplyBrokerIdRequestHeader
-from tests.migrate.conftest import eventually
 from tests.migrate.test_plan import STATE
 from tests.our_kinds import server_with_our_kinds
+from tests.support.fake_broker import eventually
 from tests.support.places import free_port
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from rocketmq_remoting.server import RemotingServer
 from tests.controller.conftest import snapshot_of
 from tests.support.java_rig import HOST, KEY, JavaRig, address_of, eventually, in_sync, plane_beside
 from tests.support.places import free_port
+from tests.support.quiet_handler import QuietHandler
 from tests.upstream import lab as upstream
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ TABLES: dict[int, str] = {
 }
 
 
-class Relay:
+class Relay(QuietHandler):
     """One port of the master. The first page of each kind that has the lost name comes without it."""
 
     def __init__(self, client: RemotingClient) -> None:
@@ -67,12 +68,6 @@ class Relay:
 
     async def stop(self) -> None:
         await self._server.stop(grace_seconds=0.0)
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        pass
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        pass
 
     async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | None:
         self.asked.append(command.code)

@@ -23,6 +23,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.errors import RemotingConnectError
 from rocketmq_remoting.server import RemotingConnection, RemotingServer
+from tests.support.quiet_handler import QuietHandler
 
 TAKEN = {
     "[::1]:9876": "[::1]:9876",
@@ -180,15 +181,11 @@ def test_no_text_raises_anything_else(text: str) -> None:
     assert Address.parse(str(address), "f") == address
 
 
-class Echo:
+class Echo(QuietHandler):
     """Answers with the host that it sees."""
 
     def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         return command.answer(0, remark=connection.peer_host)
-
-    def connection_opened(self, connection: RemotingConnection) -> None: ...
-
-    def connection_closed(self, connection: RemotingConnection) -> None: ...
 
 
 async def test_a_wildcard_hears_both_families_and_sees_an_ipv4_peer_by_its_own_address(ipv6_loopback: str) -> None:

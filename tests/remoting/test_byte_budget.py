@@ -12,6 +12,7 @@ from rocketmq_remoting.byte_budget import ByteBudget
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import request
 from rocketmq_remoting.server import RemotingServer, not_supported
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,15 +24,11 @@ HALF = 64 * 1024
 PER_HOST = 10 * HALF
 
 
-class Handler:
+class Handler(QuietHandler):
     """Answers everything with 3."""
 
     def handle(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         return not_supported(request)
-
-    def connection_opened(self, connection: RemotingConnection) -> None: ...
-
-    def connection_closed(self, connection: RemotingConnection) -> None: ...
 
 
 @pytest.fixture

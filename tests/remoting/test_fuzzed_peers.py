@@ -23,6 +23,7 @@ from rocketmq_remoting.server import RemotingConnection, RemotingServer
 from rocketmq_remoting.tls import ClientTls, TlsFiles, TlsMode, TlsServerSettings, client_context
 from tests.security.certificates import make_authority
 from tests.support.draws import WHOLE
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,13 +36,9 @@ ROUNDS = 10
 GROWTH_BYTES = 24 * 1024 * 1024
 
 
-class Echo:
+class Echo(QuietHandler):
     def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         return command.answer(0, remark=command.remark, ext_fields=command.ext_fields, body=command.body)
-
-    def connection_opened(self, connection: RemotingConnection) -> None: ...
-
-    def connection_closed(self, connection: RemotingConnection) -> None: ...
 
 
 def fuzzed(dice: random.Random) -> bytes:

@@ -12,9 +12,10 @@ from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.connection import RemotingConnection
 from rocketmq_remoting.connection_settings import ConnectionSettings
 from rocketmq_remoting.handler import LaterAnswer
+from tests.support.quiet_handler import QuietHandler
 
 
-class Handler:
+class Handler(QuietHandler):
     """Answers nothing by itself, or at once if told so."""
 
     def __init__(self) -> None:
@@ -32,10 +33,6 @@ class Handler:
         for position in positions:
             asked, later = self.waiting[position]
             later.give(asked.answer(position))
-
-    def connection_opened(self, connection: RemotingConnection) -> None: ...
-
-    def connection_closed(self, connection: RemotingConnection) -> None: ...
 
 
 class Transport(asyncio.Transport):

@@ -33,6 +33,7 @@ from rocketmq_replica.log.message_store import MessageStore, NewMessage, StorePa
 from rocketmq_replica.term.broker import Role
 from tests.replica.support import BROKER_NAME, FakeController, configuration_text
 from tests.support.memory_api import BEGINNING_UNIX_SECONDS
+from tests.support.quiet_handler import QuietHandler
 from tests.support.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class Walk:
         return f"{self.disk.name}, {self.leads.name} leads, {self.planes.name}, {fault}, {self.event.name} {at}"
 
 
-class Plane:
+class Plane(QuietHandler):
     """One controller: the shared record behind an address of its own."""
 
     def __init__(self, world: StartWorld, number: int) -> None:
@@ -168,10 +169,6 @@ class Plane:
         self._world.loop.kill(self.process)
         await asyncio.sleep(TROUBLE_SECONDS)
         self.start()
-
-    def connection_opened(self, connection: RemotingConnection) -> None: ...
-
-    def connection_closed(self, connection: RemotingConnection) -> None: ...
 
     async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | None:
         world = self._world

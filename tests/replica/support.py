@@ -36,6 +36,7 @@ from rocketmq_remoting.message_record import StoredMessage, decode_records
 from rocketmq_remoting.server import RemotingConnection, RemotingServer, not_supported
 from rocketmq_replica.configuration.replica import parse_configuration
 from rocketmq_replica.container.process import ReplicaProcess
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +62,7 @@ async def eventually(what: Callable[[], object], *, within_seconds: float = 15.0
 
 
 @dataclass
-class FakeController:
+class FakeController(QuietHandler):
     """Just enough of a controller: one group, decisions by the test."""
 
     address: str = ""
@@ -104,10 +105,6 @@ class FakeController:
         self.server = RemotingServer(self)
         host, _, port = self.address.rpartition(":")
         await self.server.start(host, int(port))
-
-    def connection_opened(self, connection: RemotingConnection) -> None: ...
-
-    def connection_closed(self, connection: RemotingConnection) -> None: ...
 
     def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | None:
         self.requests.append(command.code)

@@ -13,6 +13,7 @@ from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.message_headers import NotifyConsumerIdsChangedRequestHeader
 from rocketmq_replica.metadata.consumer_groups import CLIENT_EXPIRY_SECONDS, Clients
 from tests.replica.support import RunningReplica, Starter, eventually
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rocketmq_remoting.connection import RemotingConnection
 
 
-class Consumer:
+class Consumer(QuietHandler):
     """A client with a connection of its own that remembers which of its groups changed."""
 
     def __init__(self, name: str, address: str) -> None:
@@ -45,10 +46,6 @@ class Consumer:
         assert request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
         assert request.is_oneway
         self.told.append(NotifyConsumerIdsChangedRequestHeader.decode(request.ext_fields).consumer_group)
-
-    def connection_opened(self, connection: RemotingConnection) -> None: ...
-
-    def connection_closed(self, connection: RemotingConnection) -> None: ...
 
 
 @pytest.fixture

@@ -8,16 +8,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rocketmq_remoting.bodies import EpochCacheBody, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_batch import BatchedMessage, encode_batch
-from rocketmq_remoting.nameserver_headers import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader
 from rocketmq_remoting.properties import decode_properties
-from rocketmq_remoting.server import RemotingConnection, RemotingServer, not_supported
 from rocketmq_replica.controller import client as controller_client
 from rocketmq_replica.log.durable_files import StoreFileError
 from tests.replica.support import (
@@ -29,6 +27,8 @@ from tests.replica.support import (
     eventually,
     fresh_address,
 )
+from tests.support.fake_broker import FakeGroup
+from tests.support.fake_name_server import FakeNameServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -372,83 +372,60 @@ async def test_906_moves_a_slave_to_another_ha_address(
     await eventually(lambda: controller.members == {1, 2})
 
 
-class FakeNameServer:
-    """Answers 103 with what a real one would tell a slave."""
-
-    def __init__(self) -> None:
-        self.registered: dict[str, RegisterBrokerRequestHeader] = {}
-        self.bodies: dict[str, dict[str, Any]] = {}
-        self.unregistered: list[str] = []
-
-    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        if command.code == RequestCode.UNREGISTER_BROKER:
-            self.unregistered.append((command.ext_fields or {})["brokerAddr"])
-            return command.answer(0)
-        if command.code != RequestCode.REGISTER_BROKER:
-            return not_supported(command)
-        header = RegisterBrokerRequestHeader.decode(command.ext_fields)
-        self.registered[header.broker_addr or ""] = header
-        self.bodies[header.broker_addr or ""] = json.loads(command.body or b"")
-        master = next((each for each in self.registered.values() if each.broker_id == 0), None)
-        fields = RegisterBrokerResponseHeader()
-        if master is not None and header.broker_id != 0:
-            fields = RegisterBrokerResponseHeader(ha_server_addr=master.ha_server_addr, master_addr=master.broker_addr)
-        return command.answer(0, ext_fields=fields.encode())
-
-    def connection_opened(self, connection: RemotingConnection) -> None: ...
-
-    def connection_closed(self, connection: RemotingConnection) -> None: ...
-
-
 @pytest.fixture
-async def name_server() -> AsyncIterator[tuple[FakeNameServer, str]]:
-    fake = FakeNameServer()
-    server = RemotingServer(fake)
-    await server.start("127.0.0.1", 0)
-    yield fake, f"127.0.0.1:{server.port}"
-    await server.stop(grace_seconds=0.1)
+async def name_server() -> AsyncIterator[FakeNameServer]:
+    fake = FakeNameServer(FakeGroup())
+    await fake.start()
+    yield fake
+    await fake.stop()
 
 
 async def test_replicas_register_with_the_name_server(
-    start: Starter, controller: FakeController, client: Client, name_server: tuple[FakeNameServer, str]
+    start: Starter, controller: FakeController, client: Client, name_server: FakeNameServer
 ) -> None:
-    fake, address = name_server
-    one, two = await start_pair(start, controller, namesrvAddr=address)
-    await eventually(lambda: len(fake.registered) == 2)
-    assert {addr: header.broker_id for addr, header in fake.registered.items()} == {one.address: 0, two.address: 2}
-    wrapper = fake.bodies[one.address]["topicConfigSerializeWrapper"]
+    one, two = await start_pair(start, controller, namesrvAddr=name_server.address)
+    await eventually(lambda: len(name_server.registered) == 2)
+    assert {addr: header.broker_id for addr, header in name_server.registered.items()} == {
+        one.address: 0,
+        two.address: 2,
+    }
+    wrapper = name_server.registered_bodies[one.address]["topicConfigSerializeWrapper"]
     assert wrapper["dataVersion"]["stateVersion"] == 1
     assert len(wrapper["topicConfigTable"]) >= 2
     await client.send(one.address, b"x", topic="Made_by_sending")
     await eventually(
-        lambda: "Made_by_sending" in fake.bodies[one.address]["topicConfigSerializeWrapper"]["topicConfigTable"]
+        lambda: (
+            "Made_by_sending"
+            in name_server.registered_bodies[one.address]["topicConfigSerializeWrapper"]["topicConfigTable"]
+        )
     )
     controller.decide(2)
     for broker_id in (1, 2):
         await controller.notify(broker_id)
-    await eventually(lambda: (fake.registered[one.address].broker_id, fake.registered[two.address].broker_id) == (1, 0))
-    assert fake.bodies[two.address]["topicConfigSerializeWrapper"]["dataVersion"]["stateVersion"] == 2
+    await eventually(
+        lambda: (name_server.registered[one.address].broker_id, name_server.registered[two.address].broker_id) == (1, 0)
+    )
+    assert name_server.registered_bodies[two.address]["topicConfigSerializeWrapper"]["dataVersion"]["stateVersion"] == 2
     await two.stop()
-    assert fake.unregistered == [two.address]
+    assert name_server.unregistered == [two.address]
 
 
 async def test_issue_52_a_new_list_of_name_servers_needs_no_restart(
-    start: Starter, controller: FakeController, client: Client, name_server: tuple[FakeNameServer, str]
+    start: Starter, controller: FakeController, client: Client, name_server: FakeNameServer
 ) -> None:
     """apache/rocketmq-operator #52: the replica is at the new NameServer at once, and says what it was told."""
-    fake, address = name_server
     one = await start("r1", namesrvAddr="127.0.0.1:1")
     await eventually(lambda: one.role == "MASTER")
-    assert not fake.registered
+    assert not name_server.registered
     code = RequestCode.UPDATE_BROKER_CONFIG
-    assert (await client.ask(one.address, code, body=f"namesrvAddr={address}\n".encode())).code == 0
-    await eventually(lambda: set(fake.registered) == {one.address})
+    assert (await client.ask(one.address, code, body=f"namesrvAddr={name_server.address}\n".encode())).code == 0
+    await eventually(lambda: set(name_server.registered) == {one.address})
     shown = await client.ask(one.address, RequestCode.GET_BROKER_CONFIG)
-    assert f"namesrvAddr={address}" in (shown.body or b"").decode()
+    assert f"namesrvAddr={name_server.address}" in (shown.body or b"").decode()
     assert (await client.ask(one.address, code, body=b"namesrvAddr=\n")).code == ResponseCode.NO_PERMISSION
     assert (await client.ask(one.address, code, body=b"namesrvAddr=nowhere\n")).code == ResponseCode.NO_PERMISSION
     await one.stop()
-    assert fake.unregistered == [one.address]
+    assert name_server.unregistered == [one.address]
 
 
 def test_the_import_is_light() -> None:

@@ -11,7 +11,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, RemotingCommand, request
 from rocketmq_remoting.errors import RemotingConnectError
-from tests.controller.fake_broker import CLUSTER, NAME, FakeGroup
+from tests.support.fake_broker import CLUSTER, NAME, FakeGroup
 
 if TYPE_CHECKING:
     from tests.controller.conftest import StartPlane

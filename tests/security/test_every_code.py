@@ -22,7 +22,7 @@ from rocketmq_remoting.bodies import SyncStateSetBody, encode_broker_names
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import SerializeType, request
-from tests.controller.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
+from tests.support.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

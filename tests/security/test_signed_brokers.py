@@ -19,7 +19,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.signature import sign_command
-from tests.controller.fake_broker import CLUSTER, NAME
+from tests.support.fake_broker import CLUSTER, NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,7 +12,8 @@ from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.signature import SignatureState, verify
-from tests.controller.fake_broker import NAME, FakeBroker, FakeGroup, FakeNameServer, eventually
+from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+from tests.support.fake_name_server import FakeNameServer
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand

@@ -17,8 +17,8 @@ from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
 from tests.controller.conftest import KEY
-from tests.controller.fake_broker import CLUSTER, NAME
 from tests.security.certificates import Authority, make_authority
+from tests.support.fake_broker import CLUSTER, NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable

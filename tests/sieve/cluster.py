@@ -18,7 +18,7 @@ from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
 from rocketmq_remoting.errors import RemotingError
-from tests.controller.fake_broker import FakeBroker, FakeGroup
+from tests.support.fake_broker import FakeBroker, FakeGroup
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import WatchEvent

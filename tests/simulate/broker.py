@@ -2,7 +2,8 @@
 
 It registers, asks for an election where there is no master, heartbeats to every controller, polls the record every 2 s, takes a
 role only under a higher epoch, and answers 1008 when its role has changed. 906 is wiped by the 1008 after it: a slave begins
-with no HA address, and learns one from a NameServer or from 906. Its log and its links are in `replication.py`.
+with no HA address, and learns one from a NameServer or from 906. Its log and its links are in `replication.py`: the scripted
+brokers of `tests/support/fake_broker.py` have neither, and link themselves without a byte.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rocketmq_remoting.properties import decode_properties, encode_properties
 from rocketmq_remoting.server import RemotingServer, not_supported
 from tests.simulate.lines import LineConnection
 from tests.simulate.replication import Follower, Server
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
@@ -48,7 +50,7 @@ TABLES = {
 }
 
 
-class Broker:
+class Broker(QuietHandler):
     """One process."""
 
     def __init__(self, world: World, node: str, disk: Disk, host: str) -> None:
@@ -309,12 +311,6 @@ class Broker:
                     self.follower.point_at(found)
 
     # ---- as a server
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        pass
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        pass
 
     async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         sender = self.world.node_at(connection.peer_host)

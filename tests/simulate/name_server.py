@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rocketmq_remoting import headers
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.server import RemotingServer, not_supported
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from tests.simulate.world import World
 
 
-class NameServer:
+class NameServer(QuietHandler):
     """Keeps one group."""
 
     def __init__(self, world: World, node: str) -> None:
@@ -25,9 +26,6 @@ class NameServer:
 
     async def run(self, host: str, port: int) -> None:
         await self._server.start(host, port)
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        pass
 
     def connection_closed(self, connection: RemotingConnection) -> None:
         self._table = {key: entry for key, entry in self._table.items() if entry[3] != connection.id}

@@ -115,7 +115,9 @@ class Oracle:
         change = record.get("change") or {}
         is_moved = change.get("kind") in ("Switchover", "Drain") and change.get("phase") == "Telling"
         if is_moved and change.get("from") == broker_id and epoch < record["masterEpoch"]:
-            self.complain(f"{node} acknowledged in epoch {epoch}, though a switchover had made another one master by then")
+            self.complain(
+                f"{node} acknowledged in epoch {epoch}, though a switchover had made another one master by then"
+            )
         self.answers[message] = Answer(node, broker_id, epoch, now_seconds, copies, len(self.records))
 
     def incident(self, node: str, timeline: FailoverTimeline) -> None:

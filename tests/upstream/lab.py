@@ -2,7 +2,8 @@
 
 Nothing happens by itself but what a test asks for: a broker here sends what it is told to send, on the connection it is told to
 use, and notes what it is told. What a controller thinks is read by 1006, which both answer from their present state (our 1004
-may tell the old state while a change of roles is under way).
+may tell the old state while a change of roles is under way). The scripted brokers of `tests/support/fake_broker.py` act by
+themselves, and so would hide which request a Java controller answers differently.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.server import RemotingServer, not_supported
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from rocketmq_remoting.connection import RemotingConnection
@@ -212,7 +214,7 @@ class WireGroup:
             await asyncio.sleep(0.02)
 
 
-class WireBroker:
+class WireBroker(QuietHandler):
     """One broker process: a port that hears the controller, and as many connections to the controller as a test names."""
 
     def __init__(
@@ -383,12 +385,6 @@ class WireBroker:
         """The 1008 of this master epoch that it got."""
         changes = [told for told in self.told if told.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED]
         return [told for told in changes if told.fields["masterEpoch"] == str(epoch)]
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        pass
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        pass
 
     def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | None:
         self.told.append(Told(command.code, command.is_oneway, dict(command.ext_fields or {}), command.body))

@@ -6,17 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.server import RemotingServer, not_supported
 from rocketmq_remoting.signature import Credentials, SignatureState, verify
+from tests.support.fake_broker import FakeGroup
+from tests.support.fake_name_server import FakeNameServer
 from tests.upstream.lab import WireGroup, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.connection import RemotingConnection
-    from tests.upstream.lab import Controller
+from tests.upstream.lab import Controller
 
 
 async def test_source_a_role_change_is_asked_and_not_just_said(group: WireGroup) -> None:
@@ -82,35 +80,16 @@ async def test_issue_6316_the_old_master_is_off_the_name_server_before_the_new_o
     With older NameServers it would still be luck, so ours takes the old master off (104) before the new
     one is told that it is master. The Java controller speaks to no NameServer.
     """
-    journal: list[str] = []
-    name_server = RemotingServer(NotedNameServer(journal))
-    await name_server.start("127.0.0.1", 0)
+    noted = FakeGroup()
+    name_server = FakeNameServer(noted)
+    await name_server.start()
     try:
-        controller = await start_ours(directory=FixedDirectory(name_servers=(f"127.0.0.1:{name_server.port}",)))
+        controller = await start_ours(directory=FixedDirectory(name_servers=(name_server.address,)))
         async with WireGroup(controller) as group:
             one, two = await group.in_sync(2)
-            two.on_told = lambda told: journal.append(f"{int(told.code)} {told.fields.get('masterEpoch')}")
+            two.on_told = lambda told: noted.journal.append(f"{int(told.code)} {told.fields.get('masterEpoch')}")
             await one.die()
             await eventually(lambda: two.notifications(2), "the new master is told")
-            assert journal.index(f"104 {one.address}") < journal.index("1008 2")
+            assert noted.journal.index(f"104 {one.address}") < noted.journal.index("1008 2")
     finally:
-        await name_server.stop(grace_seconds=0.0)
-
-
-class NotedNameServer:
-    """A NameServer that notes who is taken off."""
-
-    def __init__(self, journal: list[str]) -> None:
-        self._journal = journal
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        pass
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        pass
-
-    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        if command.code != RequestCode.UNREGISTER_BROKER:
-            return not_supported(command)
-        self._journal.append(f"104 {(command.ext_fields or {})['brokerAddr']}")
-        return command.answer(0)
+        await name_server.stop()

@@ -1,8 +1,11 @@
-"""Scripted brokers and a NameServer on real loopback sockets: they keep the controller protocol and nothing of a broker's data.
+"""The scripted brokers of the tests, on loopback sockets: they keep the controller protocol and nothing of a broker's data.
 
 A broker registers, heartbeats, takes roles by 1008, links itself to the master whose HA address it was given (906), and as master
 moves its linked slaves into the SyncStateSet (1001). All of them write into one journal, so that a test can read the order in
 which a group was told things. Freezing and killing are as seen from outside: a frozen broker's sockets stay and nobody answers.
+
+Two more are another thing: `tests/simulate/broker.py` has a log that it copies byte by byte, and `WireBroker` of
+`tests/upstream/lab.py` sends only what a test says, so that a Java controller can be asked the same.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.properties import decode_properties, encode_properties
 from rocketmq_remoting.server import RemotingServer, not_supported
+from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from rocketmq_remoting.connection import RemotingConnection
@@ -84,7 +88,7 @@ class FakeGroup:
             await broker.kill()
 
 
-class FakeBroker:
+class FakeBroker(QuietHandler):
     """One broker process; ``restarted`` makes the next process on the same disk."""
 
     def __init__(
@@ -162,6 +166,11 @@ class FakeBroker:
     def address(self) -> str:
         return f"{self.host}:{self._server.port}"
 
+    @property
+    def planes(self) -> list[str]:
+        """The controllers that it heartbeats; the first is asked."""
+        return self.group.planes
+
     async def start(self) -> None:
         await self._server.start(self.host, self.port)
         tries = itertools.count(1)
@@ -211,12 +220,13 @@ class FakeBroker:
         return False
 
     async def ask(self, code: int, *, body: bytes | None = None, **fields: object) -> RemotingCommand:
+        return await self.ask_at(self.planes[0], code, body=body, **fields)
+
+    async def ask_at(self, plane: str, code: int, *, body: bytes | None = None, **fields: object) -> RemotingCommand:
         self.tried.append(code)
         known = {"clusterName": self.group.cluster, "brokerName": self.group.name}
         ext_fields = known | {name: str(value) for name, value in fields.items()}
-        return await self._client.invoke(
-            self.group.planes[0], request(code, ext_fields=ext_fields, body=body), timeout_seconds=3.0
-        )
+        return await self._client.invoke(plane, request(code, ext_fields=ext_fields, body=body), timeout_seconds=3.0)
 
     async def heartbeat(self) -> None:
         self.beats += 1
@@ -231,7 +241,7 @@ class FakeBroker:
             heartbeat_timeout_ms=self.heartbeat_timeout_ms,
         )
         command = request(RequestCode.BROKER_HEARTBEAT, ext_fields=header.encode(), oneway=True)
-        for plane in self.group.planes:
+        for plane in self.planes:
             if plane in self.unheard_at:
                 continue
             with contextlib.suppress(RemotingError):
@@ -295,12 +305,6 @@ class FakeBroker:
                         self.sync_state_set, self.set_epoch = set(known.sync_state_set), known.sync_state_set_epoch
 
     # ---- as a server
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        pass
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        pass
 
     async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         self.waiting += 1
@@ -478,7 +482,7 @@ class FakeBroker:
 
     async def drop_connections(self) -> None:
         """Lose every outgoing connection and come back with the next heartbeat."""
-        for plane in self.group.planes:
+        for plane in self.planes:
             self._client.disconnect(plane)
 
     async def restarted(self, *, host: str | None = None, port: int = 0, wiped: bool = False) -> FakeBroker:
@@ -492,41 +496,3 @@ class FakeBroker:
             host=host,
             port=port,
         )
-
-
-class FakeNameServer:
-    """Notes which broker was unregistered; answers 901 with ``routed`` as the master's address, where a test sets it."""
-
-    def __init__(self, group: FakeGroup) -> None:
-        self._group = group
-        self._server = RemotingServer(self)
-        self.answers = asyncio.Event()
-        self.answers.set()
-        self.routed: str | None = None
-
-    async def start(self) -> str:
-        await self._server.start("127.0.0.1", 0)
-        return f"127.0.0.1:{self._server.port}"
-
-    async def stop(self) -> None:
-        await self._server.stop(grace_seconds=0.0)
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        pass
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        pass
-
-    async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        if command.code == RequestCode.GET_BROKER_MEMBER_GROUP and self.routed is not None:
-            asked = headers.GetBrokerMemberGroupRequestHeader.decode(command.ext_fields)
-            assert (asked.cluster_name, asked.broker_name) == (self._group.cluster, self._group.name)
-            self._group.journal.append("901")
-            members = bodies.BrokerMemberGroup(broker_addrs={0: self.routed} if self.routed else {})
-            return command.answer(0, body=bodies.BrokerMemberGroupBody(broker_member_group=members).encode())
-        if command.code != RequestCode.UNREGISTER_BROKER:
-            return not_supported(command)
-        header = headers.UnRegisterBrokerRequestHeader.decode(command.ext_fields)
-        self._group.journal.append(f"104 {header.broker_addr}")
-        await self.answers.wait()
-        return command.answer(0)
