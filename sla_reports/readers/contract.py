@@ -65,7 +65,7 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What was left out without an error: how many series of other metrics (None: not counted), and what answers lacked."""
+    """What was left out without an error: how many series of other applications (None: not counted), and what answers lacked."""
 
     foreign_series: int | None
     lacks: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from metric_names import PREFIX
 from sla_reports.readers.contract import Noted
 from sla_reports.series import SeriesFormatError, metric_column, parse_series, series_text
 
@@ -41,10 +42,12 @@ class Selection:
     lacks: set[str] = field(default_factory=set)
 
     def passes_over(self, metric: str, series: str) -> bool:
-        """Whether a series is of no wanted metric; it is counted then. `series` tells it from others."""
+        """Whether a series is of no wanted metric. One of another application is counted then; `series` tells it from others."""
         if not self.metrics or metric in self.metrics:
             return False
-        self.foreign.add(series)
+        # The operator exports more than a report reads: that is none of another application.
+        if not metric.startswith(PREFIX):
+            self.foreign.add(series)
         return True
 
     def passes_over_labels(self, metric: Mapping[str, Any]) -> bool:

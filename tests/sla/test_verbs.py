@@ -78,10 +78,13 @@ def test_a_report_is_the_same_from_every_form_and_tells_the_lag(spark: Any, tmp_
 def test_days_are_kept_as_runs_and_reported_on(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text("")
     export, store = _openmetrics(tmp_path / "day.om"), tmp_path / "runs"
+    # One series of another application, with two samples.
+    foreign = "".join(f'up{{job="x"}} 1 {one_day.START_MS // 1000 + second}\n' for second in (0, 60))
+    export.write_text(foreign + export.read_text())
     kept = _sla("backfill", "--from", "openmetrics", "--export", str(export), "--store", str(store))
     assert kept.returncode == 0, kept.stderr
     assert json.loads(kept.stdout.splitlines()[-1]) == {
-        "days": ["2025-11-01"], "replaced": [], "samples": 24 * 60, "late": 0, "missing": 0,
+        "days": ["2025-11-01"], "replaced": [], "samples": 24 * 60, "foreign_series": 1, "late": 0, "missing": 0,
     }  # fmt: skip
     told = _sla(
         "report", "--from", "runs", "--export", str(store), "--incidents", str(tmp_path / "log.jsonl"),

@@ -78,6 +78,25 @@ def test_a_line_of_others_is_passed_over_and_counted(form: str, line: str, tmp_p
 
 
 @pytest.mark.parametrize(
+    ("form", "line"),
+    [
+        ("om", f'brokergroup_master_epoch{{a="b"}} 3 {AT}'),
+        ("om", f"brokergroup_failover_phase_seconds_count 3 {AT}"),
+        ("dump", f'{{__name__="brokergroup_master_epoch"}} {{count:1, sum:1}} {AT}000'),
+        ("jsonl", f'{{"metric":{{"__name__":"brokergroup_master_epoch"}},"values":[1],"timestamps":[{AT}000]}}'),
+    ],
+)
+def test_a_series_of_the_operator_that_a_report_does_not_read_is_passed_over_and_is_none_of_others(
+    form: str, line: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"a.{form}"
+    path.write_text(f"{line}\n{OURS[form]}\n" + ("# EOF\n" if form == "om" else ""))
+    selection = Selection(frozenset({OWN}))
+    assert read(path, selection) == ([f'{OWN}{{a="b"}}'], [])
+    assert selection.foreign == set()
+
+
+@pytest.mark.parametrize(
     ("form", "line", "said"),
     [
         ("om", f"{OWN} one {AT}", "not_a_number: value of"),
