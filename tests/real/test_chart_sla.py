@@ -7,13 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import typer
 import yaml
 
 from brokergroup_operator.cli.group_objectives import objectives_of_cluster
-from brokergroup_operator.cli.main import app
 from sla_reports.class_archive import jvm_options
 from tests.real.parts import helm
+from tests.real.sla_release import (
+    DRIVERS,
+    HTTP,
+    MODES,
+    SPARK_OPERATOR,
+    job_pod,
+    one,
+    parsed,
+    pod_templates,
+    rendered,
+    words_of,
+)
 
 if TYPE_CHECKING:
     from tests.support.kube_apiserver import KubeApiserver
@@ -21,15 +31,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real("helm")
 
 ROOT = Path(__file__).resolve().parents[2]
-SPARK_OPERATOR = "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication"
-HTTP: dict[str, Any] = {
-    "slaReport__enabled": "true",
-    "slaReport__source__prometheusUrl": "http://prometheus:9090",
-    "slaReport__incidents[0]": "/inputs/incidents",
-    "slaReport__volumes[0].name": "incidents",
-    "slaReport__volumes[0].claimName": "incidents",
-    "slaReport__volumes[0].mountPath": "/inputs/incidents",
-}
 EVERYTHING = {
     **HTTP,
     "slaReport__objective": "99.95",
@@ -47,59 +48,6 @@ EVERYTHING = {
     "imagePullSecrets[0]": "registry",
     "networkPolicy__create": "true",
 }
-MODES: dict[str, dict[str, Any]] = {
-    "cron job": {},
-    "client": {"slaReport__mode": "SparkSubmit"},
-    "cluster": {"slaReport__mode": "SparkSubmit", "slaReport__sparkSubmit__deployMode": "cluster"},
-    "spark operator": {"slaReport__mode": "ScheduledSparkApplication"},
-}
-
-
-def rendered(namespace: str = "system", **values: str) -> list[dict[str, Any]]:
-    """What the report adds to the release."""
-    objects = helm.objects(helm.template(namespace, capabilities=(SPARK_OPERATOR,), **values))
-    return [
-        one for one in objects if one["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "sla-report"
-    ]
-
-
-def one(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    [found] = [item for item in objects if item["kind"] == kind]
-    return found
-
-
-def job_pod(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = one(objects, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]
-    return found
-
-
-def pod_templates(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Every pod that comes of it, by what it is."""
-    found = {}
-    for item in objects:
-        if item["kind"] == "CronJob":
-            found["job"] = item["spec"]["jobTemplate"]["spec"]["template"]
-        elif item["kind"] == "ConfigMap":
-            found |= {key: yaml.safe_load(text) for key, text in item["data"].items() if key.endswith(".yaml")}
-        elif item["kind"] == "ScheduledSparkApplication":
-            found |= {part: item["spec"]["template"][part]["template"] for part in ("driver", "executor")}
-    return found
-
-
-def words_of(objects: list[dict[str, Any]]) -> list[str]:
-    """The words of `brokergroup sla report`, wherever the mode puts them."""
-    for item in objects:
-        if item["kind"] == "ScheduledSparkApplication":
-            found: list[str] = item["spec"]["template"]["arguments"]
-            return found
-    words: list[str] = job_pod(objects)["spec"]["containers"][0]["args"]
-    return words[words.index("report") :]
-
-
-def parsed(words: list[str]) -> dict[str, Any]:
-    sla: Any = typer.main.get_group(app).commands["sla"]
-    found: dict[str, Any] = sla.commands["report"].make_context("report", words[1:]).params
-    return found
 
 
 def test_without_a_word_there_is_nothing_of_it() -> None:
@@ -133,7 +81,7 @@ def test_the_real_apiserver_accepts_it_and_its_pods_are_restricted(
 @pytest.mark.parametrize("mode", MODES)
 def test_no_pod_may_more_than_it_must(mode: str) -> None:
     """A root file system that nobody writes, /tmp apart; and who speaks to no API server has no token."""
-    own = {"slaReport__groupObjectives": "false"}
+    own: dict[str, Any] = {"slaReport__groupObjectives": "false"}
     for name, template in pod_templates(rendered(**EVERYTHING, **own, **MODES[mode])).items():
         [container] = template["spec"]["containers"]
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
@@ -165,8 +113,7 @@ def test_the_operators_services_and_budgets_select_no_pod_of_it(mode: str) -> No
 def test_the_command_line_understands_it_and_finds_its_files(mode: str) -> None:
     objects = rendered(**EVERYTHING, **MODES[mode])
     told = parsed(words_of(objects))
-    driver = {"cron job": "job", "client": "job", "cluster": "driver.yaml", "spark operator": "driver"}[mode]
-    spec = pod_templates(objects)[driver]["spec"]
+    spec = pod_templates(objects)[DRIVERS[mode]]["spec"]
     mounts = {mount["mountPath"]: mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
     assert (told["form"], told["url"], told["period"]) == ("http", "https://prometheus:9090", "previous-month")
     assert (told["time_zone"], told["objective_percent"]) == ("Asia/Shanghai", 99.95)
@@ -239,7 +186,7 @@ def test_spark_is_told_of_the_pods_it_makes() -> None:
 
 
 def test_a_setting_of_yours_wins() -> None:
-    mine = {r"slaReport__sparkConf__spark\.executor\.memoryOverheadFactor": "0.7"}
+    mine: dict[str, Any] = {r"slaReport__sparkConf__spark\.executor\.memoryOverheadFactor": "0.7"}
     objects = rendered(**HTTP, **MODES["spark operator"], **mine)
     assert (
         one(objects, "ScheduledSparkApplication")["spec"]["template"]["sparkConf"][
@@ -284,8 +231,7 @@ def test_the_job_reads_the_groups_own_objectives_and_has_the_right_to(mode: str)
         assert binding["roleRef"]["kind"] == kind
         [who] = binding["subjects"]
         assert who["name"] == account_of_report(objects, mode)
-        driver = {"cron job": "job", "client": "job", "cluster": "driver.yaml", "spark operator": "driver"}[mode]
-        assert pod_templates(objects)[driver]["spec"].get("automountServiceAccountToken", True) is True
+        assert pod_templates(objects)[DRIVERS[mode]]["spec"].get("automountServiceAccountToken", True) is True
     assert "objectives-from-cluster" not in str(rendered(**HTTP, **MODES[mode], slaReport__groupObjectives="false"))
 
 
@@ -361,7 +307,7 @@ def as_account(server: KubeApiserver, namespace: str, account: str, folder: Path
 
 def test_only_who_makes_pods_has_a_right_beside_the_one_to_list_groups() -> None:
     """What the rights are is proved in test_spark_rights.py: with all of them and no more a report is made."""
-    own = {"slaReport__groupObjectives": "false"}
+    own: dict[str, Any] = {"slaReport__groupObjectives": "false"}
     roles = {
         mode: [item for item in rendered(**HTTP, **own, **values) if "Role" in item["kind"]]
         for mode, values in MODES.items()
@@ -394,7 +340,10 @@ def test_only_who_makes_pods_has_a_right_beside_the_one_to_list_groups() -> None
         ({"slaReport__volumes[0].mountPath": "/etc/passwd"}, "mountPath"),
         ({"slaReport__source__prometheusUrl": "http://me:secret@prometheus"}, "prometheusUrl"),
         ({"slaReport__source__prometheusUrl": ""}, "slaReport.source.prometheusUrl is empty"),
-        ({"slaReport__source__form": "lake"}, "slaReport.source.exports is empty: expected files .* in the form lake"),
+        (
+            {"slaReport__source__form": "lake", "slaReport__source__prometheusUrl": ""},
+            "slaReport.source.exports is empty: expected files .* in the form lake",
+        ),
         ({"slaReport__source__exports[0]": "/inputs/incidents/a"}, "expected none with form http"),
         ({"slaReport__incidents": "null"}, "slaReport.incidents is empty"),
         ({"slaReport__incidents[1]": "/inputs/incidents-of-others"}, "incidents-of-others lies below no mountPath"),

@@ -21,7 +21,7 @@ LONGEST_FIRST = (
     "tests/sla/",
     "tests/upstream/",
     "tests/real/test_java",
-    "tests/real/test_chart_sla.py",
+    "tests/real/test_chart_sla",
     "tests/real/",
     "tests/core/",
     "tests/fuzz/",

@@ -13,17 +13,32 @@ from tests.real.parts import install
 CHART = Path(__file__).resolve().parents[3] / "charts" / "brokergroup-operator"
 
 
-def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+def helm(*arguments: str, standard_input: str = "") -> subprocess.CompletedProcess[str]:
     """Run Helm; the caller looks at the exit code and the output. A Helm built from its module thinks of an old cluster."""
     command = [str(install.helm_program()), *arguments, "--kube-version", install.KUBERNETES_VERSION]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, input=standard_input, capture_output=True, text=True, timeout=60, check=False)
 
 
-def template(namespace: str, *, release: str = "bg", capabilities: tuple[str, ...] = (), **values: str) -> str:
-    """The chart rendered; `a__b` in a keyword stands for the value a.b. `capabilities`: kinds of others that the cluster has."""
+def template(
+    namespace: str,
+    *,
+    release: str = "bg",
+    capabilities: tuple[str, ...] = (),
+    values_file: dict[str, Any] | None = None,
+    **values: str,
+) -> str:
+    """Return the chart rendered. Raise ValueError with Helm's words if Helm refuses the values.
+
+    `a__b` in a keyword stands for the value a.b; `values_file` is for values that `--set` cannot spell. `capabilities`: kinds of
+    others that the cluster has.
+    """
     settings = [f"--set={name.replace('__', '.')}={value}" for name, value in values.items()]
     settings += [f"--api-versions={one}" for one in capabilities]
-    done = helm("template", release, str(CHART), "--namespace", namespace, *settings)
+    settings += ["--values=-"] if values_file else []
+    done = helm(
+        *("template", release, str(CHART), "--namespace", namespace, *settings),
+        standard_input=yaml.safe_dump(values_file) if values_file else "",
+    )
     if done.returncode != 0:
         raise ValueError(f"helm template {settings}: exit code {done.returncode}\n{done.stderr}")
     return done.stdout

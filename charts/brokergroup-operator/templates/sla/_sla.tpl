@@ -29,45 +29,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (ternary (include "sla.name" .) "" (not (empty .Values.slaReport.output.storage))) .Values.slaReport.output.claimName }}
 {{- end }}
 
-{{/* Refuses what cannot work. */}}
-{{- define "sla.check" -}}
-{{- $report := .Values.slaReport }}
-{{- if eq $report.source.form "http" }}
-{{- if not $report.source.prometheusUrl }}
-{{- fail "slaReport.source.prometheusUrl is empty: expected the server, as http://prometheus.monitoring:9090" }}
-{{- end }}
-{{- if $report.source.exports }}
-{{- fail "slaReport.source.exports: expected none with form http, which asks the server" }}
-{{- end }}
-{{- if and $report.source.basicAuth.secretName (not $report.source.basicAuth.user) }}
-{{- fail "slaReport.source.basicAuth.user is empty: expected the user name of the password in basicAuth.secretName" }}
-{{- end }}
-{{- else if not $report.source.exports }}
-{{- fail (printf "slaReport.source.exports is empty: expected files or folders in the form %s" $report.source.form) }}
-{{- end }}
-{{- if not $report.incidents }}
-{{- fail "slaReport.incidents is empty: expected the operator's incident logs, below the mount path of one of slaReport.volumes" }}
-{{- end }}
-{{- range concat $report.incidents $report.source.exports }}
-{{- $path := . }}
-{{- $mounted := false }}
-{{- range $report.volumes }}
-{{- if hasPrefix (printf "%s/" .mountPath) (printf "%s/" $path) }}
-{{- $mounted = true }}
-{{- end }}
-{{- end }}
-{{- if not $mounted }}
-{{- fail (printf "slaReport: %s lies below no mountPath of slaReport.volumes" $path) }}
-{{- end }}
-{{- end }}
-{{- if and $report.output.claimName $report.output.storage }}
-{{- fail "slaReport.output: expected claimName (a claim that is there) or storage (one to make), not both" }}
-{{- end }}
-{{- if and (eq $report.mode "ScheduledSparkApplication") (not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication")) }}
-{{- fail "slaReport.mode ScheduledSparkApplication: this cluster does not know sparkoperator.k8s.io/v1beta2; install Kubeflow's Spark operator first, or take mode CronJob or SparkSubmit" }}
-{{- end }}
-{{- end }}
-
 {{/* The words after `brokergroup sla`. */}}
 {{- define "sla.words" -}}
 {{- $report := .Values.slaReport }}
@@ -82,7 +43,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - --header-file=/etc/brokergroup/prometheus-headers/headers
 {{- end }}
 {{- if $report.source.basicAuth.secretName }}
-- --user={{ $report.source.basicAuth.user }}
+- {{ printf "--user=%s" $report.source.basicAuth.user | quote }}
 - --password-file=/etc/brokergroup/prometheus-user/password
 {{- end }}
 {{- if $report.source.tls.secretName }}
@@ -144,16 +105,20 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* What the server is reached with beside a token: by the end of its volume's name. */}}
+{{/* Secrets by which the server is reached: of each the volume's name, the Secret, and the keys that the command reads. */}}
 {{- define "sla.serverSecrets" -}}
-{{- with .Values.slaReport.source.headersSecretName }}
-headers: {{ . }}
+{{- $source := .Values.slaReport.source }}
+{{- with $source.bearerTokenSecretName }}
+prometheus: {secret: {{ . | quote }}, keys: [token]}
 {{- end }}
-{{- with .Values.slaReport.source.basicAuth.secretName }}
-user: {{ . }}
+{{- with $source.headersSecretName }}
+prometheus-headers: {secret: {{ . | quote }}, keys: [headers]}
 {{- end }}
-{{- with .Values.slaReport.source.tls.secretName }}
-tls: {{ . }}
+{{- with $source.basicAuth.secretName }}
+prometheus-user: {secret: {{ . | quote }}, keys: [password]}
+{{- end }}
+{{- with $source.tls.secretName }}
+prometheus-tls: {secret: {{ . | quote }}, keys: [ca.crt{{ if $source.tls.clientCertificate }}, tls.crt, tls.key{{ end }}]}
 {{- end }}
 {{- end }}
 
@@ -166,14 +131,9 @@ tls: {{ . }}
   mountPath: {{ .mountPath }}
   readOnly: true
 {{- end }}
-{{- if .Values.slaReport.source.bearerTokenSecretName }}
-- name: prometheus
-  mountPath: /etc/brokergroup/prometheus
-  readOnly: true
-{{- end }}
-{{- range $name, $secret := include "sla.serverSecrets" . | fromYaml }}
-- name: prometheus-{{ $name }}
-  mountPath: /etc/brokergroup/prometheus-{{ $name }}
+{{- range $name, $_ := include "sla.serverSecrets" . | fromYaml }}
+- name: {{ $name }}
+  mountPath: /etc/brokergroup/{{ $name }}
   readOnly: true
 {{- end }}
 {{- end }}
@@ -187,20 +147,17 @@ tls: {{ . }}
     claimName: {{ .claimName }}
     readOnly: true
 {{- end }}
-{{- with .Values.slaReport.source.bearerTokenSecretName }}
-- name: prometheus
+{{- range $name, $told := include "sla.serverSecrets" . | fromYaml }}
+- name: {{ $name }}
   secret:
-    secretName: {{ . }}
+    secretName: {{ $told.secret | quote }}
     defaultMode: 0440
+    # By name: a key that is missing is named by an Event of the pod.
     items:
-      - key: token
-        path: token
-{{- end }}
-{{- range $name, $secret := include "sla.serverSecrets" . | fromYaml }}
-- name: prometheus-{{ $name }}
-  secret:
-    secretName: {{ $secret }}
-    defaultMode: 0440
+      {{- range $told.keys }}
+      - key: {{ . }}
+        path: {{ . }}
+      {{- end }}
 {{- end }}
 {{- end }}
 
