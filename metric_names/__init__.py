@@ -44,6 +44,7 @@ SYNC_STATE_SET_SIZE: Final = "brokergroup_sync_state_set_size"
 MEMBER_ROLE: Final = "brokergroup_member_role"
 MEMBER_PLACE: Final = "brokergroup_member_place"
 REPLICA_LAG_BYTES: Final = "brokergroup_replica_lag_bytes"
+REPLICATION_BYTES_PER_SECOND: Final = "brokergroup_replication_bytes_per_second"
 HEARTBEAT_AGE_SECONDS: Final = "brokergroup_heartbeat_age_seconds"
 GROUP_WRITABLE: Final = "brokergroup_group_writable"
 FAILOVERS_TOTAL: Final = "brokergroup_failovers_total"
@@ -169,6 +170,12 @@ _DESCRIPTIONS: Final = (
         MEMBER_PLACE, "gauge", (*MEMBER_LABELS, *MEMBER_FACTS), "1 for the master, else 0; the labels tell what it is."
     ),
     _describe(REPLICA_LAG_BYTES, "gauge", MEMBER_LABELS, "Bytes of log that the master has and this replica has not."),
+    _describe(
+        REPLICATION_BYTES_PER_SECOND,
+        "gauge",
+        MEMBER_LABELS,
+        "Bytes of log that the link from the master to this replica carried in one second, as the master told last.",
+    ),
     _describe(HEARTBEAT_AGE_SECONDS, "gauge", MEMBER_LABELS, "Seconds since the member's last heartbeat."),
     _describe(GROUP_WRITABLE, "gauge", GROUP_LABELS, "1 while the group has a master that can acknowledge, else 0."),
     _describe(FAILOVERS_TOTAL, "counter", (*GROUP_LABELS, LABEL_CAUSE, LABEL_OUTCOME), "Failovers, planned or not."),

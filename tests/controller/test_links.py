@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.group.link_hosts import level_members, unlinked
+from brokergroup_operator.controller.group.link_hosts import level_members, links_by_host, speeds_of_links, unlinked
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
@@ -55,6 +55,43 @@ async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(
     await eventually(lambda: snapshot_of(plane).unlinked == frozenset(), what="the link to be back")
     await eventually(lambda: told.unlinked == [{2}, frozenset()], what="the end of the alarm")
     assert record_of(plane).master_epoch == 1
+
+
+async def test_the_master_tells_how_fast_each_link_is(start_plane: StartPlane, group: FakeGroup) -> None:
+    """By the same 907 that tells the links. A master that dies, or does not say, leaves no speed of before behind."""
+    plane = await start_plane(directory=FixedDirectory(settings=STRICT), link_check_seconds=0.05)
+    group.planes = [plane.address]
+    first, *others = await group.three()
+    first.link_speeds = {2: 1000, 3: 7}
+    await eventually(lambda: snapshot_of(plane).replication_speeds == {2: 1000, 3: 7}, what="both speeds")
+    first.link_speeds = {2: 1000}
+    await eventually(lambda: snapshot_of(plane).replication_speeds == {2: 1000, 3: 0}, what="an idle link")
+    first.answers_ha_status = False
+    await eventually(lambda: snapshot_of(plane).replication_speeds == {}, what="no speed that nobody says")
+    first.answers_ha_status = True
+    await eventually(lambda: snapshot_of(plane).replication_speeds == {2: 1000, 3: 0}, what="the speeds again")
+    await first.kill()
+    await eventually(lambda: record_of(plane).sync_state_set == {2, 3}, what="another master and its slave")
+    slave = next(one.broker_id for one in others if not one.is_master)
+    await eventually(lambda: snapshot_of(plane).replication_speeds == {slave: 0}, what="the one link there is")
+
+
+def test_a_speed_is_a_members_only_where_its_host_is() -> None:
+    links = (
+        HAConnectionRuntimeInfo(addr="/10.0.0.2:50001", transferred_byte_in_second=5),
+        HAConnectionRuntimeInfo(addr="10.0.0.2:50002", transferred_byte_in_second=6),
+        HAConnectionRuntimeInfo(addr="[fd00::3]:50003", transferred_byte_in_second=7),
+    )
+    status = HARuntimeInfoBody(master=True, ha_connection_info=links)
+    assert speeds_of_links({2: "10.0.0.2", 3: "fd00::3", 4: "10.0.0.4"}, status) == {2: 11, 3: 7}
+    assert speeds_of_links({2: "10.0.0.2", 4: "10.0.0.2", 3: "fd00::3"}, status) == {3: 7}, (
+        "whose link it is, nothing tells"
+    )
+
+
+def test_a_link_is_known_by_its_host_in_any_spelling() -> None:
+    status = HARuntimeInfoBody(master=True, ha_connection_info=(HAConnectionRuntimeInfo(addr="/[fd00:0::3]:50003"),))
+    assert links_by_host({2: "10.0.0.2", 3: "fd00::3"}, status) == {2: False, 3: True}
 
 
 async def test_new_links_are_looked_at_often(start_plane: StartPlane, group: FakeGroup) -> None:

@@ -26,6 +26,16 @@ def test_there_are_enough_queries_and_no_uid_twice() -> None:
     assert len({one.uid for one in DASHBOARDS}) == len(DASHBOARDS)
 
 
+# Counted for reports and for the step `firstAck`; nothing to look at beside the failover's steps.
+UNSHOWN = {"brokergroup_canary_messages_total", "brokergroup_canary_seconds", "brokergroup_created_timestamp_seconds"}
+
+
+def test_every_metric_of_ours_has_a_panel() -> None:
+    expressions = "\n".join(expression for one in DASHBOARDS for expression in one.expressions())
+    shown = {name for name in METRICS if re.search(rf"\b{name}(_sum|_count|_bucket)?\b", expressions)}
+    assert METRICS.keys() - shown == UNSHOWN
+
+
 @each
 def test_every_panel_asks_a_question_and_says_what_to_do(dashboard: Dashboard) -> None:
     for panel in dashboard.as_json()["panels"]:

@@ -9,7 +9,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 import metric_names
-from brokergroup_operator.observe.group_view import GroupSnapshot, MetadataDifference, MetadataKind
+from brokergroup_operator.observe.group_view import GroupSnapshot, MetadataDifference, MetadataKind, Silence
 from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import GroupKey
@@ -106,6 +106,24 @@ async def test_states_are_computed_from_the_snapshots_at_the_scrape() -> None:
     assert value(roles, broker_id="3", role=metric_names.ROLE_IN_SYNC) == 1
     assert value(families[metric_names.REPLICA_LAG_BYTES], broker_id="3") == 100
     assert value(families[metric_names.HEARTBEAT_AGE_SECONDS], broker_id="3") == 0.25
+
+
+async def test_the_speed_of_each_members_link_is_told_as_far_as_it_is_known() -> None:
+    """Seed 004: the replication speed of each slave. The master has none, and a link that was not asked for has none either."""
+    metrics = Metrics()
+    metrics.attach(View(replace(snapshot(), replication_speeds={3: 4096})))
+    (speed,) = (await scrape(metrics))[metric_names.REPLICATION_BYTES_PER_SECOND]
+    assert (speed.labels, speed.value) == (GROUP | {"broker_id": "3"}, 4096)
+
+
+async def test_members_that_run_unheard_are_counted() -> None:
+    """Member 1 answers and is linked; of a member that is silent and answers nobody nothing says that it runs."""
+    plain = snapshot()
+    silent = Silence(since_unix_seconds=1_780_000_000.0)
+    for silence, count in ((silent, 0), (replace(silent, linked=True), 1), (replace(silent, answers=True), 1)):
+        metrics = Metrics()
+        metrics.attach(View(replace(plain, silences={1: silence})))
+        assert value((await scrape(metrics))[metric_names.UNHEARD_MEMBERS], **GROUP) == count, silence
 
 
 async def test_a_members_place_is_told_and_which_of_them_is_the_masters() -> None:

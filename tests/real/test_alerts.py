@@ -28,6 +28,7 @@ CASES: dict[str, tuple[str, str, str]] = {
     "BrokerGroupNotFailoverSafe": ('brokergroup_condition{condition="FailoverSafe"}', "1+0x70", "0+0x70"),
     "BrokerGroupStalled": ('brokergroup_condition{condition="Stalled"}', "0+0x70", "1+0x70"),
     "BrokerGroupMembersUnlinked": ("brokergroup_unlinked_members", "0+0x70", "1+0x70"),
+    "BrokerGroupMembersUnheard": ("brokergroup_unheard_members", "0+0x70", "1+0x70"),
     "BrokerGroupMetadataDiverged": ("brokergroup_metadata_differences", "0+0x70", "3+0x70"),
     "BrokerGroupUnfenced": ("brokergroup_unfenced", "0+0x70", "1+0x70"),
     "BrokerGroupBudgetBurn": ("brokergroup_group_writable", "1+0x70", "1+0x60 0+0x9"),

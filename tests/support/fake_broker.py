@@ -14,7 +14,8 @@ import asyncio
 import contextlib
 import itertools
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting import bodies, headers
@@ -90,6 +91,9 @@ class FakeGroup:
 
 class FakeBroker(QuietHandler):
     """One broker process; ``restarted`` makes the next process on the same disk."""
+
+    # What it says of its links' speeds (907), by broker id.
+    link_speeds: Mapping[int, int] = MappingProxyType({})
 
     def __init__(
         self,
@@ -445,7 +449,10 @@ class FakeBroker(QuietHandler):
     def _ha_status(self) -> bodies.HARuntimeInfoBody:
         links = tuple(
             bodies.HAConnectionRuntimeInfo(
-                addr=f"{self.group.brokers[broker_id].host}:5000{broker_id}", in_sync=True, diff=self.links_behind
+                addr=f"{self.group.brokers[broker_id].host}:5000{broker_id}",
+                in_sync=True,
+                diff=self.links_behind,
+                transferred_byte_in_second=self.link_speeds.get(broker_id, 0),
             )
             for broker_id in sorted(self.linked)
         )

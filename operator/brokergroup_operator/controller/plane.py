@@ -337,6 +337,7 @@ class ControllerPlane:
             last_switchover=group.last_switchover,
             epoch_jump=group.epoch_jump,
             unlinked=group.unlinked & group.live().keys() if group.granted_master_id is not None else frozenset(),
+            replication_speeds=group.replication_speeds if group.is_live(group.granted_master_id or 0) else {},
             silences={one: silence for one, silence in group.silences.items() if not group.is_live(one)},
             metadata_diverged=self._metadata.differences(group.key),
             member_addresses=group.addresses.facts(group.record.replicas if group.record else {}, now_seconds),

@@ -160,6 +160,8 @@ class GroupSnapshot:
     heartbeat_age_seconds: Mapping[int, float] = field(default_factory=dict)
     # Alive members that have no link to the master, by the master's own word (907).
     unlinked: frozenset[int] = frozenset()
+    # Bytes a second over the link from the master to each member, as far as the master's last answer (907) tells it.
+    replication_speeds: Mapping[int, int] = field(default_factory=dict)
     # Registered slaves that are not in ``live``.
     silences: Mapping[int, Silence] = field(default_factory=dict)
     # What slaves lack of the master's metadata, as of the last comparison.

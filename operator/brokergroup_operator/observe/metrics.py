@@ -187,6 +187,7 @@ class GroupCollector:
                 metric_names.MEMBER_ROLE,
                 metric_names.MEMBER_PLACE,
                 metric_names.REPLICA_LAG_BYTES,
+                metric_names.REPLICATION_BYTES_PER_SECOND,
                 metric_names.HEARTBEAT_AGE_SECONDS,
                 metric_names.LOST_SEATS,
                 metric_names.ELIGIBLE_SIZE,
@@ -291,6 +292,9 @@ def _add_group(gauges: dict[str, GaugeMetricFamily], snapshot: GroupSnapshot, re
         if broker_id in snapshot.heartbeat_age_seconds:
             age_seconds = snapshot.heartbeat_age_seconds[broker_id]
             gauges[metric_names.HEARTBEAT_AGE_SECONDS].add_metric(member, age_seconds)
+        if broker_id in snapshot.replication_speeds:
+            speed = snapshot.replication_speeds[broker_id]
+            gauges[metric_names.REPLICATION_BYTES_PER_SECOND].add_metric(member, speed)
         replica = snapshot.live.get(broker_id)
         if master is not None and replica is not None:
             lag_bytes = max(0, master.max_offset - replica.max_offset)

@@ -89,6 +89,8 @@ class Group:
     gone: bool = False
     # Registered slaves that are not heard, and what is known of each (silent_members.py).
     silences: Mapping[int, Silence] = MappingProxyType({})
+    # Bytes that each slave's link carried in the last second, as the master's last 907 said (links.py).
+    replication_speeds: Mapping[int, int] = MappingProxyType({})
 
     def __init__(
         self,

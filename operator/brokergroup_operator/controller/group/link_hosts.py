@@ -24,9 +24,18 @@ def unlinked(hosts: dict[int, str], status: HARuntimeInfoBody) -> list[int]:
 
 def links_by_host(hosts: dict[int, str], status: HARuntimeInfoBody) -> dict[int, bool | None]:
     """Whether this master has a link to each slave; None for those that share a host: nobody can tell whose such a link is."""
-    linked = {link.addr.rpartition(":")[0].lstrip("/") for link in status.ha_connection_info}
+    linked = {host_of(link.addr) for link in status.ha_connection_info}
     several = Counter(hosts.values())
     return {one: host in linked if several[host] == 1 else None for one, host in hosts.items()}
+
+
+def speeds_of_links(hosts: dict[int, str], status: HARuntimeInfoBody) -> dict[int, int]:
+    """Return the bytes that each slave's link carried in the last second; none without a link, or where slaves share a host."""
+    speeds: Counter[str] = Counter()
+    for link in status.ha_connection_info:
+        speeds[host_of(link.addr)] += link.transferred_byte_in_second
+    several = Counter(hosts.values())
+    return {one: speeds[host] for one, host in hosts.items() if host in speeds and several[host] == 1}
 
 
 def level_members(hosts: dict[int, str], live: list[int], status: HARuntimeInfoBody) -> frozenset[int] | None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.directory.places import ha_address_of, hosts_of_links
-from brokergroup_operator.controller.group.link_hosts import respelled, unlinked
+from brokergroup_operator.controller.group.link_hosts import respelled, speeds_of_links, unlinked
 from brokergroup_operator.controller.group.living import live_members
 from brokergroup_operator.controller.group.ranks import rank_of
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
@@ -133,19 +133,21 @@ class Links:
         master_address = record.address_of(record.master_broker_id)
         slaves = [broker_id for broker_id in live_members(group, record) if broker_id != record.master_broker_id]
         missing: list[int] = []
+        speeds: dict[int, int] = {}
         if master_address is not None and slaves:
             try:
                 hosts = hosts_of_links(group.binding, record, slaves)
                 status = await self._calls.ha_status(master_address)
                 missing = unlinked(hosts, status)
+                speeds = speeds_of_links(hosts, status)
                 await self.denied_masters.said(group, record, is_master=status.master)
             except BrokerCallError as error:
                 complain = log.debug if care.unanswered else log.warning
                 complain("links unknown", group=str(group.key), error=str(error))
-                care.unanswered = True
+                care.unanswered, group.replication_speeds = True, {}
                 care.next_look_seconds = asyncio.get_running_loop().time() + self._settings.keeper_slow_poll_seconds
                 return False
-        care.unanswered = False
+        care.unanswered, group.replication_speeds = False, speeds
         now_seconds = asyncio.get_running_loop().time()
         care.missing = {
             one: care.missing.get(one) or _Missing(now_seconds, now_seconds + self._settings.link_missing_seconds)

@@ -1,6 +1,7 @@
 """Group: which member is what, who is in sync, and what is missing?"""
 
 from brokergroup_operator.observe.dashboards.model import (
+    BLUE,
     BY_GROUP,
     BY_MEMBER,
     CHANGES_OF_MASTER,
@@ -23,12 +24,14 @@ from metric_names import (
     MEMBER_ROLE,
     METADATA_DIFFERENCES,
     REPLICA_LAG_BYTES,
+    REPLICATION_BYTES_PER_SECOND,
     ROLE_ABSENT,
     ROLE_IN_SYNC,
     ROLE_MASTER,
     ROLE_OUT_OF_SYNC,
     SYNC_STATE_SET_EPOCH,
     SYNC_STATE_SET_SIZE,
+    UNHEARD_MEMBERS,
     UNLINKED_MEMBERS,
 )
 
@@ -74,6 +77,17 @@ GROUP = Dashboard(
             queries=((f"{BY_MEMBER} ({REPLICA_LAG_BYTES}{SELECT})", "{{broker_group}} {{broker_id}}"),),
         ),
         Panel(
+            question="How fast does each member copy the log?",
+            says=(
+                "Bytes a second over the link from the master, one second out of five. Lag that grows beside a flat "
+                "speed: network or disk of that member carry no more. 0 beside lag: the link stands still."
+            ),
+            kind="timeseries",
+            unit="Bps",
+            thresholds=((None, BLUE),),
+            queries=((f"{BY_MEMBER} ({REPLICATION_BYTES_PER_SECOND}{SELECT})", "{{broker_group}} {{broker_id}}"),),
+        ),
+        Panel(
             question="How long ago was each member heard?",
             says="Past the heartbeat timeout (3 s by default) a master is suspected and asked itself.",
             kind="timeseries",
@@ -116,6 +130,12 @@ GROUP = Dashboard(
             "Does the master replicate to every living member?",
             "Members that live and have no link to the master: BrokerGroupMembersUnlinked.",
             {"": UNLINKED_MEMBERS},
+        ),
+        of_each_group(
+            "Is every member that runs heard?",
+            "Members whose process runs, and whose heartbeats an operator pod does not receive. They are no "
+            "failover candidates: BrokerGroupMembersUnheard.",
+            {"": UNHEARD_MEMBERS},
         ),
         of_each_group(
             "Was data lost that an election needs?",
