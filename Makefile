@@ -29,15 +29,15 @@ test: .venv/.installed-all ## The gate: set-up, static checks, every test withou
 
 .PHONY: proofs
 proofs: .venv/.installed-all ## What needs real parts or more time, one lane at a time (LANE="fence sieve"; CHANGED=1: of what changed; SINCE=COMMIT)
-	@$(BIN)/python tests/proofs.py $(if $(LANE),--lane $(LANE)) $(if $(CHANGED),--changed $(SINCE)) $(ARGUMENTS)
+	@$(BIN)/python tests/run.py --proofs $(if $(LANE),--lane $(LANE)) $(if $(CHANGED),--changed $(SINCE)) $(ARGUMENTS)
 
 .PHONY: test-all
 test-all: .venv/.installed-all ## The gate, then every proof
-	@code=0; $(BIN)/python tests/run.py || code=1; $(BIN)/python tests/proofs.py $(ARGUMENTS) || code=1; exit $$code
+	@code=0; $(MAKE) test ARGUMENTS= || code=1; $(MAKE) proofs || code=1; exit $$code
 
 .PHONY: test-nightly
 test-nightly: .venv/.installed-all ## The gate, then every proof with its full numbers: all strikes, all walks, twelve times the draws, the real hour
-	@code=0; $(BIN)/python tests/run.py || code=1; $(BIN)/python tests/proofs.py --nightly $(ARGUMENTS) || code=1; exit $$code
+	@code=0; $(MAKE) test ARGUMENTS= || code=1; $(MAKE) proofs ARGUMENTS="--nightly $(ARGUMENTS)" || code=1; exit $$code
 
 ##@ With real parts (Java, Maven and Go; installed by name where the machine allows it)
 

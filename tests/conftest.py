@@ -2,7 +2,7 @@
 
 A test that needs more than Python names it: `@pytest.mark.real("java", "rocketmq")`. Where a part is missing the test is skipped
 with the reason, never counted as passed; under `REQUIRE_REAL=1` it fails instead. Each real test gets the marker of exactly one
-lane of tests/proofs.py, by the parts that it names.
+lane of tests/lanes.py, by the parts that it names.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
+from tests.lanes import lane_of
 from tests.left_house import LeftHouses
 from tests.real.parts import install
 from tests.support import draws, order
-from tests.support.real_lanes import lane_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

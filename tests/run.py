@@ -1,133 +1,247 @@
-"""The gate: what `make test` and CI run. Static checks, every test without real parts, a sample of sieve's write faults.
+"""Run the lanes of tests/lanes.py: the gate, or the proofs.
 
-    python tests/run.py                       the gate
-    python tests/run.py --lane lint           only this lane; repeatable
+    python tests/run.py [--lane lint ...]     the gate: static checks, every test without real parts (`make test`)
+    python tests/run.py --proofs              every proof, one at a time, each alone on the machine (`make proofs`)
+        --lane fence sieve                    these
+        --changed COMMIT                      those of what changed since this commit, by the table in tests/README.md
+        --nightly                             with the full numbers
+        --list                                only say which
 
-Two queues run side by side: the tests, and everything else one after the other. No JVM, Go, kubelet, namespace, nor network
-beyond loopback. Each check counts as one, each test as one. The last line of standard output is `{"passed", "failed",
-"left_out": [{"what", "why"}], "seconds", "lanes": {name: {"passed", "failed", "left_out", "seconds"}}}`; exit code 0 only if
-nothing failed. What needs real parts or more time is `make proofs` (tests/proofs.py).
+The last line is `{"passed", "failed", "left_out": [{"what", "why"}], "seconds", "lanes": {name: {"holds", "passed", "failed",
+"left_out", "seconds"}}, "red": [names]}`, with the proofs also `"commit"`; exit code 0 only if everything holds. Each lane's output
+is in build/test-results or build/proofs, and a proof's verdict beside it in LANE.json.
+
+A process, a namespace or a network device that is left behind is a failure; processes are ended, of the others those with our
+names removed, also after SIGTERM.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from tests.support import lanes  # noqa: E402
-from tests.support.lanes import RESULTS, Lane, Outcome, run_lane  # noqa: E402
+from kube_sandbox.kubelet.network import hold_name  # noqa: E402
+from tests.lanes import GATE, PROOFS, PYTHON, Lane  # noqa: E402
+from tests.support import lane_runner  # noqa: E402
+from tests.support.lane_runner import RESULTS, Outcome, run_lane  # noqa: E402
 
-PYTHON = sys.executable
-BIN = Path(PYTHON).parent
-# Tests wait for one another's deadlines more than they compute.
-WORKERS = 3 * (os.cpu_count() or 1)
+PROVED = ROOT / "build" / "proofs"
+PAGE = ROOT / "tests" / "README.md"
+NAMES = tuple(lane.name for lane in PROOFS)
+ROW = re.compile(r"^\| `(?P<path>[^`|]+)` \| (?P<lanes>[a-z0-9, -]+) \|$", re.MULTILINE)
 # Of a failed lane's output so much is shown of its beginning and of its end: a CI shows an excerpt.
 SHOWN_CHARACTERS = 10_000
+# Host ends of the devices of a namespace that was deleted go a moment later.
+GRACE_SECONDS = 5.0
+BEGAN = time.monotonic()
+# What our tests, demos and nodes name their bridges and namespaces with; anything else that is new is reported and left.
+OUR_PREFIX = "bg"
 
 
-def pytest_lane(name: str, marker: str, *, workers: int = WORKERS, minutes: float = 40, **environment: str) -> Lane:
-    """Tests by an expression of markers; those that share a system stay on one worker (`support/order.py`)."""
-    options = ("-q", "-p", "no:cacheprovider", "--durations=25", "-n", str(workers))
-    distribution = ("--dist", "loadgroup", "--no-loadscope-reorder")
-    command = (PYTHON, "-m", "pytest", *options, *distribution, "-m", marker)
-    return Lane(name, command, tests=True, limit_minutes=minutes, environment=tuple(environment.items()))
+async def run_gate(names: list[str] | None) -> int:
+    """Its queues side by side, each lane after the one before it."""
+    # The logs of an earlier run are not this run's.
+    shutil.rmtree(RESULTS, ignore_errors=True)
+
+    async def run_queue(queue: tuple[Lane, ...]) -> list[Outcome]:
+        return [report(await run_lane(lane), RESULTS) for lane in queue if names is None or lane.name in names]
+
+    with lane_runner.scratch_folder() as scratch:
+        os.environ["TMPDIR"] = str(scratch)
+        outcomes = [one for queue in await asyncio.gather(*map(run_queue, GATE)) for one in queue]
+        left_behind = lane_runner.end_descendants()
+    return end(outcomes, left_behind=left_behind)
 
 
-# tests/mutants measures how much these find.
-GATE = "not real and not longer and not nightly"
-TESTS = pytest_lane("tests", GATE, minutes=25)
-CHECKS = (
-    Lane("types", (str(BIN / "mypy"),)),
-    Lane("lint", (str(BIN / "ruff"), "check", ".")),
-    Lane("format", (str(BIN / "ruff"), "format", "--check", ".")),
-    Lane("import-layers", (str(BIN / "lint-imports"),)),
-    Lane("dead-code", (PYTHON, "-m", "tests.repository.dead_code")),
-    Lane("generated-crds", (PYTHON, "-m", "brokergroup_operator.api.definitions.generate", "--check")),
-    Lane("generated-dashboards", (PYTHON, "-m", "brokergroup_operator.observe.dashboards", "--check")),
-    Lane("chart-copies", (PYTHON, "charts/sync.py", "--check")),
-    Lane("list-of-deviations", (PYTHON, "-m", "tests.differential.documents", "--check")),
-    Lane("docs-site", (PYTHON, "-m", "mkdocs", "build", "--strict", "--config-file", "docs/site/mkdocs.yml")),
-    Lane("sieve-sample", (PYTHON, "tests/sieve/run.py", "--gate")),
-)
+async def run_proofs(proofs: list[Lane], *, by_night: bool) -> int:
+    """One after the other."""
+    return end([report(await prove(lane, by_night=by_night), PROVED) for lane in proofs], commit=_checkout()[0])
 
 
-def run_queue(queue: list[Lane]) -> list[Outcome]:
-    """One after the other. After an interrupt none begins."""
-    outcomes = []
-    for lane in queue:
-        not_run = Outcome(lane, failed=1, why="not run: the run was interrupted")
-        outcome = not_run if lanes.is_stopping() else run_lane(lane)
-        report(outcome)
-        outcomes.append(outcome)
-    return outcomes
+async def prove(lane: Lane, *, by_night: bool) -> Outcome:
+    """Install its parts, run it, remove what it left behind, and write build/proofs/LANE.json."""
+    print(f"==> {lane.name}", flush=True)
+    checkout, before = _checkout(), _namespaces_and_devices()
+    outcome = await _install(lane) or await run_lane(lane, PROVED, by_night=by_night)
+    outcome.left_behind = lane_runner.end_descendants() + _remove_new(before)
+    if not outcome.why and _checkout() != checkout:
+        outcome.why = "the checkout changed while it ran"
+    elif not outcome.why and outcome.left_out:
+        outcome.why = "it left tests out"
+    verdict = {
+        "lane": lane.name,
+        "commit": checkout[0],
+        "uncommitted_changes": bool(checkout[1]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "holds": outcome.holds,
+        "why": outcome.why,
+        "left_behind": outcome.left_behind,
+        **outcome.counts(),
+        "left_out": outcome.left_out,
+        "result": outcome.result,
+    }
+    (PROVED / f"{lane.name}.json").write_text(json.dumps(verdict, indent=1) + "\n", encoding="utf-8")
+    return outcome
 
 
-def report(outcome: Outcome) -> None:
-    """One line; of a lane that failed, what it printed too."""
-    lane, log = outcome.lane, RESULTS / f"{outcome.lane.name}.log"
-    lines = [f"{lane.name}: {outcome.passed} passed, {outcome.failed} failed, {outcome.seconds:.0f} s"]
+def report(outcome: Outcome, folder: Path) -> Outcome:
+    """Print one line of JSON; of a lane that failed, what it printed too: the end, and the beginning of pytest's failures."""
     if not outcome.holds:
+        log = folder / f"{outcome.lane.name}.log"
         printed = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        lines = [f"\n--- {lane.name} FAILED: {outcome.why or 'see its output'}", _shown(printed), *lines]
-    print("\n".join(lines), flush=True)
+        printed = printed[max(0, printed.find("= FAILURES =")) :]
+        if len(printed) > 2 * SHOWN_CHARACTERS:
+            printed = f"{printed[:SHOWN_CHARACTERS]}\n[…]\n{printed[-SHOWN_CHARACTERS:]}"
+        why = "; ".join(filter(None, [outcome.why, *outcome.left_behind, *(one["why"] for one in outcome.left_out)]))
+        print(f"\n--- {outcome.lane.name} FAILED: {why or 'see its output'}\n{printed}")
+    said = {"lane": outcome.lane.name, "holds": outcome.holds, "seconds": outcome.seconds}
+    print(json.dumps({**(outcome.result or outcome.counts()), **said}), flush=True)
+    return outcome
 
 
-def _shown(printed: str) -> str:
-    """The end, and of pytest's output the beginning of its failures: what a test captured may be longer than all of it."""
-    start = max(0, printed.find("= FAILURES ="))
-    if len(printed) - start <= 2 * SHOWN_CHARACTERS:
-        return printed[start:]
-    return f"{printed[start : start + SHOWN_CHARACTERS]}\n[…]\n{printed[-SHOWN_CHARACTERS:]}"
+def end(outcomes: list[Outcome], *, left_behind: Sequence[str] = (), **said: str) -> int:
+    """Print the last line. Return the exit code."""
+    for command in left_behind:
+        print(f"FAILED: a process outlived its lane: {command}")
+    red = [one.lane.name for one in outcomes if not one.holds]
+    verdict = {
+        **said,
+        "passed": sum(one.passed for one in outcomes),
+        "failed": sum(max(one.failed, not one.holds) for one in outcomes) + len(left_behind),
+        "left_out": [entry for one in outcomes for entry in one.left_out],
+        "seconds": round(time.monotonic() - BEGAN),
+        "lanes": {one.lane.name: {"holds": one.holds, **one.counts()} for one in outcomes},
+        "red": red,
+    }
+    print(json.dumps(verdict), flush=True)
+    return 1 if verdict["failed"] else 0
 
 
-def chosen_lanes(names: list[str] | None) -> list[list[Lane]]:
-    """The two queues, with only the lanes of these names. SystemExit if a name is no lane's."""
-    known = [lane.name for lane in (TESTS, *CHECKS)]
-    if unknown := [name for name in names or () if name not in known]:
-        raise SystemExit(f"--lane {unknown[0]!r}: expected one of {', '.join(known)}")
-    queues = [[TESTS], list(CHECKS)]
-    return [[lane for lane in queue if names is None or lane.name in names] for queue in queues]
+async def _install(lane: Lane) -> Outcome | None:
+    """Install its parts, and for Spark the archive that makes its JVM start fast. None if the lane can begin."""
+    commands = {}
+    if lane.parts:
+        commands["parts"] = ("tests/real/parts/install.py", *lane.parts)
+    if "java" in lane.parts:
+        commands["class-archive"] = ("-m", "sla_reports.class_archive", "--optional")
+    for what, command in commands.items():
+        step = await run_lane(Lane(f"{lane.name}-{what}", (PYTHON, *command), minutes=60), PROVED)
+        if not step.holds:
+            return replace(step, lane=lane, why=f"{step.why}: see {step.lane.name}.log")
+    return None
+
+
+def _checkout() -> tuple[str, str]:
+    """The commit, and what differs from it."""
+    return _git("rev-parse", "HEAD").strip(), _git("status", "--porcelain")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def _namespaces_and_devices() -> set[tuple[str, str]]:
+    found = set()
+    for kind, folder in (("netns", Path("/run/netns")), ("link", Path("/sys/class/net"))):
+        with contextlib.suppress(FileNotFoundError):
+            found |= {(kind, entry.name) for entry in folder.iterdir()}
+    return found
+
+
+def _remove_new(before: set[tuple[str, str]]) -> list[str]:
+    """Return the namespaces and devices that are new and stay; those that are ours by name are removed."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    while (new := _namespaces_and_devices() - before) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for kind, name in sorted(new):
+        if name.startswith(OUR_PREFIX):
+            subprocess.run(["ip", kind, "delete", name], capture_output=True, check=False)
+    return sorted(f"{kind} {name}" for kind, name in new)
+
+
+def lanes_of_changes(since: str) -> list[str]:
+    """The lanes whose paths changed since that commit. SystemExit if the commit is not there."""
+    verify = ["git", "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}"]
+    if shutil.which("git") is None or subprocess.run(verify, cwd=ROOT, capture_output=True, check=False).returncode:
+        raise SystemExit(f"CHANGED=1: there is no commit {since}: expected SINCE=COMMIT, the last one that landed")
+    # Without renames: a file that moved changed at both places.
+    changed = _git("diff", "--no-renames", "--name-only", since).splitlines()
+    changed += _git("ls-files", "--others", "--exclude-standard").splitlines()
+    rows = table()
+    wanted = {lane for path in changed for lane in lanes_of_path(path, rows)}
+    print(f"{len(changed)} files changed since {since}: {', '.join(sorted(wanted)) or 'no lane'}", file=sys.stderr)
+    return sorted(wanted)
+
+
+def table() -> dict[str, tuple[str, ...]]:
+    """Beginning of a path -> lanes, as tests/README.md has it. SystemExit if it names a lane that is not there."""
+    rows = {row["path"]: tuple(row["lanes"].split(", ")) for row in ROW.finditer(PAGE.read_text(encoding="utf-8"))}
+    for path, names in rows.items():
+        if unknown := [name for name in names if name not in (*NAMES, "none")]:
+            raise SystemExit(f"tests/README.md: {path}: {unknown[0]!r} is no lane: expected one of {', '.join(NAMES)}")
+    return rows
+
+
+def lanes_of_path(path: str, rows: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Those of the longest beginning that fits; a path that no row names has every lane."""
+    fitting = [start for start in rows if path.startswith(start)]
+    names = rows[max(fitting, key=len)] if fitting else NAMES
+    return tuple(name for name in names if name != "none")
+
+
+def chosen(options: argparse.Namespace) -> list[Lane]:
+    """The proofs of this run. A lane for the night runs by day only by name."""
+    if options.lane:
+        return [lane for lane in PROOFS if lane.name in options.lane]
+    wanted = lanes_of_changes(options.changed) if options.changed else NAMES
+    return [lane for lane in PROOFS if lane.name in wanted and (options.nightly or not lane.only_by_night)]
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lane", action="append", metavar="NAME", help="only this one; repeatable")
-    queues = chosen_lanes(parser.parse_args(arguments).lane)
-    began = time.monotonic()
-    # The logs of an earlier run are not this run's.
-    shutil.rmtree(RESULTS, ignore_errors=True)
-    RESULTS.mkdir(parents=True)
-    lanes.adopt_orphans()
-    with lanes.scratch_folder() as scratch:
-        # pytest's own variable, and everybody's.
-        os.environ |= {"PYTEST_DEBUG_TEMPROOT": str(scratch), "TMPDIR": str(scratch)}
-        with ThreadPoolExecutor(len(queues)) as pool:
-            outcomes = [outcome for queue in pool.map(run_queue, queues) for outcome in queue]
-        left_behind = lanes.end_descendants()
-    for command in left_behind:
-        print(f"FAILED: a process outlived its lane: {command}")
-    passed = sum(one.passed for one in outcomes)
-    failed = sum(one.failed for one in outcomes) + len(left_behind)
-    verdict = {
-        "passed": passed,
-        "failed": failed,
-        "left_out": [entry for one in outcomes for entry in one.left_out],
-        "seconds": round(time.monotonic() - began),
-        "lanes": {one.lane.name: one.counts() for one in outcomes},
-    }
-    (RESULTS / "lanes.json").write_text(json.dumps(verdict["lanes"], indent=1) + "\n", encoding="utf-8")
-    print(f"\n{passed} passed, {failed} failed\n{json.dumps(verdict)}", flush=True)
-    return 0 if failed == 0 else 1
+    parser.add_argument("--proofs", action="store_true")
+    parser.add_argument("--lane", action="extend", nargs="+", metavar="NAME")
+    parser.add_argument("--changed", metavar="COMMIT")
+    parser.add_argument("--nightly", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args(arguments)
+    known = NAMES if options.proofs else tuple(lane.name for queue in GATE for lane in queue)
+    if unknown := [name for name in options.lane or () if name not in known]:
+        parser.error(f"lane {unknown[0]}: expected one of {', '.join(known)}")
+    if not options.proofs:
+        lane_runner.adopt_orphans()
+        return asyncio.run(run_gate(options.lane))
+    proofs = chosen(options)
+    if options.list:
+        print(json.dumps([lane.name for lane in proofs]))
+        return 0
+    # Two lanes side by side took a machine of two processors to a load of 60: brokers missed their heartbeats.
+    if (alone := hold_name("brokergroup-proofs")) is None:
+        raise SystemExit("make proofs: another one runs on this machine: expected none beside it")
+    if options.nightly:
+        os.environ["BROKERGROUP_NIGHTLY"] = "1"
+    lane_runner.adopt_orphans()
+    with alone:
+        return asyncio.run(run_proofs(proofs, by_night=options.nightly))
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from tests.run import GATE, WORKERS
-from tests.support.lanes import scratch_folder
+from tests.lanes import GATE_TESTS, WORKERS
+from tests.support.lane_runner import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,8 +96,8 @@ def _found_in_copy(change: Callable[[Path], None], own: tuple[str, ...], *, whol
         change(copy)
         deadline = time.monotonic() + MUTANT_SECONDS
         for command in (
-            *([_tests(WHOLE if whole else GATE, *own)] if own else []),
-            _tests(WHOLE if whole else GATE, *(f"--ignore={folder}" for folder in own)),
+            *([_tests(WHOLE if whole else GATE_TESTS, *own)] if own else []),
+            _tests(WHOLE if whole else GATE_TESTS, *(f"--ignore={folder}" for folder in own)),
             [sys.executable, "tests/sieve/run.py", *([] if whole else ["--gate"])],
         ):
             if (failure := _failure(command, copy, deadline, whole=whole)) is not None:

@@ -30,9 +30,9 @@ from tests.node.processes import NodeError
 from tests.node.records import OperatorRecords
 from tests.node.strikes import summary
 from tests.real.parts.install import PartError
-from tests.support import lanes
+from tests.support.lane_runner import RESULTS
 
-RECORDS = lanes.RESULTS / "two-real-nodes"
+RECORDS = RESULTS / "two-real-nodes"
 GROUPS = {"replica": Group("quickstart", "replica"), "java": Group("orders", "rocketmq")}
 
 

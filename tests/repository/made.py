@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.lanes import count_tests
+from tests.support.lane_runner import count_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 

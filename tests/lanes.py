@@ -1,0 +1,146 @@
+"""The list of lanes: what `make test` runs (GATE), and what `make proofs` runs (PROOFS). tests/run.py runs them.
+
+A test with real parts belongs to the lane of its parts: `lane_of`, asked by tests/conftest.py, gives it the marker of that name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.real.parts.install import PARTS, everything_needed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PYTHON = sys.executable
+BIN = Path(PYTHON).parent
+# Tests wait for one another's deadlines more than they compute.
+WORKERS = 3 * (os.cpu_count() or 1)
+DAY_MINUTES, NIGHT_MINUTES = 40, 600
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One command that checks something. Its further arguments by day, or with the full numbers by night.
+
+    `tests`: the command is pytest's, counted test by test; any other counts as one check. `says_json`: it has failed unless its
+    last line is a JSON object. `parts`: the real parts that it needs; `chosen_by`: tests that name one of these belong to it.
+    After `minutes` it is ended, and has failed. `only_by_night`: by day it runs only by name.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    by_day: tuple[str, ...] = ()
+    by_night: tuple[str, ...] = ()
+    tests: bool = False
+    says_json: bool = False
+    parts: tuple[str, ...] = ()
+    chosen_by: frozenset[str] = frozenset()
+    only_by_night: bool = False
+    minutes: float = DAY_MINUTES
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+def program(name: str, command: str, by_day: str = "", by_night: str = "", *parts: str) -> Lane:
+    """A program of the tests, which ends with its own line of JSON."""
+    words = (PYTHON, *command.split())
+    return Lane(name, words, tuple(by_day.split()), tuple(by_night.split()), says_json=True, parts=parts)
+
+
+def only_by_night(lane: Lane) -> Lane:
+    """By day it runs only by name."""
+    return replace(lane, only_by_night=True, minutes=NIGHT_MINUTES)
+
+
+def marked(name: str, by_day: str, by_night: str = "", *, workers: int = WORKERS, **environment: str) -> Lane:
+    """The tests of an expression of markers; those that share a system stay on one worker (`support/order.py`)."""
+    options = ("-q", "-p", "no:cacheprovider", "--durations=25", "-n", str(workers))
+    command = (PYTHON, "-m", "pytest", *options, "--dist", "loadgroup", "--no-loadscope-reorder")
+    by_night = by_night or by_day
+    return Lane(name, command, ("-m", by_day), ("-m", by_night), tests=True, environment=tuple(environment.items()))
+
+
+def real(name: str, chosen_by: Iterable[str], *parts: str) -> Lane:
+    """The tests that name one of these real parts; two workers, for more JVMs starve one another."""
+    lane = marked(name, f"{name} and not nightly", name, workers=2, REQUIRE_REAL="1")
+    return replace(lane, chosen_by=frozenset(chosen_by), parts=parts)
+
+
+# tests/mutants measures how much these find.
+GATE_TESTS = "not real and not longer and not nightly"
+# Two queues side by side: the tests, and everything else one after the other.
+GATE = (
+    (marked("tests", GATE_TESTS),),
+    (
+        Lane("types", (str(BIN / "mypy"),)),
+        Lane("lint", (str(BIN / "ruff"), "check", ".")),
+        Lane("format", (str(BIN / "ruff"), "format", "--check", ".")),
+        Lane("import-layers", (str(BIN / "lint-imports"),)),
+        Lane("dead-code", (PYTHON, "-m", "tests.repository.dead_code")),
+        Lane("generated-crds", (PYTHON, "-m", "brokergroup_operator.api.definitions.generate", "--check")),
+        Lane("generated-dashboards", (PYTHON, "-m", "brokergroup_operator.observe.dashboards", "--check")),
+        Lane("chart-copies", (PYTHON, "charts/sync.py", "--check")),
+        Lane("list-of-deviations", (PYTHON, "-m", "tests.differential.documents", "--check")),
+        Lane("docs-site", (PYTHON, "-m", "mkdocs", "build", "--strict", "--config-file", "docs/site/mkdocs.yml")),
+        Lane("sieve-sample", (PYTHON, "tests/sieve/run.py", "--gate")),
+    ),
+)
+API = ("kube-apiserver", "etcd", "helm")
+RELEASES = ("rocketmq", "newest-rocketmq", "older-rocketmq")
+CONTROLLERS = ("java", "rocketmq", "newest-rocketmq", "older-java-controller")
+JAVA = (*CONTROLLERS, "older-rocketmq", "netns", "nft")
+NODE = ("root", "node-packages", "node-programs", *API, "pause", "coredns", "rocketmq-image", "rocketmq-python-client")
+# A night's draws begin where no other night's do.
+TODAY = f"{time.strftime('%Y%m%d')}00000"
+# Quick ones first; those that need nothing but Python before those that build parts.
+PROOFS = (
+    marked("whole", "(longer or sampled) and not real and not nightly", "not real", BROKERGROUP_WHOLE="1"),
+    program("sieve", "tests/sieve/run.py", "--every 3"),
+    program("simulate", "-m tests.simulate.run", "--seeds 200 --no-mutants", f"--seeds 10000 --from {TODAY}"),
+    program("faulty-lives", "-m tests.replica.faulty_lives", "--lives 1000", f"--seed {TODAY}"),
+    program("fuzz", "tests/fuzz/run.py", "", f"--transitions 2000 --seed {TODAY}"),
+    program("attack", "tests/attack/run.py"),
+    only_by_night(program("mutants", "-m tests.mutants.run")),
+    program("sla-draws", "-m tests.sla.planted.draws", "--draws 2000"),
+    program("sla-truth", "tests/sla/truth.py", "--groups 2 --step-seconds 120 --draws 200", "", "java", "prometheus"),
+    real("charts", PARTS, "helm", "prometheus", "actionlint", "package-index"),
+    real("spark", ["java"], "java", "prometheus"),
+    real("api", ["kube-apiserver", "etcd", "netns", "nft"], *API, "java", "prometheus", "netns", "nft"),
+    program("parity", "tests/parity/run.py", "", "", "kube-apiserver", "etcd"),
+    program("page", "-m tests.page.run", "", "", "browser"),
+    program("observability", "-m tests.observability.run", "", "", "java", "prometheus", "kube-apiserver"),
+    program("differential", "tests/differential/run.py", "--sequences 400", f"--seed {TODAY}", *CONTROLLERS),
+    real("brokers", ["rocketmq", "newest-rocketmq", "older-java-controller"], *JAVA, *API, "prometheus"),
+    program("interop", "tests/interop/run.py", "", "", *RELEASES, "rocketmq-proxy", "rocketmq-python-client"),
+    program(
+        "fence",
+        "-m tests.fence.run",
+        "--freezes 3 --partitions 3 --outages 1 --control 0",
+        "--freezes 30 --partitions 30 --outages 3 --control 12",
+        *("rocketmq", "netns"),
+    ),
+    program(
+        "switchover",
+        "-m tests.switchover.run",
+        "--switchovers 5 --rolls 1 --drains 1 --warm-up 1",
+        "--switchovers 30 --rolls 3 --drains 5",
+        *("rocketmq", "netns"),
+    ),
+    program("nodes", "-m tests.node.run", "", "--all", *NODE),
+    only_by_night(program("real-hour", "tests/sla/real_hour.py", "", "", "java", "prometheus")),
+)
+
+
+def lane_of(parts: set[str]) -> str:
+    """The last lane that fits a test with these parts. ValueError if a part is unknown, or if that lane does not install it."""
+    if not parts or parts - PARTS.keys():
+        raise ValueError(f"marker real({', '.join(sorted(parts))}): expected one or more of {', '.join(PARTS)}")
+    lane = next(lane for lane in reversed(PROOFS) if parts & lane.chosen_by)
+    if without := parts.difference(*(everything_needed(part) for part in lane.parts)):
+        raise ValueError(f"the lane {lane.name} does not install {', '.join(sorted(without))} (tests/lanes.py)")
+    return lane.name
