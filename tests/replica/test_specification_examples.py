@@ -12,6 +12,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_replica.ha.consistent_point import consistent_point
 from rocketmq_replica.ha.flow_meter import FlowMeter
 from rocketmq_replica.log.epoch_cache import EpochEntry
+from rocketmq_replica.term.sync_state import Proposal, SlaveProgress, SyncState
 from tests.replica.support import Client, FakeController, eventually
 from tests.replica.test_start_and_surface import start_pair
 
@@ -132,3 +133,45 @@ async def test_both_ends_of_a_link_tell_how_fast_it_is(
 
     while not await ask():
         assert len(seen) < 100_000, seen[-3:]
+
+
+JAVAS_GAP_BYTES = 256 << 20
+
+
+@pytest.mark.parametrize("behind_bytes", [1, JAVAS_GAP_BYTES, 4 * JAVAS_GAP_BYTES])
+def test_in_sync_is_judged_by_time_and_not_by_bytes(behind_bytes: int) -> None:
+    """004 allows either. Java's `haMaxGapNotInSync` is read by DefaultHAService alone; with a controller, time decides (000)."""
+    state = SyncState(own_id=1, members=frozenset({1, 2}), set_epoch=5, epoch_start_offset=0, replicated_offset=0)
+    slave = SlaveProgress(2, linked_at_seconds=0.0)
+    state.link_opened(slave)
+    state.acknowledged(slave, 100, max_offset=100, now_seconds=10.0)
+    end = 100 + behind_bytes
+    state.tick(max_offset=end, now_seconds=20.0)
+    assert state.advance(max_offset=end, now_seconds=20.0) == 100
+    assert state.propose(now_seconds=25.0, allowed_lag_seconds=15.0) is None, "in time, however many bytes it lacks"
+    assert state.propose(now_seconds=25.1, allowed_lag_seconds=15.0) == Proposal(frozenset({1}), 5)
+
+
+async def test_a_slave_behind_javas_gap_is_in_sync_and_its_lag_in_bytes_is_told(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    keys = {"haMaxGapNotInSync": 1, "allAckInSyncStateSet": "false", "haMaxTimeSlaveNotCatchup": 600_000}
+    one, two = await start_pair(start, controller, **keys)
+    connection = two.process.ha_client.connection
+    assert connection is not None
+    held: list[bytes] = []
+
+    def hold(data: bytes, *, now_seconds: float) -> bytes:
+        held.append(data)
+        return b""
+
+    connection.link.receive = hold  # type: ignore[method-assign] # a slave whose disk takes nothing for a while
+    before = one.process.store.max_offset
+    assert (await client.send(one.address, b"x" * 5000)).code == ResponseCode.SUCCESS
+    lacks = one.process.store.max_offset - before
+    assert lacks > 5000
+    status = HARuntimeInfoBody.decode((await client.ask(one.address, RequestCode.GET_BROKER_HA_STATUS)).body)
+    (link,) = status.ha_connection_info
+    assert (link.in_sync, link.diff, status.in_sync_slave_nums) == (True, lacks, 1)
+    assert controller.members == {1, 2}
+    await eventually(lambda: b"x" * 5000 in b"".join(held))
