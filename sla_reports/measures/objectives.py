@@ -199,9 +199,11 @@ def _broker_group(document: Mapping[str, Any], where: str) -> Objective:
     name, namespace = metadata.get("name"), metadata.get("namespace", "default")
     key = f"{namespace}/{spec.get('brokerClusterName', 'DefaultCluster')}/{spec.get('brokerName', name)}"
     share = _share(spec["slo"].get("availabilityPercent"), 100, f"{where}: spec.slo.availabilityPercent")
+    zone = spec["slo"].get("timeZone", "UTC")
+    _known_zone(zone, f"{where}: spec.slo.timeZone")
     window: dict[str, Any] = {"duration": spec["slo"].get("window", DEFAULT_WINDOW)}
     if window["duration"] in {"1w", "1M", "1Q", "1Y"}:
-        window |= {"isRolling": "false", "calendar": {"timeZone": spec["slo"].get("timeZone", "UTC")}}
+        window |= {"isRolling": "false", "calendar": {"timeZone": zone}}
     return Objective(f"{namespace}/{name}", key, share, _window([window], f"{where}: spec.slo.window"))
 
 
@@ -229,13 +231,17 @@ def _window(value: Any, where: str) -> BudgetWindow:
         raise ObjectiveError(f"{where}: calendar {duration!r}; expected one of 1d, 1w, 1M, 1Q, 1Y")
     unit, days = _CALENDAR[duration[1:]]
     zone = calendar.get("timeZone", "UTC")
-    try:
-        zone_of(zone)
-    except PeriodError as error:
-        raise ObjectiveError(f"{where}: {error}") from error
+    _known_zone(zone, where)
     if "startTime" in calendar and not _begins(unit, calendar["startTime"]):
         raise ObjectiveError(f"{where}: startTime {calendar['startTime']!r}; expected the first instant of a {unit}")
     return BudgetWindow(days, unit, zone)
+
+
+def _known_zone(name: str, where: str) -> None:
+    try:
+        zone_of(name)
+    except PeriodError as error:
+        raise ObjectiveError(f"{where}: {error}") from error
 
 
 def _begins(unit: str, start_time: str) -> bool:

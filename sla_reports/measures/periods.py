@@ -125,6 +125,7 @@ def zone_of(name: str) -> ZoneInfo:
     except (
         ZoneInfoNotFoundError,
         OSError,
+        TypeError,
         ValueError,
-    ) as error:  # OSError: a folder of zones (Europe), a name too long for a file
+    ) as error:  # OSError: a folder of zones (Europe), a name too long for a file; TypeError: a list in a file
         raise PeriodError(f"time zone {name!r}: unknown; expected a name as Asia/Shanghai or UTC") from error

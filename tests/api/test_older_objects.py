@@ -29,6 +29,7 @@ SPEC: dict[str, Any] = {
     "scheduling": {"nodeSelector": {"-pool": "a"}, "tolerations": [{"key": "a b", "operator": "Exists"}]},
     "podTemplate": {"spec": {"containers": [{"name": "Side_Car", "image": "a"}], "serviceAccountName": "a..b"}},
     "resources": {"requests": {"gpu": "1"}},
+    "slo": {"timeZone": "Europe/Berln"},
 }
 
 

@@ -122,7 +122,13 @@ def test_a_name_wins_over_a_pattern_and_nobody_chooses_between_two_names() -> No
         ("duration: 4w", "duration: 1M", r"timeWindow: rolling '1M'; expected days or weeks"),
         ("duration: 1M", "duration: 2M", r"calendar '2M'; expected one of 1d, 1w, 1M, 1Q, 1Y"),
         ("2026-01-01", "2026-01-02", r"startTime .*; expected the first instant of a month"),
-        ("Asia/Shanghai", "Asia/Nowhere", r"Asia/Nowhere"),
+        (
+            "Asia/Shanghai",
+            "Asia/Nowhere",
+            r"SLO all: spec.timeWindow: time zone 'Asia/Nowhere': unknown; expected a name",
+        ),
+        ("Asia/Shanghai", "Asia", r"time zone 'Asia': unknown"),
+        ("Asia/Shanghai", "[Asia/Shanghai]", r"time zone \['Asia/Shanghai'\]: unknown; expected a name as"),
         ("default/*/*", "orders", r"brokergroup.dev/groups 'orders'; expected namespace/cluster/brokerGroup"),
         ("name: orders,", "name: all,", r"all stands twice"),
         ("metadata: {name: orders, annotations: {brokergroup.dev/groups: default/c/orders}}", ": :", r"not YAML"),
@@ -132,6 +138,15 @@ def test_what_is_wrong_is_named_with_what_was_expected(tmp_path: Path, old: str,
     assert old in OPEN_SLO
     with pytest.raises(ObjectiveError, match=told):
         read_objectives([_written(tmp_path, a=OPEN_SLO.replace(old, new))])
+
+
+@pytest.mark.parametrize("window", ["1w", "30d"])
+@pytest.mark.parametrize("zone", ["Europe/Berln", "Local", "Europe", "[UTC]"])
+def test_a_groups_time_zone_that_is_none_is_named_whatever_its_window(tmp_path: Path, zone: str, window: str) -> None:
+    text = BROKER_GROUPS.replace("Asia/Tokyo", zone).replace("window: 1w", f"window: {window}")
+    told = r"BrokerGroup b: spec.slo.timeZone: time zone .*: unknown; expected a name as Asia/Shanghai or UTC"
+    with pytest.raises(ObjectiveError, match=told):
+        read_objectives([_written(tmp_path, a=text)])
 
 
 def test_a_folder_without_an_objective_of_ours_is_refused(tmp_path: Path) -> None:

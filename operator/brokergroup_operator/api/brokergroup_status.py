@@ -43,6 +43,7 @@ class ConditionType(StrEnum):
     RECOVERING = "Recovering"
     SEAT_LOST = "SeatLost"
     CREDENTIALS_MISSING = "CredentialsMissing"
+    OBJECTIVE_INVALID = "ObjectiveInvalid"
 
 
 # Always there; Reconciling and Stalled are abnormal while True (kstatus), so False is the good word.
@@ -138,6 +139,8 @@ class Reason(StrEnum):
     RECORD_REBUILT_FROM_BROKERS = "RecordRebuiltFromBrokers"
     # SeatLost
     EVERY_SEAT_LOST = "EverySeatLost"
+    # ObjectiveInvalid
+    TIME_ZONE_UNKNOWN = "TimeZoneUnknown"
     # CredentialsMissing
     SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 (a reason)
     SECRET_NOT_READABLE = "SecretNotReadable"  # noqa: S105 (a reason)
@@ -418,7 +421,7 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
                 description="Always there: Ready, Available, FailoverSafe, ReplicationHealthy, UpToDate, and"
                 " the abnormal ones Reconciling and Stalled. Only while true: Paused, Hibernated, Fenced, Unfenced,"
                 " MetadataDiverged, DegradedDurability, VolumeResizing, ClaimTerminating, EpochJump, Recovering, SeatLost,"
-                " CredentialsMissing. What each means, and what to do then: docs/reference/brokergroup.md.",
+                " CredentialsMissing, ObjectiveInvalid. What each means, and what to do then: docs/reference/brokergroup.md.",
                 extra_json_schema=bounds.map_list("type"),
             ),
         ]

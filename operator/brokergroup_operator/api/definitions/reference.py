@@ -126,6 +126,10 @@ CONDITIONS: Final = {
         "The Secret of `spec.security.credentialsSecretName` can't be used.",
         "Create or correct it, or give the operator the right to read it; it is looked at again every few seconds.",
     ),
+    ConditionType.OBJECTIVE_INVALID: (
+        "SLA reports can't go by `spec.slo`, and judge the group by the objective of all groups. Brokers are not concerned.",
+        "Correct the field that its message names.",
+    ),
 }
 
 

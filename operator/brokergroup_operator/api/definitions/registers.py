@@ -74,6 +74,7 @@ EVENTS: Final = {
     "PromiseRestored": "The condition `Unfenced` is over: the durability's promise holds again.",
     "Fenced": "Warning. A silent master's pod is being killed before another serves.",
     "DegradedDurability": "Warning. Fewer replicas are in sync than the durability speaks of.",
+    "ObjectiveInvalid": "Warning. SLA reports can't go by `spec.slo`; the message names field, value and what is expected.",
     "NotFailoverSafe": "Warning. The master can't be given up without loss any more, and nothing voluntary is the reason.",
     "Orphaned": "Warning. The group was deleted with `--cascade=orphan`: pods, Services, claims and record stay, without failover.",
     "TakenBack": "Pods, Services and the rest that an orphaned group of the name has left are this group's, without a restart.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+from brokergroup_operator.api.fields.time_zones import EXPECTED, TIME_ZONES
 from brokergroup_operator.api.rules.reserved_keys import RESERVED_CONFIG_KEYS
 from brokergroup_operator.api.rules.rule import Rule, immutable, immutable_optional
 
@@ -175,4 +176,10 @@ FIELD_RULES: Final[dict[tuple[str, str], tuple[Rule, ...]]] = {
         ),
     ),
     ("BrokerGroupSpec", "config"): CONFIG_RULES,
+    ("SloSpec", "timeZone"): (
+        Rule(
+            f"self in [{', '.join(repr(one) for one in TIME_ZONES)}]",
+            f"timeZone is no time zone: {EXPECTED}",
+        ),
+    ),
 }

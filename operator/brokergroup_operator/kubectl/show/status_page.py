@@ -17,7 +17,7 @@ ABNORMAL = frozenset(
     {
         "Reconciling", "Stalled", "Paused", "Hibernated", "Fenced", "Unfenced", "EpochJump", "Recovering",
         "SeatLost", "CredentialsMissing", "MetadataDiverged", "DegradedDurability", "ConfigurationDrifted", "ClaimTerminating",
-        "VolumeResizing",
+        "VolumeResizing", "ObjectiveInvalid",
     }
 )  # fmt: skip
 LIST_HEADER = ("NAME", "REPLICAS", "READY", "MASTER", "EPOCH", "IN-SYNC", "SAFE", "STATUS", "AGE")

@@ -49,6 +49,7 @@ STALLED_ADVICE = {
 CONDITION_ADVICE = {
     "Paused": "kubectl brokergroup resume {group}",
     "Hibernated": "kubectl brokergroup wake {group}",
+    "ObjectiveInvalid": "correct spec.slo: kubectl edit brokergroup {group}",
     "CredentialsMissing": "mend the Secret that spec.security.credentialsSecretName names",
     "EpochJump": "look at the brokers; accept the epoch with the annotation brokergroup.dev/accept-epoch",
     "SeatLost": "bring back the disks; else kubectl brokergroup elect --unclean --yes-lose-data, which loses messages",

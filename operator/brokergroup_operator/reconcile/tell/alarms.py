@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
+from brokergroup_operator.api.fields import time_zones
 from brokergroup_operator.api.meaning.annotations import AnnotationError, accepted_epoch
 from brokergroup_operator.api.meaning.in_pod_fence import trust_without_confirmation
 from brokergroup_operator.reconcile import identity
@@ -41,6 +42,7 @@ def all_alarms(seen: Observed) -> dict[ConditionType, Verdict | None]:
         ConditionType.RECOVERING: recovering(seen),
         ConditionType.SEAT_LOST: seat_lost(seen),
         ConditionType.CREDENTIALS_MISSING: credentials_missing(seen),
+        ConditionType.OBJECTIVE_INVALID: objective_invalid(seen),
     }
 
 
@@ -161,3 +163,15 @@ def credentials_missing(seen: Observed) -> Verdict | None:
 
 def _ids(broker_ids: list[int]) -> str:
     return ", ".join(str(broker_id) for broker_id in broker_ids)
+
+
+def objective_invalid(seen: Observed) -> Verdict | None:
+    """Reports and alerts cannot go by `spec.slo`. Brokers do not depend on it, so the group stays Ready."""
+    zone = seen.group.spec.slo.time_zone
+    if not time_zones.is_unknown(zone):
+        return None
+    return yes(
+        Reason.TIME_ZONE_UNKNOWN,
+        f"spec.slo.timeZone is {zone!r}: no such time zone; {time_zones.EXPECTED}."
+        " Until it is corrected, SLA reports judge the group by the objective of all groups",
+    )

@@ -21,6 +21,7 @@ _BECOMES_TRUE = {
     ConditionType.DEGRADED_DURABILITY: ("DegradedDurability", True),
     ConditionType.CONFIGURATION_DRIFTED: ("ConfigurationDrifted", True),
     ConditionType.FENCED: ("Fenced", True),
+    ConditionType.OBJECTIVE_INVALID: ("ObjectiveInvalid", True),
 }
 _ENDS = {
     ConditionType.PAUSED: ("Resumed", "The group is reconciled again"),
