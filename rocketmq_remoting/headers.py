@@ -29,6 +29,7 @@ from rocketmq_remoting.header_fields import (
 from rocketmq_remoting.message_headers import (
     ConsumerSendMsgBackRequestHeader,
     CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
     GetConsumerListByGroupRequestHeader,
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
@@ -73,6 +74,7 @@ __all__ = [
     "CleanBrokerDataRequestHeader",
     "ConsumerSendMsgBackRequestHeader",
     "CreateTopicRequestHeader",
+    "DeleteTopicRequestHeader",
     "ElectMasterRequestHeader",
     "ElectMasterResponseHeader",
     "ExchangeHAInfoRequestHeader",

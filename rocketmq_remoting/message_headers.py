@@ -281,6 +281,13 @@ class CreateTopicRequestHeader(ExtFieldsHeader):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopicRequestHeader(ExtFieldsHeader):
+    """215."""
+
+    topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSendMsgBackRequestHeader(ExtFieldsHeader):
     """36; ``offset`` is the physical offset of the message that was not consumed."""
 

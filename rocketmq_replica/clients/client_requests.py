@@ -1,4 +1,4 @@
-"""The smaller requests of clients: offsets of queues and groups, heartbeats, topics."""
+"""The smaller requests of clients: offsets of queues and groups, heartbeats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.message_bodies import LockBatchAnswerBody, LockBatchBody
 from rocketmq_remoting.message_headers import (
-    CreateTopicRequestHeader,
     GetConsumerListByGroupRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
@@ -23,16 +22,7 @@ from rocketmq_remoting.message_headers import (
 from rocketmq_replica.clients.group_notices import GroupNotices
 from rocketmq_replica.clients.queue_locks import QueueLocks
 from rocketmq_replica.metadata.consumer_groups import Subscription, TooManyGroupsError
-from rocketmq_replica.metadata.topics import (
-    MAX_QUEUES,
-    PERMISSION_READ,
-    PERMISSION_WRITE,
-    RETRY_PREFIX,
-    InvalidTopicError,
-    Topic,
-    changed_attributes,
-    check_topic_name,
-)
+from rocketmq_replica.metadata.topics import RETRY_PREFIX, InvalidTopicError, check_topic_name
 from rocketmq_replica.term.broker import Broker, Role, monotonic_seconds, wall_clock_ms
 
 if TYPE_CHECKING:
@@ -45,7 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_PERMISSION = 7
 MAX_GROUPS_OF_ONE_CLIENT = 100
 """In one heartbeat (34). A Java client has as many as its process has consumers."""
 
@@ -191,19 +180,6 @@ class ClientRequests:
             self._locks.unlock(body.consumer_group, queue.topic, queue.queue_id, body.client_id)
         return request.answer(ResponseCode.SUCCESS)
 
-    def create_topic(self, request: RemotingCommand) -> RemotingCommand:
-        """17: make a topic, or change one."""
-        header = CreateTopicRequestHeader.decode(request.ext_fields)
-        if self._broker.role is not Role.MASTER:
-            return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
-        try:
-            known = self._broker.topics.find(header.topic or "")
-            self._broker.topics.put(_topic_as_asked(header, known), now_ms=wall_clock_ms())
-        except (InvalidTopicError, OSError) as error:
-            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
-        self._on_topic_created()
-        return request.answer(ResponseCode.SUCCESS)
-
 
 def _subscriptions(consumer: ConsumerData) -> dict[str, Subscription]:
     return {
@@ -227,25 +203,6 @@ def _check_groups(groups: list[str]) -> None:
             check_topic_name(f"{RETRY_PREFIX}{group}")
         except InvalidTopicError as error:
             raise InvalidTopicError(f"groupName {group[:50]!r}: its retry {error}") from error
-
-
-def _topic_as_asked(header: CreateTopicRequestHeader, known: Topic | None) -> Topic:
-    """Java changes what the request says and keeps the attributes that it does not name."""
-    queues = (header.read_queue_nums or header.write_queue_nums or 0, header.write_queue_nums or 0)
-    if not all(0 < count <= MAX_QUEUES for count in queues):
-        raise InvalidTopicError(f"readQueueNums and writeQueueNums {queues}, expected 1 to {MAX_QUEUES}")
-    permission = PERMISSION_READ | PERMISSION_WRITE if header.perm is None else header.perm
-    if not 0 <= permission <= MAX_PERMISSION:
-        raise InvalidTopicError(f"perm {permission}, expected 0 to {MAX_PERMISSION}")
-    return Topic(
-        header.topic or "",
-        *queues,
-        permission,
-        header.topic_filter_type or "SINGLE_TAG",
-        header.topic_sys_flag or 0,
-        header.order,
-        changed_attributes(known.attributes if known is not None else {}, header.attributes or ""),
-    )
 
 
 def _offset(request: RemotingCommand, offset: int) -> RemotingCommand:

@@ -39,6 +39,8 @@ class MetadataRequests:
             "topicQueueMappingInfoMap": {},
             "topicQueueMappingDetailMap": {},
         }
+        if broker.store.deleted_topics:
+            document["deletedTopics"] = dict(broker.store.deleted_topics)
         return _answer(request, document)
 
     def topic(self, request: RemotingCommand) -> RemotingCommand:

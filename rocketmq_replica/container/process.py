@@ -27,6 +27,7 @@ from rocketmq_replica.clients.pull_requests import PullRequests
 from rocketmq_replica.clients.read_requests import ReadRequests
 from rocketmq_replica.clients.retry_requests import RetryRequests
 from rocketmq_replica.clients.send_requests import SendRequests
+from rocketmq_replica.clients.topic_requests import TopicRequests
 from rocketmq_replica.configuration.connections import new_client, server_tls
 from rocketmq_replica.configuration.replica import ConfigurationError, ReplicaConfiguration, load_configuration
 from rocketmq_replica.container.broker_log_names import BrokerNameFilter
@@ -132,6 +133,9 @@ class ReplicaProcess:
             reads=ReadRequests(self.broker),
             pulls=self.pulls,
             clients=ClientRequests(self.broker, offsets, clients, on_topic_created=self.name_servers.changed),
+            topics=TopicRequests(
+                self.broker, offsets, on_changed=self.name_servers.changed, on_deleted=self.pulls.release_all
+            ),
             metadata=MetadataRequests(self.broker, metadata, clients),
             operators=OperatorRequests(
                 self.broker,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rocketmq_replica.clients.read_requests import ReadRequests
     from rocketmq_replica.clients.retry_requests import RetryRequests
     from rocketmq_replica.clients.send_requests import SendRequests
+    from rocketmq_replica.clients.topic_requests import TopicRequests
     from rocketmq_replica.controller.operator_requests import OperatorRequests
     from rocketmq_replica.controller.signatures import SignatureCheck
 
@@ -31,7 +32,7 @@ _SENDS = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, Reque
 class RequestDispatcher:
     """The RemotingHandler of the broker port."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (one argument a module of handlers)
         self,
         *,
         sends: SendRequests,
@@ -39,6 +40,7 @@ class RequestDispatcher:
         pulls: PullRequests,
         reads: ReadRequests,
         clients: ClientRequests,
+        topics: TopicRequests,
         metadata: MetadataRequests,
         operators: OperatorRequests,
         signatures: SignatureCheck,
@@ -55,7 +57,8 @@ class RequestDispatcher:
             RequestCode.QUERY_MESSAGE: reads.query,
             RequestCode.QUERY_CONSUMER_OFFSET: clients.query_consumer_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: clients.update_consumer_offset,
-            RequestCode.UPDATE_AND_CREATE_TOPIC: clients.create_topic,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: topics.create,
+            RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: clients.search_offset,
             RequestCode.GET_MAX_OFFSET: clients.max_offset,
             RequestCode.GET_MIN_OFFSET: clients.min_offset,

@@ -16,6 +16,7 @@ from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import BodyError, RemotingError
 from rocketmq_remoting.java_json import loads
 from rocketmq_replica.configuration.connections import signed
+from rocketmq_replica.log.deleted_topics import deletions_from_json
 from rocketmq_replica.metadata.topics import topics_from_json
 from rocketmq_replica.term.broker import Broker, Role, wall_clock_ms
 
@@ -78,7 +79,20 @@ class MetadataSync:
             self._metadata.offsets.replace_all(document["offsetTable"])
 
     def _take_topics(self, document: dict[str, Any]) -> None:
-        self._broker.topics.replace_all(topics_from_json(document), now_ms=wall_clock_ms())
+        """Deletions first: a topic that is not listed any more would be found in the log again.
+
+        A mark of our own stays until the master lists that topic: a Java master tells no marks, and one that was elected before
+        it copied the deletion serves the topic with all its messages.
+        """
+        topics = topics_from_json(document)
+        store, listed = self._broker.store, {topic.name for topic in topics}
+        own = {name: end for name, end in store.deleted_topics.items() if name not in listed}
+        ends = own | deletions_from_json(document)
+        gone = ends.keys() - store.deleted_topics.keys() - listed
+        store.take_deleted_topics(ends)
+        self._broker.topics.replace_all(topics, now_ms=wall_clock_ms())
+        for name in gone:
+            self._metadata.offsets.forget_topic(name)
 
     async def _ask(self, address: str, code: RequestCode) -> object:
         question = signed(request(code), self._broker.configuration.credentials)

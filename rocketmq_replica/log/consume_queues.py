@@ -29,11 +29,16 @@ class QueuePart(NamedTuple):
 
 
 class ConsumeQueue:
-    """One queue: physical offsets, sizes and store times by queue offset."""
+    """One queue: physical offsets, sizes and store times by queue offset.
 
-    def __init__(self) -> None:
+    The oldest messages may be hidden: their topic was deleted, and the log still has them (``hide_before``).
+    """
+
+    def __init__(self, hidden_before: int = 0) -> None:
         """An empty queue; the first record says which queue offset it begins with."""
-        self.min_offset = 0
+        self._first_offset = 0
+        self._hidden = 0
+        self._hidden_before = hidden_before
         self._offsets = array("q")
         self._sizes = array("i")
         self._timestamps = array("q")
@@ -43,34 +48,47 @@ class ConsumeQueue:
         return len(self._offsets)
 
     @property
+    def min_offset(self) -> int:
+        """The queue offset of the oldest message that is there for consumers."""
+        return self._first_offset + self._hidden
+
+    @property
     def next_offset(self) -> int:
         """The queue offset the next message will get."""
-        return self.min_offset + len(self._offsets)
+        return self._first_offset + len(self._offsets)
+
+    @property
+    def shows_messages(self) -> bool:
+        """Whether it has a message that is not hidden."""
+        return self._hidden < len(self._offsets)
 
     def add(self, queue_offset: int, physical_offset: int, size_bytes: int, store_timestamp_ms: int) -> bool:
         """Enter a message; False if its queue offset is taken already (then nothing changes)."""
         count = len(self._offsets)
         if not count:
-            self.min_offset = queue_offset
-        elif queue_offset != self.min_offset + count:
-            if queue_offset < self.min_offset + count:
+            self._first_offset = queue_offset
+        elif queue_offset != self._first_offset + count:
+            if queue_offset < self._first_offset + count:
                 return False
             self._leave_hole(queue_offset)
         self._offsets.append(physical_offset)  # not by `_append`: each message of a slave comes here
         self._sizes.append(size_bytes)
         self._timestamps.append(store_timestamp_ms)
+        if physical_offset < self._hidden_before:
+            self._hidden = len(self._offsets)
         return True
 
     def extend(self, part: QueuePart) -> bool:
         """Enter the messages of a whole file; False if some of their queue offsets are taken (then nothing changes)."""
         if not self._offsets:
-            self.min_offset = part.first_queue_offset
+            self._first_offset = part.first_queue_offset
         elif part.first_queue_offset < self.next_offset:
             return False
         self._leave_hole(part.first_queue_offset)
         self._offsets.extend(part.offsets)
         self._sizes.extend(part.sizes)
         self._timestamps.extend(part.timestamps)
+        self.hide_before(self._hidden_before)
         return True
 
     def part(self, topic: str, queue_id: int, start_offset: int, end_offset: int) -> QueuePart | None:
@@ -83,46 +101,53 @@ class ConsumeQueue:
         if first == end:
             return None
         columns = (self._offsets[first:end], self._sizes[first:end], self._timestamps[first:end])
-        return QueuePart(topic, queue_id, self.min_offset + first, *columns)
+        return QueuePart(topic, queue_id, self._first_offset + first, *columns)
 
     def begin_at(self, queue_offset: int) -> None:
         """All messages of an earlier life are deleted: the next one still gets the next number."""
         if not self._offsets:
-            self.min_offset = max(self.min_offset, queue_offset)
+            self._first_offset = max(self._first_offset, queue_offset)
+
+    def hide_before(self, physical_offset: int) -> None:
+        """Show consumers no message stored before ``physical_offset``, and all others, those that were hidden so far too."""
+        self._hidden_before = physical_offset
+        self._hidden = bisect_left(self._offsets, physical_offset)
 
     def drop_before(self, physical_offset: int) -> None:
         """Forget messages stored before ``physical_offset``: their files are deleted. Numbers are never used again."""
         gone = bisect_left(self._offsets, physical_offset)
-        self.min_offset += gone
+        self._first_offset += gone
+        self._hidden = max(self._hidden - gone, 0)
         del self._offsets[:gone], self._sizes[:gone], self._timestamps[:gone]
 
     def drop_from(self, physical_offset: int) -> None:
         """Forget messages stored at or after ``physical_offset``."""
         keep = bisect_left(self._offsets, physical_offset)
         del self._offsets[keep:], self._sizes[keep:], self._timestamps[keep:]
+        self._hidden = min(self._hidden, keep)
 
     def visible_end(self, confirm_offset: int) -> int:
         """The first queue offset that consumers must not see yet: its record ends above ``confirm_offset``."""
         count = bisect_right(self._offsets, confirm_offset - 1)
         while count and self._offsets[count - 1] + max(self._sizes[count - 1], 0) > confirm_offset:
             count -= 1
-        return self.min_offset + count
+        return self._first_offset + max(count, self._hidden)
 
     def locate(self, queue_offset: int) -> tuple[int, int] | None:
         """(physical offset, size) of a message; None for a hole or outside."""
-        index = queue_offset - self.min_offset
-        if not 0 <= index < len(self._offsets) or self._sizes[index] == _MISSING:
+        index = queue_offset - self._first_offset
+        if not self._hidden <= index < len(self._offsets) or self._sizes[index] == _MISSING:
             return None
         return self._offsets[index], self._sizes[index]
 
     @property
     def earliest_store_timestamp_ms(self) -> int:
         """When the oldest message was stored; -1 for none."""
-        return self._timestamps[0] if self._timestamps else -1
+        return self._timestamps[self._hidden] if self.shows_messages else -1
 
     def first_stored_at_or_after(self, timestamp_ms: int) -> int:
         """The queue offset of the first message stored at that time or later."""
-        return self.min_offset + bisect_left(self._timestamps, timestamp_ms)
+        return self._first_offset + bisect_left(self._timestamps, timestamp_ms, self._hidden)
 
     def _leave_hole(self, queue_offset: int) -> None:
         """Records that are not there for consumers."""
@@ -141,18 +166,29 @@ class ConsumeQueues:
     def __init__(self) -> None:
         """No queues yet."""
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._hidden_before: Mapping[str, int] = {}
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made on first use."""
         key = (topic, queue_id)
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = ConsumeQueue()
+            queue = self._queues[key] = ConsumeQueue(self._hidden_before.get(topic, 0))
         return queue
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue if it ever had a message."""
         return self._queues.get((topic, queue_id))
+
+    def hide_before(self, ends: Mapping[str, int]) -> None:
+        """Show consumers no message of these topics stored before its offset, and of other topics all."""
+        self._hidden_before = dict(ends)
+        for (topic, _), queue in self._queues.items():
+            queue.hide_before(ends.get(topic, 0))
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether a queue of this topic ever had a message."""
+        return any(name == topic for name, _ in self._queues)
 
     def drop_from(self, physical_offset: int) -> None:
         """Forget messages stored at or after ``physical_offset`` in every queue."""
@@ -189,5 +225,7 @@ class ConsumeQueues:
             self.queue(topic, queue_id).begin_at(offset)
 
     def names(self) -> Iterator[tuple[str, int]]:
-        """Every (topic, queue id) seen."""
-        return iter(self._queues)
+        """Every (topic, queue id) with messages that are not all hidden; one whose messages expired counts as well."""
+        return (
+            name for name, queue in self._queues.items() if queue.shows_messages or name[0] not in self._hidden_before
+        )

@@ -30,13 +30,14 @@ from rocketmq_replica.log import disk
 from rocketmq_replica.log.checkpoint import Checkpoint, CheckpointFile
 from rocketmq_replica.log.commit_log import CommitLog, Recovery
 from rocketmq_replica.log.consume_queues import ConsumeQueues
+from rocketmq_replica.log.deleted_topics import DeletedTopics
 from rocketmq_replica.log.durable_files import StoreFileError, make_folders, sync_names, sync_path
 from rocketmq_replica.log.epoch_file import load_epochs, save_epochs
 from rocketmq_replica.log.index_files import IndexFiles
 from rocketmq_replica.log.queue_offsets import load_queue_offsets, save_queue_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rocketmq_replica.log.consume_queues import QueuePart
@@ -66,6 +67,11 @@ class StorePaths:
     def queue_offsets(self) -> Path:
         """The numbers queues go on with."""
         return self.root / "config" / "queueOffsets.json"
+
+    @property
+    def deleted_topics(self) -> Path:
+        """Which messages went with their topic."""
+        return self.root / "config" / "deletedTopics.json"
 
     @property
     def lock(self) -> Path:
@@ -114,6 +120,7 @@ class MessageStore:
         self.queues = ConsumeQueues()
         self._indexed_offset = 0
         self._unindexed = b""
+        self._deleted = DeletedTopics(paths.deleted_topics)
         self._confirm_offset = 0
         self._epochs_unsaved = False
         self._checkpoint = CheckpointFile(paths.checkpoint)
@@ -238,8 +245,28 @@ class MessageStore:
         self._unindexed = unindexed[taken:]
         self._indexed_offset = self._index(self._indexed_offset, entries)
 
+    @property
+    def deleted_topics(self) -> Mapping[str, int]:
+        """Topic -> offset of the log below which its messages were deleted with it."""
+        return self._deleted.ends
+
+    def delete_topic(self, topic: str) -> None:
+        """Hide a topic's messages from consumers, durably. Their numbers are not used again, and the log keeps them."""
+        if self.queues.has_topic(topic):
+            self.take_deleted_topics({**self._deleted.ends, topic: self.log.max_offset})
+
+    def take_deleted_topics(self, ends: Mapping[str, int]) -> None:
+        """Make these the deletions there are: those of the master."""
+        if self._deleted.replace(ends):
+            self.queues.hide_before(self._deleted.ends)
+
+    def limit_deletions(self, offset: int) -> None:
+        """What is written from ``offset`` on is another master's: it was not there when a topic was deleted."""
+        self.take_deleted_topics({topic: min(end, offset) for topic, end in self._deleted.ends.items()})
+
     def truncate(self, offset: int) -> None:
         """Cut the log, the index and the epoch history back to ``offset``, which must be a record boundary."""
+        self.limit_deletions(offset)
         self.index.drop_beyond(offset)
         if self._checkpoint.durable_offset > offset:  # first: a start must not look for what was cut on purpose
             self._confirm_offset = min(self._confirm_offset, offset)
@@ -322,6 +349,7 @@ class MessageStore:
     def begin_epoch(self, epoch: int) -> None:
         """Open a master's epoch at the end of the log, durably; an epoch of the same number or later is forgotten first."""
         self.log.flush()
+        self.limit_deletions(self.log.max_offset)
         self.epochs.drop_from_epoch(epoch)
         if not self.epochs.append(epoch, self.log.max_offset):
             raise StoreFileError(f"epoch {epoch} cannot begin at {self.log.max_offset} after {self.epochs.last}")
@@ -372,6 +400,7 @@ class MessageStore:
 
     def _recover(self) -> Recovery:
         saved = self._checkpoint.load()
+        self.queues.hide_before(self._deleted.ends)
         recovery = self.log.recover(
             lambda offset, entry: self._index(offset, (entry,)), self._load_index, confirmed_offset=saved.durable_offset
         )

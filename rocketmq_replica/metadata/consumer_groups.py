@@ -56,6 +56,12 @@ class ConsumerOffsets:
         self._changed = self._changed or new != self._table
         self._table = new
 
+    def forget_topic(self, topic: str) -> None:
+        """The topic is deleted: no group has read any of it."""
+        kept = {key: queues for key, queues in self._table.items() if key.partition(_SEPARATOR)[0] != topic}
+        self._changed = self._changed or len(kept) < len(self._table)
+        self._table = kept
+
     def groups(self) -> set[str]:
         """Every group that ever committed an offset."""
         return {key.partition(_SEPARATOR)[2] for key in self._table}

@@ -20,6 +20,21 @@ if TYPE_CHECKING:
 PERMISSION_READ = 4
 PERMISSION_WRITE = 2
 DEFAULT_TOPIC = "TBW102"
+_JAVAS_TOPICS = frozenset(
+    {
+        DEFAULT_TOPIC,
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+_JAVAS_PREFIX = "rmq_sys_"
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 MAX_QUEUES = 1024
 MAX_TOPIC_CHARACTERS = 127
@@ -96,12 +111,17 @@ class Topics:
         self.counter = 1
         self.timestamp_ms = now_ms
         self._load()
+        self._system_topics = _JAVAS_TOPICS | frozenset(system_topics)
         for name in (DEFAULT_TOPIC, *system_topics):
             self._topics.setdefault(name, Topic(name, queue_count if name == DEFAULT_TOPIC else 1, queue_count, 7))
 
     def find(self, name: str) -> Topic | None:
         """The topic, if it exists."""
         return self._topics.get(name)
+
+    def is_of_the_system(self, name: str) -> bool:
+        """Whether brokers need it for themselves (Java's TopicValidator.isSystemTopic)."""
+        return name in self._system_topics or name.startswith(_JAVAS_PREFIX)
 
     def all(self) -> list[Topic]:
         """Every topic."""
@@ -124,15 +144,24 @@ class Topics:
     def put(self, topic: Topic, *, now_ms: int) -> Topic:
         """Remember a topic as an operator asks for it, durably; if it cannot be saved (OSError) nothing has changed."""
         self._check(topic)
-        before = self._topics
-        self._topics = {**before, topic.name: topic}
+        self._replace({**self._topics, topic.name: topic}, now_ms)
+        return topic
+
+    def delete(self, name: str, *, now_ms: int) -> bool:
+        """Forget a topic, durably; False if there is none. If it cannot be saved (OSError) nothing has changed."""
+        if name not in self._topics:
+            return False
+        self._replace({other: topic for other, topic in self._topics.items() if other != name}, now_ms)
+        return True
+
+    def _replace(self, topics: dict[str, Topic], now_ms: int) -> None:
+        before, self._topics = self._topics, topics
         self.changed(now_ms=now_ms)
         try:
             self.save()
         except OSError:
             self._topics = before
             raise
-        return topic
 
     def _check(self, topic: Topic) -> None:
         check_topic_name(topic.name)

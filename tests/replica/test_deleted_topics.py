@@ -1,0 +1,303 @@
+"""A topic that is deleted (215) stays deleted: at the master, at its slaves, after a failover, a restart and a truncation.
+
+The specification (004): made, written to and deleted within one sync of metadata, a topic is in the slave's log and not in its
+table of topics, and a slave that becomes master would make it again from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.message_record import decode_records
+from rocketmq_replica.log import deleted_topics, disk
+from rocketmq_replica.log.deleted_topics import DeletedTopics
+from rocketmq_replica.log.durable_files import StoreFileError
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
+from tests.replica.test_commit_log import open_store, put
+from tests.replica.test_start_and_surface import start_pair
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rocketmq_replica.log.message_store import MessageStore
+
+SUCCESS = ResponseCode.SUCCESS
+DELETE = RequestCode.DELETE_TOPIC_IN_BROKER
+
+
+async def delete(client: Client, replica: RunningReplica, topic: str) -> tuple[int, str]:
+    answer = await client.ask(replica.address, DELETE, ext_fields={"topic": topic})
+    return answer.code, answer.remark or ""
+
+
+async def topics_of(client: Client, replica: RunningReplica) -> set[str]:
+    answer = await client.ask(replica.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+    document: dict[str, Any] = json.loads(answer.body or b"")
+    return set(document["topicConfigTable"])
+
+
+async def commit(client: Client, replica: RunningReplica, topic: str, offset: int) -> int:
+    fields = {"consumerGroup": "CG", "topic": topic, "queueId": "0", "commitOffset": str(offset)}
+    return (await client.ask(replica.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)).code
+
+
+async def bodies(client: Client, replica: RunningReplica, topic: str) -> list[bytes]:
+    return [message.body for message in await client.pull_all(replica.address, topic=topic)]
+
+
+async def change_master(controller: FakeController, to: RunningReplica) -> None:
+    controller.decide(to.broker_id)
+    await controller.notify(to.broker_id)
+    await eventually(lambda: to.role == "MASTER")
+
+
+async def test_what_java_answers_is_answered(start: Starter, controller: FakeController, client: Client) -> None:
+    one, two = await start_pair(start, controller)
+    assert (await client.send(one.address, b"x", topic="T")).code == SUCCESS
+    assert await delete(client, two, "T") == (ResponseCode.SYSTEM_ERROR, "this broker is no master")
+    assert "T" in await topics_of(client, one)
+    version = one.process.broker.topics.data_version()
+    assert await delete(client, one, "T") == (SUCCESS, "")
+    assert "T" not in await topics_of(client, one)
+    assert one.process.broker.topics.data_version() != version, "a Java slave copies only another version"
+    assert await delete(client, one, "T") == (SUCCESS, ""), "a topic that is not there is no error"
+    assert await delete(client, one, " ") == (ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+    for name in ("TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "broker-a", "DefaultCluster"):
+        remark = f"The topic[{name}] is conflict with system topic."
+        assert await delete(client, one, name) == (ResponseCode.INVALID_PARAMETER, remark)
+
+
+async def test_a_topic_made_and_deleted_within_one_copy_is_not_there_after_a_failover(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two = await start_pair(start, controller)
+    await two.process.metadata.copy()
+    for number in range(3):
+        assert (await client.send(one.address, b"%d" % number, topic="Passing")).code == SUCCESS
+    assert await commit(client, one, "Passing", 2) == SUCCESS
+    assert (await client.send(one.address, b"kept", topic="Kept")).code == SUCCESS
+    assert await commit(client, one, "Kept", 1) == SUCCESS
+    assert await delete(client, one, "Passing") == (SUCCESS, "")
+    await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
+    await two.process.metadata.copy()
+    await one.stop()
+    await change_master(controller, two)
+    assert {"Passing", "Kept"} & await topics_of(client, two) == {"Kept"}
+    assert (await client.pull(two.address, 0, topic="Passing")).code == ResponseCode.TOPIC_NOT_EXIST
+    offsets = json.loads((await client.ask(two.address, RequestCode.GET_ALL_CONSUMER_OFFSET)).body or b"")
+    assert offsets["offsetTable"] == {"Kept@CG": {"0": 1}}
+    again = await start("r1")
+    await eventually(lambda: again.role == "SLAVE")
+    await again.process.metadata.copy()
+    assert "Passing" not in await topics_of(client, again)
+
+
+async def test_a_slave_forgets_the_offsets_of_a_topic_also_where_no_other_has_any(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two = await start_pair(start, controller)
+    assert (await client.send(one.address, b"x", topic="Only")).code == SUCCESS
+    assert await commit(client, one, "Only", 1) == SUCCESS
+    await two.process.metadata.copy()
+    answer = await client.ask(two.address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+    assert json.loads(answer.body or b"")["offsetTable"] == {"Only@CG": {"0": 1}}
+    assert await delete(client, one, "Only") == (SUCCESS, "")
+    await two.process.metadata.copy()
+    answer = await client.ask(two.address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+    assert json.loads(answer.body or b"")["offsetTable"] == {}
+
+
+async def test_a_deleted_topic_stays_so_over_a_restart_and_its_numbers_go_on(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    """Java begins with 0 again, and its slaves, which keep their queues, then drop the first messages as repeated."""
+    one, two = await start_pair(start, controller)
+    for number in range(3):
+        assert (await client.send(one.address, b"old %d" % number, topic="T")).code == SUCCESS
+    assert await delete(client, one, "T") == (SUCCESS, "")
+    await two.process.metadata.copy()
+    await one.stop()
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    assert "T" not in await topics_of(client, one)
+    await controller.notify(2)
+    await eventually(lambda: controller.members == {1, 2})
+    answer = await client.send(one.address, b"new", topic="T")
+    assert (answer.code, (answer.ext_fields or {})["queueOffset"]) == (SUCCESS, "3")
+    await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
+    await two.process.metadata.copy()
+    await one.stop()
+    await change_master(controller, two)
+    moved = await client.pull(two.address, 0, topic="T")
+    assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+    assert (moved.ext_fields or {})["nextBeginOffset"] == "3"
+    answer = await client.pull(two.address, 3, topic="T")
+    assert [message.body for message in decode_records(answer.body or b"")] == [b"new"]
+
+
+async def test_a_deletion_that_no_slave_copied_ends_with_its_master(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    """The new master lists the topic, so its messages are there again, at the old master too: nobody loses what others serve."""
+    one, two = await start_pair(start, controller)
+    assert (await client.send(one.address, b"old", topic="T")).code == SUCCESS
+    await two.process.metadata.copy()
+    assert await delete(client, one, "T") == (SUCCESS, "")
+    await one.stop()
+    await change_master(controller, two)
+    assert await bodies(client, two, "T") == [b"old"]
+    one = await start("r1")
+    await eventually(lambda: controller.members == {1, 2})
+    await one.process.metadata.copy()
+    await two.stop()
+    await change_master(controller, one)
+    assert await bodies(client, one, "T") == [b"old"]
+
+
+async def test_a_pull_that_waits_at_a_deleted_topic_is_answered(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, _ = await start_pair(start, controller)
+    assert (await client.send(one.address, b"x", topic="T")).code == SUCCESS
+    waiting = asyncio.create_task(client.pull(one.address, 1, topic="T", suspend_ms=9000))
+    await eventually(lambda: bool(one.process.pulls._held))
+    assert await delete(client, one, "T") == (SUCCESS, "")
+    assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_master_that_tells_no_deletions_brings_a_listed_topic_back_and_no_other(
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a Java master: what it lists it serves whole; of what it does not list the slave's own mark is the only word."""
+    one, two = await start_pair(start, controller)
+    for topic in ("Listed", "Gone"):
+        assert (await client.send(one.address, b"x", topic=topic)).code == SUCCESS
+    listed = one.process.broker.topics.find("Listed")
+    assert listed is not None
+    for topic in ("Listed", "Gone"):
+        assert await delete(client, one, topic) == (SUCCESS, "")
+    await two.process.metadata.copy()
+    assert two.process.store.deleted_topics.keys() == {"Listed", "Gone"}
+    one.process.broker.topics.put(listed, now_ms=1)
+    one.process.store.take_deleted_topics({})
+    monkeypatch.setattr(one.process.broker.topics, "adopt", lambda *_, **__: None)
+    await two.process.metadata.copy()
+    assert two.process.store.deleted_topics.keys() == {"Gone"}
+    await change_master(controller, two)
+    assert {"Listed", "Gone"} & await topics_of(client, two) == {"Listed"}
+    assert await bodies(client, two, "Listed") == [b"x"]
+
+
+async def test_a_disk_that_takes_no_deletion_keeps_the_topic(
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = await start_pair(start, controller)
+    assert (await client.send(one.address, b"x", topic="T")).code == SUCCESS
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "rename", _no_space)
+        code, remark = await delete(client, one, "T")
+    assert (code, remark) == (ResponseCode.SYSTEM_ERROR, "topic T not deleted, ask again: [Errno 28] no space")
+    assert "T" in await topics_of(client, one)
+    assert await bodies(client, one, "T") == [b"x"]
+    assert await delete(client, one, "T") == (SUCCESS, "")
+
+
+def _no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "no space")
+
+
+def shown(store: MessageStore, topic: str = "T") -> list[int]:
+    queue = store.queues.queue(topic, 0)
+    return [number for number in range(queue.next_offset) if queue.locate(number) is not None]
+
+
+def test_what_is_deleted_is_what_was_there_before_in_every_file_and_after_every_start(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.begin_epoch(1)
+    for _ in range(40):
+        put(store, b"x" * 200)
+    assert len(store.log.files()) > 2
+    store.delete_topic("T")
+    assert (shown(store), list(store.queues.names())) == ([], [])
+    queue = store.queues.queue("T", 0)
+    assert (queue.min_offset, queue.next_offset, queue.earliest_store_timestamp_ms) == (40, 40, -1)
+    assert queue.visible_end(store.max_offset) == 40
+    put(store, b"new")
+    store.confirm_offset = store.max_offset
+    for wipe_index in (False, False, True):
+        assert shown(store) == [40]
+        assert list(store.queues.names()) == [("T", 0)]
+        queue = store.queues.queue("T", 0)
+        assert (queue.min_offset, queue.visible_end(store.max_offset), queue.first_stored_at_or_after(0)) == (
+            40,
+            41,
+            40,
+        )
+        store.close()
+        if wipe_index:
+            for path in (tmp_path / "indexed").iterdir():
+                path.unlink()
+        store = open_store(tmp_path)
+    store.delete_oldest_files(1)
+    assert (shown(store), store.queues.queue("T", 0).min_offset) == ([40], 40)
+    store.close()
+
+
+def test_messages_that_come_later_than_their_deletion_are_hidden_too(tmp_path: Path) -> None:
+    """The marks are copied by another way than the log, which may be behind."""
+    master, slave = open_store(tmp_path / "master"), open_store(tmp_path / "slave")
+    master.begin_epoch(1)
+    for _ in range(3):
+        put(master, b"old")
+    master.delete_topic("T")
+    put(master, b"new")
+    slave.take_deleted_topics(master.deleted_topics)
+    slave.note_epoch(1, 0)
+    slave.append_replicated(0, master.log.read(0, master.max_offset))
+    assert shown(slave) == shown(master) == [3]
+    for store in (master, slave):
+        store.close()
+
+
+@pytest.mark.parametrize("end", ["truncate", "begin_epoch", "limit_deletions"])
+def test_what_another_master_writes_is_not_hidden_by_a_deletion_before(tmp_path: Path, end: str) -> None:
+    store = open_store(tmp_path)
+    store.begin_epoch(1)
+    ends = [put(store, b"old") for _ in range(3)]
+    store.delete_topic("T")
+    store.take_deleted_topics({"T": store.max_offset + 1000})  # a master's that was further ahead
+    match end:
+        case "truncate":
+            store.truncate(ends[1])
+        case "begin_epoch":
+            store.begin_epoch(2)
+        case _:
+            store.limit_deletions(store.max_offset)
+    after = store.queues.queue("T", 0).next_offset
+    put(store, b"new")
+    assert shown(store) == [after]
+    store.close()
+    store = open_store(tmp_path)
+    assert shown(store) == [after]
+    store.close()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"deletedTopics": {"T": "1"}}', '{"deletedTopics": [1]}'])
+def test_a_torn_table_of_deletions_is_not_taken_for_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "deletedTopics.json").write_text(text)
+    with pytest.raises(StoreFileError, match="is no table of deleted topics"):
+        open_store(tmp_path)
+
+
+def test_there_are_not_more_marks_than_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deleted_topics, "MAX_DELETED_TOPICS", 2)
+    marks = DeletedTopics(tmp_path / "deletedTopics.json")
+    marks.replace({"b": 2, "c": 3, "a": 1})
+    assert DeletedTopics(tmp_path / "deletedTopics.json").ends == {"b": 2, "c": 3}
