@@ -14,6 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 UV_VERSION := 0.13.8
 PYTHON ?= python3
 BIN := .venv/bin
+# What proves with real parts has the machine, as each lane of `make proofs` has.
+ALONE := $(BIN)/python -m tests.support.alone
 ONCE ?=
 SINCE ?= origin/main
 
@@ -44,7 +46,7 @@ test-nightly: .venv/.installed-all ## The gate, then every proof with its full n
 .PHONY: demo-real
 demo-real: .venv/.installed-all ## The same demo with Java brokers 5.5.0, a NameServer and the Java producer (needs root for network namespaces)
 	@$(BIN)/python tests/real/parts/install.py rocketmq >&2
-	@$(BIN)/brokergroup demo --implementation rocketmq $(if $(ONCE),--once,)
+	@$(ALONE) $(BIN)/brokergroup demo --implementation rocketmq $(if $(ONCE),--once,)
 
 .PHONY: parts
 parts: .venv/.installed-all ## Install the real parts (kube-apiserver, etcd, kubectl, RocketMQ, Prometheus, helm) into the cache
@@ -56,7 +58,7 @@ parts-list: .venv/.installed ## Which real parts are here, which are missing and
 
 .PHONY: test-differential
 test-differential: .venv/.installed-all ## The same requests to real Java controllers (5.5.1, 5.5.0, 5.3.3) and to ours: every difference is on the list
-	@$(BIN)/python tests/differential/run.py $(ARGUMENTS)
+	@$(ALONE) $(BIN)/python tests/differential/run.py $(ARGUMENTS)
 
 .PHONY: attack
 attack: .venv/.installed-all ## Floods, half frames, thousands of names and forged frames at every port of a running system: nothing may come of it
@@ -69,32 +71,32 @@ faulty-lives: .venv/.installed-all ## 10,000 lives of a replica on a disk that f
 .PHONY: test-sandbox-parity
 test-sandbox-parity: .venv/.installed-all ## The embedded API against a real kube-apiserver: the same requests, the same answers
 	@$(BIN)/python tests/real/parts/install.py kube-apiserver etcd >&2
-	@$(BIN)/python tests/parity/run.py
+	@$(ALONE) $(BIN)/python tests/parity/run.py
 
 .PHONY: test-interop
 test-interop: .venv/.installed-all ## Java and Python replicas in one group fail over to each other; Java's clients and the Proxy read everything once
 	@$(BIN)/python tests/real/parts/install.py rocketmq newest-rocketmq older-rocketmq rocketmq-proxy rocketmq-python-client >&2
-	@$(BIN)/python tests/interop/run.py $(ARGUMENTS)
+	@$(ALONE) $(BIN)/python tests/interop/run.py $(ARGUMENTS)
 
 .PHONY: test-fence
 test-fence: .venv/.installed-all ## 30 freezes and 30 partitions of Java masters under load, and the same without the fences (needs root; ARGUMENTS="--freezes 3 ...")
 	@$(BIN)/python tests/real/parts/install.py rocketmq netns >&2
-	@$(BIN)/python -m tests.fence.run $(ARGUMENTS)
+	@$(ALONE) $(BIN)/python -m tests.fence.run $(ARGUMENTS)
 
 .PHONY: test-switchover
 test-switchover: .venv/.installed-all ## 30 switchovers, rolling restarts and drains of Java brokers under load (needs root; ARGUMENTS="--implementation replica")
 	@$(BIN)/python tests/real/parts/install.py rocketmq netns >&2
-	@$(BIN)/python -m tests.switchover.run $(ARGUMENTS)
+	@$(ALONE) $(BIN)/python -m tests.switchover.run $(ARGUMENTS)
 
 ##@ On real nodes (root; containerd, kubelet and the rest installed by name): tests/node/README.md
 
 .PHONY: node
 node: .venv/.installed-all ## A real Kubernetes of two nodes with this checkout's image on them; stays up, prints its KUBECONFIG
-	@$(BIN)/python -m tests.node.cluster up
+	@$(ALONE) $(BIN)/python -m tests.node.cluster up
 
 .PHONY: test-node
 test-node: .venv/.installed-all ## Chart, groups, freezes, kills under load on two real nodes (ARGUMENTS=--all: drain, cut, upgrade, uninstall too)
-	@$(BIN)/python -m tests.node.run $(ARGUMENTS)
+	@$(ALONE) $(BIN)/python -m tests.node.run $(ARGUMENTS)
 
 .PHONY: node-down
 node-down: .venv/.installed-all ## End the two nodes, and see that nothing of the machine's settings stays changed
@@ -105,17 +107,17 @@ node-down: .venv/.installed-all ## End the two nodes, and see that nothing of th
 .PHONY: test-page
 test-page: .venv/.installed-all ## The live page in a real Chromium: a failover seen, keyboard, screen reader, phone, 10,000 members, attacks
 	@$(BIN)/python tests/real/parts/install.py browser >&2
-	@$(BIN)/python -m tests.page.run $(ARGUMENTS)
+	@$(ALONE) $(BIN)/python -m tests.page.run $(ARGUMENTS)
 
 .PHONY: test-observability
 test-observability: .venv/.installed-all ## Every dashboard query on a real Prometheus, every alert, the runbooks' commands; seven views of one failover agree
 	@$(BIN)/python tests/real/parts/install.py java prometheus kube-apiserver >&2
-	@$(BIN)/python -m tests.observability.run
+	@$(ALONE) $(BIN)/python -m tests.observability.run
 
 .PHONY: screenshots
 screenshots: .venv/.installed-all ## The same, and the pictures of the page in docs/pictures anew
 	@$(BIN)/python tests/real/parts/install.py browser >&2
-	@$(BIN)/python -m tests.page.run --pictures docs/pictures
+	@$(ALONE) $(BIN)/python -m tests.page.run --pictures docs/pictures
 
 .PHONY: test-sieve
 test-sieve: .venv/.installed-all ## Every fault between operator and API at every place of seven workloads: the end is the same
@@ -133,7 +135,7 @@ test-fuzz: .venv/.installed-all ## Changes of a BrokerGroup drawn from the CRD's
 sla-truth: .venv/.installed-all ## A planted month through a real Prometheus and every reader: the report finds what was planted
 	@$(BIN)/python tests/real/parts/install.py java prometheus >&2
 	@$(BIN)/python -m sla_reports.class_archive --optional >&2
-	@$(BIN)/python tests/sla/truth.py $(ARGUMENTS)
+	@$(ALONE) $(BIN)/python tests/sla/truth.py $(ARGUMENTS)
 
 .PHONY: sla-draws
 sla-draws: .venv/.installed-all ## 10,000 drawn histories whose sources lie, are late, doubled or away: the report adds up, its bounds contain the truth
@@ -143,7 +145,7 @@ sla-draws: .venv/.installed-all ## 10,000 drawn histories whose sources lie, are
 sla-real: .venv/.installed-all ## An hour of the real system with failovers: the report agrees with the operator's records, counters and the clients' gaps
 	@$(BIN)/python tests/real/parts/install.py java prometheus >&2
 	@$(BIN)/python -m sla_reports.class_archive --optional >&2
-	@$(BIN)/python tests/sla/real_hour.py $(ARGUMENTS)
+	@$(ALONE) $(BIN)/python tests/sla/real_hour.py $(ARGUMENTS)
 
 .PHONY: bench-sla
 bench-sla: .venv/.installed-all ## Processor time and memory of the reports' reduction beside plain Spark SQL, DuckDB and polars: 10, 50, 500 million samples

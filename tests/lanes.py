@@ -45,6 +45,10 @@ class Lane:
     minutes: float = DAY_MINUTES
     environment: tuple[tuple[str, str], ...] = ()
 
+    def words(self, *, by_night: bool = False) -> list[str]:
+        """The whole command."""
+        return [*self.command, *(self.by_night if by_night else self.by_day)]
+
 
 def program(name: str, command: str, by_day: str = "", by_night: str = "", *parts: str) -> Lane:
     """A program of the tests, which ends with its own line of JSON."""
@@ -95,8 +99,9 @@ RELEASES = ("rocketmq", "newest-rocketmq", "older-rocketmq")
 CONTROLLERS = ("java", "rocketmq", "newest-rocketmq", "older-java-controller")
 JAVA = (*CONTROLLERS, "older-rocketmq", "netns", "nft")
 NODE = ("root", "node-packages", "node-programs", *API, "pause", "coredns", "rocketmq-image", "rocketmq-python-client")
-# A night's draws begin where no other night's do.
-TODAY = f"{time.strftime('%Y%m%d')}00000"
+# A night's draws begin where no other night's do; the command that is printed and kept repeats them.
+NIGHT = time.strftime("%Y%m%d")
+TODAY = f"{NIGHT}00000"
 # Quick ones first; those that need nothing but Python before those that build parts.
 PROOFS = (
     marked("whole", "(longer or sampled) and not real and not nightly", "not real", BROKERGROUP_WHOLE="1"),
@@ -106,8 +111,15 @@ PROOFS = (
     program("fuzz", "tests/fuzz/run.py", "", f"--transitions 2000 --seed {TODAY}"),
     program("attack", "tests/attack/run.py"),
     only_by_night(program("mutants", "-m tests.mutants.run")),
-    program("sla-draws", "-m tests.sla.planted.draws", "--draws 2000"),
-    program("sla-truth", "tests/sla/truth.py", "--groups 2 --step-seconds 120 --draws 200", "", "java", "prometheus"),
+    program("sla-draws", "-m tests.sla.planted.draws", "--draws 2000", f"--first {TODAY}"),
+    program(
+        "sla-truth",
+        "tests/sla/truth.py",
+        "--groups 2 --step-seconds 120 --draws 200",
+        f"--seed {NIGHT}50000",
+        "java",
+        "prometheus",
+    ),
     real("charts", PARTS, "helm", "prometheus", "actionlint", "package-index"),
     real("spark", ["java"], "java", "prometheus"),
     real("api", ["kube-apiserver", "etcd", "netns", "nft"], *API, "java", "prometheus", "netns", "nft"),
@@ -121,7 +133,7 @@ PROOFS = (
         "fence",
         "-m tests.fence.run",
         "--freezes 3 --partitions 3 --outages 1 --control 0",
-        "--freezes 30 --partitions 30 --outages 3 --control 12",
+        f"--freezes 30 --partitions 30 --outages 3 --control 12 --seed {TODAY}",
         *("rocketmq", "netns"),
     ),
     program(

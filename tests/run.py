@@ -23,6 +23,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -39,9 +40,9 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from kube_sandbox.kubelet.network import hold_name  # noqa: E402
 from tests.lanes import GATE, PROOFS, PYTHON, Lane  # noqa: E402
 from tests.support import lane_runner  # noqa: E402
+from tests.support.alone import hold_machine  # noqa: E402
 from tests.support.lane_runner import RESULTS, Outcome, run_lane  # noqa: E402
 
 PROVED = ROOT / "build" / "proofs"
@@ -79,7 +80,8 @@ async def run_proofs(proofs: list[Lane], *, by_night: bool) -> int:
 
 async def prove(lane: Lane, *, by_night: bool) -> Outcome:
     """Install its parts, run it, remove what it left behind, and write build/proofs/LANE.json."""
-    print(f"==> {lane.name}", flush=True)
+    command = shlex.join(lane.words(by_night=by_night))
+    print(f"==> {lane.name}: {command}", flush=True)
     checkout, before = _checkout(), _namespaces_and_devices()
     outcome = await _install(lane) or await run_lane(lane, PROVED, by_night=by_night)
     outcome.left_behind = lane_runner.end_descendants() + _remove_new(before)
@@ -89,6 +91,7 @@ async def prove(lane: Lane, *, by_night: bool) -> Outcome:
         outcome.why = "it left tests out"
     verdict = {
         "lane": lane.name,
+        "command": command,
         "commit": checkout[0],
         "uncommitted_changes": bool(checkout[1]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -234,13 +237,10 @@ def main(arguments: list[str]) -> int:
     if options.list:
         print(json.dumps([lane.name for lane in proofs]))
         return 0
-    # Two lanes side by side took a machine of two processors to a load of 60: brokers missed their heartbeats.
-    if (alone := hold_name("brokergroup-proofs")) is None:
-        raise SystemExit("make proofs: another one runs on this machine: expected none beside it")
     if options.nightly:
         os.environ["BROKERGROUP_NIGHTLY"] = "1"
-    lane_runner.adopt_orphans()
-    with alone:
+    with hold_machine():
+        lane_runner.adopt_orphans()
         return asyncio.run(run_proofs(proofs, by_night=options.nightly))
 
 

@@ -1,8 +1,5 @@
 """`make attack`: strangers strike every port of a running system, and nothing may come of it.
 
-    python tests/attack/run.py            all of it (some minutes)
-    python tests/attack/run.py --small    a short form, within a minute
-
 The system is a sandbox with an operator and a signed group of two Python replicas, on loopback. An honest producer sends while the
 strikes of `strikes.py` go on one after the other; afterwards every message it was acknowledged is in the log.
 
@@ -36,7 +33,7 @@ from rocketmq_remoting.codes import RequestCode  # noqa: E402
 from rocketmq_remoting.command import request  # noqa: E402
 from rocketmq_remoting.errors import RemotingError  # noqa: E402
 from rocketmq_remoting.properties import decode_properties  # noqa: E402
-from tests.attack.strikes import SMALL, STRIKES, WHOLE, Size, Target  # noqa: E402
+from tests.attack.strikes import STRIKES, Target  # noqa: E402
 from tests.e2e.house import NAMESPACE, TOPIC, House, WholeGroup, open_house, whole_group  # noqa: E402
 
 if TYPE_CHECKING:
@@ -133,7 +130,7 @@ def target_of(group: WholeGroup) -> Target:
     return Target("python", (*brokers, controller), (controller,), brokers, ha, GROUP, "DefaultCluster")
 
 
-async def attack(group: WholeGroup, size: Size, operator_pid: int) -> dict[str, Any]:
+async def attack(group: WholeGroup, operator_pid: int) -> dict[str, Any]:
     before = await state_of(group)
     address = group.seen.master_address()
     assert address is not None
@@ -145,7 +142,7 @@ async def attack(group: WholeGroup, size: Size, operator_pid: int) -> dict[str, 
     failovers_before = len(group.house.incidents())
     for name, strike in STRIKES.items():
         began = time.monotonic()
-        struck[name] = await strike(target_of(group), size)
+        struck[name] = await strike(target_of(group))
         say(f"{name}: {struck[name]} in {time.monotonic() - began:.1f} s, honest p99 so far {honest.p99_ms()} ms")
     await asyncio.sleep(_QUIET_SECONDS)
     sending.cancel()
@@ -186,7 +183,7 @@ async def signed_group(house: House) -> None:
     await house.create_group(GROUP, replicas=REPLICAS, security=security)
 
 
-async def run(size: Size, folder: Path, *, signed: bool) -> dict[str, Any]:
+async def run(folder: Path, *, signed: bool) -> dict[str, Any]:
     async with open_house(folder) as house, whole_group(house, GROUP, replicas=REPLICAS) as group:
         operator = await house.start_operator()
         if signed:
@@ -194,12 +191,11 @@ async def run(size: Size, folder: Path, *, signed: bool) -> dict[str, Any]:
         else:
             await house.create_group(GROUP, replicas=REPLICAS)
         await group.until_settled()
-        return await attack(group, size, operator.process.pid)
+        return await attack(group, operator.process.pid)
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help="fewer of each, for every commit")
     parser.add_argument(
         "--unsigned", action="store_true", help="a group without a key, which hears strangers: shows that this can fail"
     )
@@ -207,7 +203,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="attack-"))
     try:
-        found = asyncio.run(run(SMALL if options.small else WHOLE, folder, signed=not options.unsigned))
+        found = asyncio.run(run(folder, signed=not options.unsigned))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(json.dumps(found), flush=True)

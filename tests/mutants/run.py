@@ -111,8 +111,6 @@ def _copy_tracked_files(target: Path) -> None:
         if (ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
-    # Some tests ask git which files there are.
-    subprocess.run("git init -q && git add -A", cwd=target, shell=True, check=True)
 
 
 def _tests(marker: str, *arguments: str) -> list[str]:

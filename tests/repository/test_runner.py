@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import run
-from tests.lanes import Lane
+from tests.lanes import NIGHT, PROOFS, Lane
 from tests.repository.made import ROOT
 from tests.run import NAMES, PAGE, lanes_of_path, table
 from tests.support import lane_runner
@@ -65,7 +67,7 @@ GOOD = code("""print('{"lost": 0, "holds": "no"}')""", "good", says_json=True)
 RUNNER = """
 import asyncio, pathlib, sys
 from tests import run
-from tests.lanes import Lane
+from tests.lanes import NIGHT, PROOFS, Lane
 from tests.support import lane_runner
 lane_runner.LEFT_BEHIND_SECONDS = 0.2
 run.PROVED = pathlib.Path({folder!r})
@@ -106,6 +108,7 @@ def test_a_process_that_outlives_its_lane_is_named_and_ended_and_the_next_lane_r
     assert not is_there(int((tmp_path / "left").read_text()))
     verdict = json.loads((tmp_path / "good.json").read_text())
     assert (verdict["holds"], verdict["commit"], verdict["result"]) == (True, "abc", {"lost": 0, "holds": "no"})
+    assert shlex.split(verdict["command"]) == list(GOOD.command)
 
 
 def test_a_run_that_is_ended_by_sigterm_leaves_nothing(tmp_path: Path) -> None:
@@ -155,6 +158,20 @@ async def test_a_namespace_or_device_that_is_left_behind_is_red_and_only_ours_is
     assert removed == [["ip", "netns", "delete", "bgtest1-10.89.1.2"]]
 
 
+def source_of(lane: Lane) -> str:
+    """The program of a lane that is no run of pytest."""
+    words = [word for word in lane.command if word.startswith("tests")]
+    path = words[0] if words[0].endswith(".py") else f"{words[0].replace('.', '/')}.py"
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_no_two_nights_share_what_they_draw() -> None:
+    draws = [lane for lane in PROOFS if not lane.tests and re.search(r'"--(seed|first)"', source_of(lane))]
+    assert len(draws) >= 7
+    dated = re.compile(rf"--(seed|first|from) {NIGHT}\d+")
+    assert [lane.name for lane in draws if not dated.search(" ".join(lane.by_night))] == []
+
+
 def test_every_path_of_the_table_is_there() -> None:
     assert [path for path in table() if not (ROOT / path).exists()] == []
 
@@ -193,9 +210,3 @@ def test_a_lane_or_a_commit_that_is_not_there_is_refused(
     with pytest.raises(SystemExit) as refused:
         run.main(arguments)
     assert says in f"{refused.value}{capsys.readouterr().err}"
-
-
-def test_only_one_runs_on_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "hold_name", lambda _name: None)
-    with pytest.raises(SystemExit, match="another one runs on this machine"):
-        run.main(["--proofs"])

@@ -230,7 +230,7 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         result = run(month, folder)
     say(f"drawing {options.draws} histories: the figures add up, and the bounds contain what was planted")
-    found = [fault for seed in range(options.draws) for fault in violations(seed)]
+    found = [fault for seed in range(options.seed, options.seed + options.draws) for fault in violations(seed)]
     for text in found[:5]:
         say(f"  {text}")
     print(json.dumps({**result, "draws": options.draws, "violations": len(found)}))

@@ -71,7 +71,7 @@ async def run_lane(lane: Lane, folder: Path = RESULTS, *, by_night: bool = False
         return Outcome(lane, failed=1, why="not run: the run was interrupted")
     log, report = folder / f"{lane.name}.log", folder / f"{lane.name}.xml"
     began, minutes = time.monotonic(), NIGHT_MINUTES if by_night else lane.minutes
-    command = [*lane.command, *(lane.by_night if by_night else lane.by_day)]
+    command = lane.words(by_night=by_night)
     if lane.tests:
         report.unlink(missing_ok=True)
         command.append(f"--junitxml={report}")
