@@ -64,7 +64,7 @@ async def test_a_twin_waits_while_the_first_fails_over_and_starts_once_the_name_
         operator = await house.start_operator()
         await house.create_group("first", nameServers=servers)
         await first.until_settled()
-        await house.create_group("twin", brokerName="first", replicas=1, nameServers=servers)
+        await house.create_group("twin", brokerName="first", replicas=1, durability="Available", nameServers=servers)
         await eventually(lambda: waits_for(twin, f"{NAMESPACE}/first"), lambda: f"{twin.status}\n{house.tails()}")
         assert await children_of(house, NAMESPACE, "twin") == []
         epoch, master = first.seen.master_epoch, first.seen.master_id
