@@ -227,12 +227,13 @@ class QueryConsumerOffsetRequestHeader(ExtFieldsHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateConsumerOffsetRequestHeader(ExtFieldsHeader):
-    """15."""
+    """15. ``onlyForward`` is ours, from a slave that reports what consumers told it; Java ignores it."""
 
     consumer_group: str | None = None
     topic: str | None = None
     queue_id: Int32 | None = None
     commit_offset: Int64 | None = None
+    only_forward: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

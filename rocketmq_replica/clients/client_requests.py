@@ -92,13 +92,21 @@ class ClientRequests:
     def update_consumer_offset(self, request: RemotingCommand) -> RemotingCommand:
         """15."""
         header = UpdateConsumerOffsetRequestHeader.decode(request.ext_fields)
-        if self._broker.role is not Role.MASTER:
-            return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
+        if self._broker.role is Role.FENCED:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker has no role yet")
         if not header.consumer_group or not header.topic or header.queue_id is None or header.commit_offset is None:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, remark="consumerGroup, topic, queueId and commitOffset are needed"
             )
-        self._offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        if self._broker.role is Role.MASTER and self._broker.topics.find(header.topic) is None:
+            return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"Topic {header.topic} not exist!")
+        read = (header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        if self._broker.role is Role.SLAVE:
+            self._offsets.take(*read)
+        elif header.only_forward:
+            self._offsets.advance(*read)
+        else:
+            self._offsets.put(*read)
         return request.answer(ResponseCode.SUCCESS)
 
     def client_heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:

@@ -71,9 +71,8 @@ class PullRequests:
             return refusal
         sys_flag = header.sys_flag or 0
         if sys_flag & _SYS_FLAG_COMMIT_OFFSET and (header.commit_offset or 0) > 0 and header.consumer_group:
-            self._offsets.put(
-                header.consumer_group, header.topic or "", header.queue_id or 0, header.commit_offset or 0
-            )
+            commit = self._offsets.put if self._broker.role is Role.MASTER else self._offsets.take
+            commit(header.consumer_group, header.topic or "", header.queue_id or 0, header.commit_offset or 0)
         page = self._read(header)
         hold_seconds = min((header.suspend_timeout_ms or 0) / 1000, _LONGEST_HOLD_SECONDS)
         if page.code == ResponseCode.PULL_NOT_FOUND and sys_flag & _SYS_FLAG_SUSPEND and hold_seconds > 0:

@@ -92,7 +92,7 @@ class ReplicaProcess:
             broker_name=configuration.broker_name,
         )
         tables = configuration.root_folder / "config"
-        offsets = ConsumerOffsets(tables / "consumerOffset.json")
+        self._offsets = offsets = ConsumerOffsets(tables / "consumerOffset.json")
         metadata = Metadata(
             offsets,
             SubscriptionGroups(tables / "subscriptionGroup.json", now_ms=wall_clock_ms()),
@@ -230,6 +230,8 @@ class ReplicaProcess:
     def _role_changed(self) -> None:
         self.name_servers.changed()
         self.pulls.release_all()
+        if self.broker.role is Role.MASTER:
+            self._offsets.forget_taken()
         if self.broker.role is not Role.FENCED:
             self.manager.heartbeat()
 

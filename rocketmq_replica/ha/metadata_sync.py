@@ -1,8 +1,9 @@
 """A slave's copy of what is not in the log: consumers' offsets, topics, consumer groups.
 
 Pulled from the master's broker address every few seconds, like Java's slave does (requests 43, 21, 201 and 45). After a failover
-consumers go on where the last copy says: a few seconds of messages may come twice, none is skipped. Topics that the master does
-not list are dropped, but every topic with a message in the log comes back when this replica becomes master.
+consumers go on where the last copy says: a few seconds of messages may come twice, none is skipped. What consumers told this slave
+goes to the master (15). Topics that the master does not list are dropped, but every topic with a message in the log comes back when
+this replica becomes master, unless the master told that the messages were deleted with it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import BodyError, RemotingError
 from rocketmq_remoting.java_json import loads
+from rocketmq_remoting.message_headers import UpdateConsumerOffsetRequestHeader
 from rocketmq_replica.configuration.connections import signed
 from rocketmq_replica.log.deleted_topics import deletions_from_json
 from rocketmq_replica.metadata.topics import topics_from_json
@@ -25,10 +27,13 @@ if TYPE_CHECKING:
 
     from rocketmq_remoting.client import RemotingClient
     from rocketmq_replica.metadata.tables import Metadata
+    from rocketmq_replica.term.group_info import MasterSeen
 
 logger = logging.getLogger(__name__)
 
 _TIMEOUT_SECONDS = 2.0
+_MOST_REPORTED = 1000
+"""Offsets that consumers told this slave, in one round."""
 
 
 class MetadataSync:
@@ -66,6 +71,8 @@ class MetadataSync:
                     return  # the role changed while we asked: what that broker says is no master's word any more
                 if isinstance(document, dict):
                     take(document)
+                    if code == RequestCode.GET_ALL_CONSUMER_OFFSET:
+                        await self._report_offsets(master)
             except RemotingError as error:
                 logger.debug("metadata of %s: %s", master.address, error)
                 return
@@ -77,6 +84,25 @@ class MetadataSync:
     def _take_offsets(self, document: dict[str, Any]) -> None:
         if document.get("offsetTable"):
             self._metadata.offsets.replace_all(document["offsetTable"])
+
+    async def _report_offsets(self, master: MasterSeen) -> None:
+        """Tell the master, once, what consumers told this slave and its copied table does not have."""
+        offsets, credentials = self._metadata.offsets, self._broker.configuration.credentials
+        for one in offsets.taken()[:_MOST_REPORTED]:
+            fields = UpdateConsumerOffsetRequestHeader(
+                consumer_group=one.group,
+                topic=one.topic,
+                queue_id=one.queue_id,
+                commit_offset=one.offset,
+                only_forward=True,
+            )
+            report = signed(request(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields.encode()), credentials)
+            answer = await self._client.invoke(master.address, report, timeout_seconds=_TIMEOUT_SECONDS)
+            if self._broker.role is not Role.SLAVE or self._broker.master != master:
+                return
+            if answer.code != ResponseCode.SUCCESS:
+                logger.warning("%s: not taken by %s: code %d, %s", one, master.address, answer.code, answer.remark)
+            offsets.told(one)
 
     def _take_topics(self, document: dict[str, Any]) -> None:
         """Deletions first: a topic that is not listed any more would be found in the log again.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rocketmq_replica.log.durable_files import StoreFileError, replace_file, sync_names
 
@@ -25,6 +25,15 @@ MAX_SUBSCRIPTIONS_OF_A_GROUP = 1000
 _SEPARATOR = "@"
 
 
+class TakenOffset(NamedTuple):
+    """How far a group has read a queue at a slave."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
 class ConsumerOffsets:
     """``topic@group`` -> queue id -> next offset."""
 
@@ -32,6 +41,8 @@ class ConsumerOffsets:
         """Load the file, if there is one."""
         self._path = path
         self._table: dict[str, dict[int, int]] = {}
+        # What consumers told this slave, and no copy of the master's table had so far, by (topic@group, queue id).
+        self._taken: dict[tuple[str, int], int] = {}
         self._changed = False
         sync_names(path.parent)
         if path.exists():
@@ -50,9 +61,47 @@ class ConsumerOffsets:
         self._table.setdefault(f"{topic}{_SEPARATOR}{group}", {})[queue_id] = offset
         self._changed = True
 
+    def advance(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """The group has read up to here, or further: False if it is known to be as far already."""
+        known = self.get(group, topic, queue_id)
+        if known is not None and offset <= known:
+            return False
+        self.put(group, topic, queue_id, offset)
+        return True
+
+    def take(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """A consumer says to a slave that the group has read up to here: kept until the master knows it.
+
+        Only forward: another consumer of the group may read the same queue at the master, and be further.
+        """
+        if self.advance(group, topic, queue_id, offset):
+            self._taken[f"{topic}{_SEPARATOR}{group}", queue_id] = offset
+
+    def taken(self) -> list[TakenOffset]:
+        """What the master is to be told."""
+        found = ((key.partition(_SEPARATOR), queue_id, offset) for (key, queue_id), offset in self._taken.items())
+        return [TakenOffset(group, topic, queue_id, offset) for (topic, _, group), queue_id, offset in found]
+
+    def told(self, one: TakenOffset) -> None:
+        """The master has it, or will not have it."""
+        key = (f"{one.topic}{_SEPARATOR}{one.group}", one.queue_id)
+        if self._taken.get(key) == one.offset:
+            del self._taken[key]
+
+    def forget_taken(self) -> None:
+        """This replica is master: nobody is to be told."""
+        self._taken = {}
+
     def replace_all(self, table: Mapping[str, Mapping[str, int]]) -> None:
-        """Take the master's table."""
+        """Take the master's table, and keep what consumers told this slave and the master does not know yet."""
         new = {key: {int(queue): int(offset) for queue, offset in queues.items()} for key, queues in table.items()}
+        self._taken = {
+            (key, queue): offset
+            for (key, queue), offset in self._taken.items()
+            if offset > new.get(key, {}).get(queue, -1)
+        }
+        for (key, queue), offset in self._taken.items():
+            new.setdefault(key, {})[queue] = offset
         self._changed = self._changed or new != self._table
         self._table = new
 
@@ -61,6 +110,7 @@ class ConsumerOffsets:
         kept = {key: queues for key, queues in self._table.items() if key.partition(_SEPARATOR)[0] != topic}
         self._changed = self._changed or len(kept) < len(self._table)
         self._table = kept
+        self._taken = {(key, queue): offset for (key, queue), offset in self._taken.items() if key in kept}
 
     def groups(self) -> set[str]:
         """Every group that ever committed an offset."""

@@ -84,6 +84,7 @@ async def test_a_topic_made_and_deleted_within_one_copy_is_not_there_after_a_fai
     assert (await client.send(one.address, b"kept", topic="Kept")).code == SUCCESS
     assert await commit(client, one, "Kept", 1) == SUCCESS
     assert await delete(client, one, "Passing") == (SUCCESS, "")
+    assert await commit(client, one, "Passing", 3) == ResponseCode.TOPIC_NOT_EXIST, "its consumers go on committing"
     await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
     await two.process.metadata.copy()
     await one.stop()

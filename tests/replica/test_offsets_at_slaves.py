@@ -1,0 +1,178 @@
+"""One consumer group at master and slave (specification 004): what its consumers have read is neither lost nor moved back.
+
+While the master is away a client sends its commits to a slave. Two consumers of one group may read one queue at master and slave,
+because they learn routes at different times. Java's slave takes such a commit and overwrites it at its next copy.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.message_record import decode_records
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
+from tests.replica.test_start_and_surface import start_pair
+
+if TYPE_CHECKING:
+    import pytest
+
+    from rocketmq_remoting.command import RemotingCommand
+
+SUCCESS = ResponseCode.SUCCESS
+MESSAGES = [b"%d" % number for number in range(10)]
+
+
+async def commit(client: Client, replica: RunningReplica, offset: int, **more: str) -> int:
+    fields = {"consumerGroup": "CG", "topic": "Topic", "queueId": "0", "commitOffset": str(offset)} | more
+    return (await client.ask(replica.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)).code
+
+
+async def committed(client: Client, replica: RunningReplica) -> int | None:
+    fields = {"consumerGroup": "CG", "topic": "Topic", "queueId": "0", "setZeroIfNotFound": "false"}
+    answer = await client.ask(replica.address, RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
+    return int((answer.ext_fields or {})["offset"]) if answer.code == SUCCESS else None
+
+
+async def read_and_commit(client: Client, replica: RunningReplica, offset: int, commits: int) -> list[bytes]:
+    """A pull that commits, as consumers send it to whichever broker they read from."""
+    fields = {"consumerGroup": "CG", "topic": "Topic", "queueId": "0", "queueOffset": str(offset), "maxMsgNums": "32"}
+    fields |= {"sysFlag": "5", "commitOffset": str(commits), "subscription": "*", "subVersion": "0"}
+    answer = await client.ask(replica.address, RequestCode.PULL_MESSAGE, ext_fields=fields)
+    return [message.body for message in decode_records(answer.body or b"")]
+
+
+async def written_pair(
+    start: Starter, controller: FakeController, client: Client
+) -> tuple[RunningReplica, RunningReplica]:
+    """Ten messages, of which the group has read four; the slave serves reads and has copied that."""
+    one, two = await start_pair(start, controller, slaveReadEnable="true")
+    for body in MESSAGES:
+        assert (await client.send(one.address, body)).code == SUCCESS
+    assert await commit(client, one, 4) == SUCCESS
+    await two.process.metadata.copy()
+    await eventually(lambda: two.process.store.confirm_offset == one.process.store.max_offset)
+    assert await committed(client, two) == 4
+    return one, two
+
+
+async def test_what_is_read_at_a_slave_without_its_master_is_known_after_the_failover(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two = await written_pair(start, controller, client)
+    await one.stop()
+    assert await read_and_commit(client, two, 4, 4) == MESSAGES[4:]
+    assert await commit(client, two, 7) == SUCCESS
+    assert await read_and_commit(client, two, 9, 9) == MESSAGES[9:]
+    await two.process.metadata.copy()
+    assert await committed(client, two) == 9, "a copy that cannot be had takes nothing away"
+    controller.decide(2)
+    await controller.notify(2)
+    await eventually(lambda: two.role == "MASTER")
+    assert await committed(client, two) == 9
+    one = await start("r1", slaveReadEnable="true")
+    await eventually(lambda: controller.members == {1, 2})
+    await one.process.metadata.copy()
+    assert await committed(client, one) == 9, "the old master comes back with 4"
+
+
+async def test_what_is_read_at_a_slave_without_its_master_is_known_to_that_master_when_it_is_back(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two = await written_pair(start, controller, client)
+    await one.stop()
+    assert await commit(client, two, 7) == SUCCESS
+    await two.process.metadata.copy()
+    one = await start("r1", slaveReadEnable="true")
+    await eventually(lambda: one.role == "MASTER")
+    await controller.notify(2)
+    await eventually(lambda: controller.members == {1, 2})
+    assert await committed(client, one) == 4
+    await two.process.metadata.copy()
+    assert (await committed(client, one), await committed(client, two)) == (7, 7)
+    assert await commit(client, one, 2) == SUCCESS, "a consumer that goes back on purpose"
+    await two.process.metadata.copy()
+    assert (await committed(client, one), await committed(client, two)) == (2, 2), "told once, and not again"
+
+
+async def test_two_consumers_of_one_group_at_master_and_slave_move_it_forward_only(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two = await written_pair(start, controller, client)
+    assert await read_and_commit(client, one, 4, 6) == MESSAGES[4:]
+    assert await read_and_commit(client, two, 3, 5) == MESSAGES[3:]
+    assert await commit(client, two, 3) == SUCCESS
+    assert await committed(client, two) == 5, "the slave knew 4, and 3 is behind it"
+    await two.process.metadata.copy()
+    assert (await committed(client, one), await committed(client, two)) == (6, 6), "5 is behind the master's 6"
+    assert await commit(client, two, 8) == SUCCESS
+    await two.process.metadata.copy()
+    assert (await committed(client, one), await committed(client, two)) == (8, 8)
+    await one.stop()
+    controller.decide(2)
+    await controller.notify(2)
+    await eventually(lambda: two.role == "MASTER")
+    assert await committed(client, two) == 8
+    assert await read_and_commit(client, two, 8, 8) == MESSAGES[8:], "none is skipped"
+
+
+async def test_a_commit_that_overtakes_the_slaves_stays(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    """Between the slave's copy and its report the master heard more."""
+    one, _ = await written_pair(start, controller, client)
+    assert await commit(client, one, 9) == SUCCESS
+    assert await commit(client, one, 7, onlyForward="true") == SUCCESS
+    assert await committed(client, one) == 9
+
+
+async def test_a_master_that_does_not_take_it_is_told_once(
+    start: Starter, controller: FakeController, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A Java master answers 26 for a group that it does not know."""
+    one, two = await written_pair(start, controller, client)
+    handlers, asked = one.process.dispatcher._handlers, []
+
+    def refuse(request: RemotingCommand) -> RemotingCommand:
+        asked.append((request.ext_fields or {})["commitOffset"])
+        return request.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark="Group CG not exist!")
+
+    handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = refuse
+    assert await commit(client, two, 7) == SUCCESS
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            await two.process.metadata.copy()
+    assert asked == ["7"]
+    assert "Group CG not exist!" in caplog.text
+    assert await committed(client, two) == 4
+
+
+async def test_a_slave_that_became_master_reports_nothing_of_before(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two = await written_pair(start, controller, client)
+    assert await commit(client, two, 7) == SUCCESS
+    controller.decide(2)
+    await controller.notify(2)
+    await eventually(lambda: two.role == "MASTER")
+    await controller.notify(1)
+    await eventually(lambda: controller.members == {1, 2})
+    assert await commit(client, two, 2) == SUCCESS, "a consumer that goes back on purpose"
+    await one.process.metadata.copy()
+    controller.decide(1)
+    await controller.notify(1)
+    await eventually(lambda: one.role == "MASTER")
+    await controller.notify(2)
+    await eventually(lambda: two.role == "SLAVE")
+    await two.process.metadata.copy()
+    assert (await committed(client, one), await committed(client, two)) == (2, 2)
+
+
+async def test_a_replica_without_a_role_takes_no_offset(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    controller.silent |= {RequestCode.CONTROLLER_REGISTER_BROKER, RequestCode.CONTROLLER_GET_REPLICA_INFO}
+    one = await start("r1")
+    await eventually(one.process.listening.is_set)
+    assert one.role == "FENCED"
+    assert await commit(client, one, 1) == ResponseCode.SYSTEM_ERROR
