@@ -324,9 +324,11 @@ async def test_consumer_offsets_survive_a_restart(start: Starter, controller: Fa
     one = await start("r1")
     await eventually(lambda: one.role == "MASTER")
     fields = {"consumerGroup": "CG", "topic": "Topic", "queueId": "0"}
-    answer = await client.ask(
-        one.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields | {"commitOffset": "17"}
-    )
+    commit = fields | {"commitOffset": "17"}
+    answer = await client.ask(one.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit)
+    assert (answer.code, answer.remark) == (ResponseCode.TOPIC_NOT_EXIST, "Topic Topic not exist!")
+    assert (await client.send(one.address, b"makes the topic")).code == ResponseCode.SUCCESS
+    answer = await client.ask(one.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit)
     assert answer.code == ResponseCode.SUCCESS
     await one.stop()
     one = await start("r1")
