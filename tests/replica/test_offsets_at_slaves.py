@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
+from rocketmq_replica.metadata.consumer_groups import ConsumerOffsets
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 from tests.replica.test_start_and_surface import start_pair
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
     from rocketmq_remoting.command import RemotingCommand
@@ -102,18 +105,22 @@ async def test_two_consumers_of_one_group_at_master_and_slave_move_it_forward_on
     assert await read_and_commit(client, one, 4, 6) == MESSAGES[4:]
     assert await read_and_commit(client, two, 3, 5) == MESSAGES[3:]
     assert await commit(client, two, 3) == SUCCESS
-    assert await committed(client, two) == 5, "the slave knew 4, and 3 is behind it"
+    assert await read_and_commit(client, two, 2, 2) == MESSAGES[2:]
+    assert await committed(client, two) == 5, "the slave knew 4, and 3 and 2 are behind it"
     await two.process.metadata.copy()
     assert (await committed(client, one), await committed(client, two)) == (6, 6), "5 is behind the master's 6"
     assert await commit(client, two, 8) == SUCCESS
     await two.process.metadata.copy()
     assert (await committed(client, one), await committed(client, two)) == (8, 8)
+    assert await read_and_commit(client, two, 9, 9) == MESSAGES[9:]
+    await two.process.metadata.copy()
+    assert (await committed(client, one), await committed(client, two)) == (9, 9), "a pull's commit is told as well"
     await one.stop()
     controller.decide(2)
     await controller.notify(2)
     await eventually(lambda: two.role == "MASTER")
-    assert await committed(client, two) == 8
-    assert await read_and_commit(client, two, 8, 8) == MESSAGES[8:], "none is skipped"
+    assert await committed(client, two) == 9
+    assert await read_and_commit(client, two, 9, 9) == MESSAGES[9:], "none is skipped"
 
 
 async def test_a_commit_that_overtakes_the_slaves_stays(
@@ -176,3 +183,11 @@ async def test_a_replica_without_a_role_takes_no_offset(
     await eventually(one.process.listening.is_set)
     assert one.role == "FENCED"
     assert await commit(client, one, 1) == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_deleted_topic_leaves_nothing_to_tell(tmp_path: Path) -> None:
+    offsets = ConsumerOffsets(tmp_path / "consumerOffset.json")
+    offsets.take("CG", "Gone", 0, 3)
+    offsets.take("CG", "Kept", 0, 3)
+    offsets.forget_topic("Gone")
+    assert [one.topic for one in offsets.taken()] == ["Kept"]
