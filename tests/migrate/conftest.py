@@ -102,7 +102,7 @@ async def a_house() -> AsyncIterator[House]:
     name_server = FakeNameServer(group)
     await name_server.start()
     client = RemotingClient()
-    built = House(java, group, brokers, name_server, JavaCalls(client, deadline_seconds=1.0), quiet)
+    built = House(java, group, brokers, name_server, JavaCalls(client, deadline_seconds=5.0), quiet)
     built.know(java)
     for one in brokers:
         one.run()

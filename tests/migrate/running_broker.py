@@ -30,6 +30,7 @@ class RunningBroker(FakeBroker):
         self.reread_seconds = 0.3
         self.config = {"brokerClusterName": group.cluster, LISTED: listed, LOOKS_UP: "false"}
         self.used = listed.split(";")
+        self.looks = 0
 
     @property
     def listed(self) -> str:
@@ -66,6 +67,7 @@ class RunningBroker(FakeBroker):
                 for gone in set(self.used) - set(self.listed.split(";")):
                     self._client.disconnect(gone)
                 self.used = self.listed.split(";")
+                self.looks += 1
                 look_again_seconds = clock() + self.reread_seconds
             await self.heartbeat()
             with contextlib.suppress(RemotingError):

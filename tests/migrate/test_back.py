@@ -166,9 +166,11 @@ async def test_a_member_that_nobody_can_find_is_named(house: House, fresh: FakeJ
 
 async def test_when_java_does_not_hear_them_everything_is_undone(house: House, fresh: FakeJavaController) -> None:
     record = await ours(house)
+    looks = {one.broker_id: one.looks for one in house.brokers}
     for one in house.brokers:
         one.reread_seconds = 1000.0
-    await asyncio.sleep(0.4)  # the look at the list that was due already
+    # That look is due already.
+    await eventually(lambda: all(one.looks > looks[one.broker_id] for one in house.brokers), what="the last look")
     with pytest.raises(BackError, match="does not hear"):
         await way(house, fresh, record, deadline_seconds=0.3).run()
     assert NAME not in fresh.sets, "Java still knows the group"

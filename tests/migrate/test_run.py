@@ -17,6 +17,7 @@ from brokergroup_operator.migrate.read import read_state
 from brokergroup_operator.migrate.records import RecordInTheWayError
 from brokergroup_operator.records.file import FileRecordStore
 from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.codes import RequestCode
 from tests.migrate.conftest import EPOCH
 from tests.migrate.fake_java import FakeJavaController
 from tests.support.fake_broker import NAME, eventually
@@ -231,7 +232,13 @@ async def test_the_shadow_judges_a_failover_of_javas(house: House) -> None:
     for one in house.brokers:
         one.listed = f"{house.java.address};127.0.0.1:{port}"
     await eventually(lambda: all(len(one.used) == 2 for one in house.brokers), what="all list the shadow")
-    await asyncio.sleep(0.3)
+    beats = {one.broker_id: one.beats for one in house.brokers}
+    await eventually(lambda: all(one.beats > beats[one.broker_id] + 1 for one in house.brokers), what="all heard by it")
+    reads = house.java.asked.count(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA)
+    await eventually(
+        lambda: house.java.asked.count(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA) > reads + 1,
+        what="the shadow read Java's state with them heard, and went on",
+    )
     await house.brokers[0].kill()
     await eventually(
         lambda: [one for one in lines if one["step"] in ("decision", "difference")], what="an election judged"

@@ -29,7 +29,7 @@ if str(ROOT) not in sys.path:
 
 from brokergroup_operator.observe.dashboards import DASHBOARDS  # noqa: E402
 from brokergroup_operator.observe.dashboards.model import filled  # noqa: E402
-from tests.observability.views import GROUP, NAMESPACE, Places, agreeing  # noqa: E402
+from tests.observability.views import GROUP, NAMESPACE, Places, agreeing, is_told  # noqa: E402
 from tests.real.parts.install import kubernetes_folder  # noqa: E402
 from tests.real.parts.prometheus import Prometheus, start_prometheus  # noqa: E402
 
@@ -87,6 +87,11 @@ def is_played(places: Places) -> bool:
     return any(not strike["whyNot"] for strike in state.get("strikes", []))
 
 
+def scrapes(server: Prometheus) -> float:
+    """How often the operator was scraped."""
+    return sum(float(one["value"][1]) for one in server.query("count_over_time(up[1h])"))
+
+
 def ask_dashboards(server: Prometheus) -> tuple[int, int]:
     """How many queries there are, and how many have no answer."""
     asked = [(one.uid, filled(expression)) for one in DASHBOARDS for expression in one.expressions()]
@@ -137,7 +142,9 @@ def main() -> int:
         try:
             server = start_prometheus(Path(folder) / "prometheus", targets=[places.endpoints["metrics"]])
             wait_for("the end of the scripted part", lambda: is_played(places), demo)
-            time.sleep(3.0)  # two scrapes, and the second write of the status
+            wait_for("the last failover in each view", lambda: is_told(places), demo)
+            scraped = scrapes(server)
+            wait_for("two scrapes after it", lambda: scrapes(server) >= scraped + 2, demo)
             queries, empty = ask_dashboards(server)
             agree, differ = agreeing(places)
             commands, failed = run_runbooks(places)

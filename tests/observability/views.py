@@ -6,6 +6,7 @@ Each view is read the way its users read it: the page over its stream, the statu
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import subprocess
@@ -123,14 +124,23 @@ def report(places: Places, incident: str) -> Telling:
     return Telling(one["id"], round(one["stepsMs"]["roleChanged"]), one["startedAtMs"])
 
 
-VIEWS: dict[str, Callable[[Places, str], Telling]] = {
+QUICK_VIEWS: dict[str, Callable[[Places, str], Telling]] = {
     "page": page,
     "status": status,
     "Event": event,
     "metric": metric,
     "history": history,
-    "report": report,
 }
+VIEWS = {**QUICK_VIEWS, "report": report}
+UNTOLD = (AssertionError, KeyError, ValueError, OSError, subprocess.SubprocessError)
+
+
+def is_told(places: Places) -> bool:
+    """Whether each view but the report tells of the latest failover, whatever it says."""
+    with contextlib.suppress(*UNTOLD):
+        incident = incident_log(places).id
+        return all(view(places, incident) for view in QUICK_VIEWS.values())
+    return False
 
 
 def agreeing(places: Places) -> tuple[list[str], list[str]]:
@@ -140,7 +150,7 @@ def agreeing(places: Places) -> tuple[list[str], list[str]]:
     for name, view in VIEWS.items():
         try:
             told = view(places, truth.id)
-        except (AssertionError, KeyError, ValueError, OSError, subprocess.SubprocessError) as error:
+        except UNTOLD as error:
             differ.append(f"{name}: {error!r}")
             continue
         (agree if told.agrees_with(truth) else differ).append(

@@ -5,25 +5,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import looptime
 import pytest
 
+from brokergroup_operator.controller.detect.holdings_watch import HoldingsWatch
 from brokergroup_operator.controller.directory.group_directory import GroupBinding
+from brokergroup_operator.controller.directory.look_ups import LookUps
 from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.kube.backoff import Backoff
-from brokergroup_operator.kube.errors import ApiUnavailableError
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
+from brokergroup_operator.observe.failover_history import FailoverHistory
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.serialize import record_to_json
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
-from controller_core.model import BrokerGroupRecord
+from controller_core.liveness import Heartbeat
+from controller_core.model import BrokerGroupRecord, Replica
 from controller_core.settings import ControllerSettings
+from tests.observe.test_metrics import timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+
+    from brokergroup_operator.kube.reflector import ObjectKey
 
 KEY = GroupKey("shop", "orders")
 RECORD = BrokerGroupRecord(cluster_name="c", broker_name="b", next_broker_id=1)
@@ -52,6 +61,7 @@ class AwayApi:
         self.hangs, self.retry_after_seconds = hangs, retry_after_seconds
         self.asked: list[float] = []
         self.answers = False
+        self.record = RECORD
 
     async def get(
         self, _resource: Any, _name: str, *, namespace: str | None = None, timeout_seconds: float = 5.0
@@ -59,7 +69,7 @@ class AwayApi:
         self.asked.append(asyncio.get_running_loop().time())
         if self.answers:
             metadata = {"namespace": namespace, "name": _name, "uid": "u", "resourceVersion": "1"}
-            return {"metadata": metadata, "record": record_to_json(RECORD)}
+            return {"metadata": metadata, "record": record_to_json(self.record)}
         if self.hangs:
             await asyncio.sleep(timeout_seconds)
         error = ApiUnavailableError("GET: no answer")
@@ -133,6 +143,131 @@ async def test_the_error_says_for_how_long_the_server_wants_to_be_left_alone() -
         await KubernetesRecordStore(api).read(KEY, deadline_seconds=1.8)  # type: ignore[arg-type]
     assert raised.value.retry_after_seconds > 9.0
     assert len(api.asked) == 2, "one last try within the deadline"
+
+
+@in_virtual_time
+async def test_what_brokers_report_of_their_disks_waits_for_the_store_s_pause() -> None:
+    """Three members that know a higher epoch than the record, heard ten times a second; the API wants 5 s to itself."""
+    api = AwayApi(retry_after_seconds=5.0)
+    members = {number: Replica(number, "code;1", f"10.0.0.{number}:10911", registered=True) for number in (1, 2, 3)}
+    api.record, api.answers = replace(RECORD, replicas=members, next_broker_id=4, master_epoch=1), True
+    group = _group(api)
+    await group.load()
+    api.answers, read = False, len(api.asked)
+    recovery: Any = SimpleNamespace(find_incumbent=lambda _group: asyncio.sleep(0))
+    watch = HoldingsWatch(settings=PlaneSettings(), recovery=recovery, observer=Observer(), on_news=lambda _: None)
+    now = asyncio.get_running_loop().time
+    for _ in range(150):
+        for number in members:
+            heartbeat = Heartbeat(identity=group.identity(number), epoch=2, max_offset=100, confirm_offset=100)
+            group.table.heartbeat(now(), heartbeat, number)
+            watch.heard(group, number)
+        await asyncio.sleep(0.1)
+    asked = len(api.asked) - read
+    api.answers = True
+    await asyncio.sleep(5)
+    watch.heard(group, 1)
+    await asyncio.sleep(1)
+    assert len(api.asked) > asked + read, "it is reported once the API answers"
+    await watch.stop()
+    assert 1 < asked <= 8
+
+
+class LookedUp:
+    """LookUps of twenty Secrets; reading those in `unread` fails."""
+
+    def __init__(self, error: ApiError, *unread: str) -> None:
+        self.error = error
+        self.keys: list[ObjectKey] = [("shop", f"secret-{number}") for number in range(20)]
+        self.unread = {key for key in self.keys if not unread or key[1] in unread}
+        self.asked = 0
+        self.look_ups: LookUps[str] = LookUps(
+            wanted=lambda: self.keys,
+            read=self.read,
+            on_change=lambda _: None,
+            refresh_seconds=60.0,
+            missing_seconds=0.5,
+        )
+
+    async def read(self, key: ObjectKey) -> str:
+        self.asked += 1
+        if key in self.unread:
+            raise self.error
+        return "key"
+
+    def known(self) -> set[ObjectKey]:
+        return {key for key in self.keys if self.look_ups.get(key) == "key"}
+
+    async def run(self, seconds: float) -> None:
+        task = asyncio.create_task(self.look_ups.run())
+        await asyncio.sleep(seconds)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("retry_after", "most"), [(0.0, 15), (5.0, 4)])
+@in_virtual_time
+async def test_an_api_that_is_away_is_not_asked_for_every_secret(retry_after: float, most: int) -> None:
+    error = ApiUnavailableError("GET: no answer")
+    error.retry_after_seconds = retry_after
+    looked_up = LookedUp(error)
+    await looked_up.run(15)
+    assert 1 < looked_up.asked <= most
+    looked_up.unread.clear()
+    await looked_up.run(1)
+    assert looked_up.known() == set(looked_up.keys)
+
+
+@pytest.mark.parametrize(
+    "error", [ApiError("forbidden", status=403), ApiUnavailableError("cannot decrypt", status=500)]
+)
+@in_virtual_time
+async def test_a_secret_that_cannot_be_read_keeps_no_other_waiting(error: ApiError) -> None:
+    looked_up = LookedUp(error, "secret-0")
+    await looked_up.run(3)
+    assert looked_up.known() == set(looked_up.keys[1:])
+    looked_up.keys.append(("shop", "new"))
+    looked_up.look_ups.look_again(("shop", "new"))
+    await looked_up.run(6)
+    assert ("shop", "new") in looked_up.known()
+
+
+class AwayGroups:
+    """Counts what is asked of an API that does not answer; keeps what is written once it does."""
+
+    def __init__(self, retry_after_seconds: float) -> None:
+        self.asked = 0
+        self.away = True
+        self.written: list[str] = []
+        self.error = ApiUnavailableError("GET: no answer")
+        self.error.retry_after_seconds = retry_after_seconds
+
+    async def get(self, _resource: Any, name: str, **_: Any) -> Any:
+        self.asked += 1
+        if self.away:
+            raise self.error
+        return {"metadata": {"resourceVersion": "1"}, "status": {}}
+
+    async def patch(self, _resource: Any, name: str, _patch: Any, **_: Any) -> None:
+        self.written.append(name)
+
+
+@pytest.mark.parametrize(("retry_after", "most"), [(0.0, 14), (10.0, 6)])
+@in_virtual_time
+async def test_a_minute_without_an_answer_costs_a_few_tries_to_write_twenty_failovers(
+    retry_after: float, most: int
+) -> None:
+    api = AwayGroups(retry_after)
+    history = FailoverHistory(api)  # type: ignore[arg-type]
+    history.start()
+    for number in range(20):
+        history.master_changed(timeline(group=GroupKey("shop", f"g{number}"), epoch_after=5))
+    await asyncio.sleep(60)
+    asked, api.away = api.asked, False
+    await asyncio.sleep(20)
+    await history.stop()
+    assert sorted(api.written) == sorted(f"g{number}" for number in range(20))
+    assert 1 < asked <= most
 
 
 def test_pauses_double_up_to_the_longest_and_begin_anew_after_an_answer() -> None:

@@ -5,12 +5,14 @@ leaves these two fields alone; the pod that committed the election writes them, 
 once more when the incident ends. It reads the group, puts the failover in front of those that are there, and patches the status
 on the resourceVersion it read: of two writers one reads again.
 
-Nothing waits for it. What cannot be written is tried again until `GIVE_UP_SECONDS`; the incident log has it in any case.
+Nothing waits for it. What cannot be written is tried again, after pauses that double, until `GIVE_UP_SECONDS`; the incident log has
+it in any case.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,7 +20,8 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import FailoverStatus
-from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
+from brokergroup_operator.kube.backoff import Backoff
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 FAILOVERS_KEPT: Final = 10
 CALL_SECONDS: Final = 3.0
 PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 15.0
 GIVE_UP_SECONDS: Final = 120.0
 
 log = structlog.get_logger(__name__)
@@ -56,10 +60,10 @@ class FailoverHistory(Observer):
         self._writer.cancel()
         await asyncio.gather(self._writer, return_exceptions=True)
         self._writer = None
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CALL_SECONDS):
                 await self._write_all()
-        except TimeoutError:
+        if self._unwritten:
             log.warning("failovers not written", groups=[str(key) for key in self._unwritten])
 
     def master_changed(self, timeline: FailoverTimeline) -> None:
@@ -76,28 +80,39 @@ class FailoverHistory(Observer):
             self._wake.set()
 
     async def _write_for_ever(self) -> None:
+        backoff = Backoff(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
             await self._wake.wait()
             self._wake.clear()
-            await self._write_all()
+            failure = await self._write_all()
+            if failure is None:
+                backoff.reset()
             if self._unwritten:
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(backoff.next_seconds(0.0 if failure is None else failure.retry_after_seconds))
                 self._wake.set()
 
-    async def _write_all(self) -> None:
+    async def _write_all(self) -> ApiError | None:
+        """Write one group after the other, until the API is away. Return why one was not written."""
+        failure = None
         for key, (failover, since_seconds) in list(self._unwritten.items()):
             try:
                 await self._write(key, failover)
             except ConflictError:
                 continue  # the status was written in between: read it again
             except ApiError as error:
+                failure = error
                 if asyncio.get_running_loop().time() - since_seconds < GIVE_UP_SECONDS:
+                    # The next round begins with another group: one that cannot be written is in no other's way.
+                    self._unwritten[key] = self._unwritten.pop(key)
+                    if isinstance(error, ApiUnavailableError):
+                        return error
                     continue
                 log.warning(
                     "failover not written to the status", group=str(key), epoch=failover.epoch, error=str(error)
                 )
             if self._unwritten.get(key) == (failover, since_seconds):
                 del self._unwritten[key]
+        return failure
 
     async def _write(self, key: GroupKey, failover: FailoverStatus) -> None:
         try:

@@ -8,8 +8,9 @@ A heartbeat costs one comparison (``report_is_news``); only news reach the store
 
 The decision is made on the record as the store has it, so an old copy here costs a read and nothing else. What the members told
 is looked up after that read: only then does the table know who has a seat by that record, and what was told under an older one.
-A report that could not be committed is made again by the next heartbeat. An epoch that is too far above the record to be believed
-is told, not committed: elections of the group stand still until its owner accepts it or no living broker reports it any more.
+A report that could not be committed is made again by the next heartbeat after the store's pause. An epoch that is too far above
+the record to be believed is told, not committed: elections of the group stand still until its owner accepts it or no living broker
+reports it any more.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class HoldingsWatch:
         news = report_is_news(record, holding, group.binding.settings)
         if news is News.JUMP or group.epoch_jump is not None:
             self._note_jump(group)
-        if news in (News.NOTHING, News.JUMP) or group.report is not None:
+        if news in (News.NOTHING, News.JUMP) or group.report is not None or not group.store_may_be_asked:
             return
         now_seconds = asyncio.get_running_loop().time()
         if news is News.MARK:
