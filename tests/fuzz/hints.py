@@ -15,7 +15,7 @@ NODE_LABELS: Final = {"disk": "fast", "kubernetes.io/os": "linux"}
 # Places that the world can't show yet: its brokers live on claims, and a pod without one never starts there.
 BEYOND_THIS_WORLD: Final = ("spec.storage.ephemeral",)
 # What else differs where a field that can't be taken back stays: a pod of a given family is made for it.
-KEPT_SHOWS_IN: Final = {"ipFamilies": ("/data/broker.conf:", "/brokergroup.dev/config-hash:", "/env:")}
+KEPT_SHOWS_IN: Final = {"ipFamilies": ("/data/broker.conf:", "/brokergroup.dev/config-hash:", "/env:", "/command/")}
 AMOUNTS = ("1", "250m", "0.5", "64Mi", "1Gi", "1.5Gi", "2G")
 
 
