@@ -114,6 +114,7 @@ def test_a_process_that_outlives_its_lane_is_named_and_ended_and_the_next_lane_r
 def test_a_run_that_is_ended_by_sigterm_leaves_nothing(tmp_path: Path) -> None:
     endless = code(LEAVES_ONE_BEHIND + "time.sleep(600)")
     endless = replace(endless, command=(*endless.command, str(tmp_path / "left")))
+    (tmp_path / "good.log").write_text("of an earlier run")
     runner = start_runner(tmp_path, endless, GOOD)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not ((tmp_path / "left").exists() and (tmp_path / "left").read_text()) and time.monotonic() < deadline:
@@ -124,6 +125,7 @@ def test_a_run_that_is_ended_by_sigterm_leaves_nothing(tmp_path: Path) -> None:
     assert (verdict["why"], verdict["left_behind"]) == ("the run was interrupted", [f"sleep 6{os.getpid()}"])
     assert not is_there(int((tmp_path / "left").read_text()))
     assert json.loads((tmp_path / "good.json").read_text())["why"] == "not run: the run was interrupted"
+    assert not (tmp_path / "good.log").exists()
 
 
 @pytest.fixture

@@ -67,13 +67,14 @@ class Outcome:
 
 async def run_lane(lane: Lane, folder: Path = RESULTS, *, by_night: bool = False) -> Outcome:
     """Run it to its end with its output in `folder`/NAME.log; after an interrupt it does not begin."""
+    log, report = folder / f"{lane.name}.log", folder / f"{lane.name}.xml"
+    for former in (log, report):
+        former.unlink(missing_ok=True)
     if is_stopping():
         return Outcome(lane, failed=1, why="not run: the run was interrupted")
-    log, report = folder / f"{lane.name}.log", folder / f"{lane.name}.xml"
     began, minutes = time.monotonic(), NIGHT_MINUTES if by_night else lane.minutes
     command = lane.words(by_night=by_night)
     if lane.tests:
-        report.unlink(missing_ok=True)
         command.append(f"--junitxml={report}")
     process = _start(["timeout", *TIMEOUT_OPTIONS, f"{minutes}m", *command], log, dict(lane.environment))
     was_interrupted = False
