@@ -63,9 +63,9 @@ def reduce_for_report(
     samples = with_labels(samples, match or {})
     own = wanted(samples)
     if interval_ms is None:
-        inferred = intervals.infer(own).cache()
+        inferred = intervals.infer(own)
         reduction = reduce_samples(own, inferred)
-        found = {row["series"]: row["interval_ms"] for row in inferred.collect()}
+        found = {row["series"]: row["interval_ms"] for row in inferred.usual.collect()}
     else:
         inferred = None
         reduction = reduce_samples(own, intervals.given(interval_ms))
@@ -85,11 +85,15 @@ def reduce_lake_for_report(
     match: Mapping[str, str] | None = None,
 ) -> Reduced:  # fmt: skip
     """The same of a lake, whose days are reduced where their files are."""
-    found = infer_intervals(spark, folder, metrics=REPORT_METRICS) if interval_ms is None else {}
-    reduction = reduce_lake(spark, folder, Intervals(found, interval_ms or 0), metrics=REPORT_METRICS)
+    known = (
+        infer_intervals(spark, folder, metrics=REPORT_METRICS)
+        if interval_ms is None
+        else Intervals(other_ms=interval_ms)
+    )
+    reduction = reduce_lake(spark, folder, known, metrics=REPORT_METRICS)
     runs = tuple(runs_in(reduction.runs))
     behind = greatest_lag_bytes(with_labels(lake.read(spark, folder).frame, match or {}), window)
-    intervals_ms = found or {run.series: interval_ms or 0 for run in runs}
+    intervals_ms = known.known_ms or {run.series: interval_ms or 0 for run in runs}
     told = Reduced(runs, intervals_ms, reduction.quality, behind, interval_given=interval_ms is not None)
     return matching(told, match or {})
 

@@ -100,7 +100,7 @@ def _runs_parquet(runs: Sequence[Run], intervals_ms: Mapping[str, int]) -> bytes
             **{
                 name: pa.array([getattr(run, name) for run in runs], pa.int64()) for name in ("start_ms", "end_ms", "n")
             },
-            "interval_ms": pa.array([intervals_ms[run.series] for run in runs], pa.int64()),
+            "interval_ms": pa.array([run.longer_ms or intervals_ms[run.series] for run in runs], pa.int64()),
         }
     )
     sink = pa.BufferOutputStream()

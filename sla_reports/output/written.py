@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -72,12 +72,15 @@ def read_fleet(folder: Path) -> Fleet:
     path = folder / "runs.parquet"
     try:
         columns = pq.read_table(path).to_pydict()
-        intervals = dict(zip(columns["series"], columns["interval_ms"], strict=True))
+        usual: dict[str, int] = {}
+        for series, interval_ms in zip(columns["series"], columns["interval_ms"], strict=True):
+            usual[series] = min(interval_ms, usual.get(series, interval_ms))
     except (OSError, pa.ArrowException, KeyError) as error:
         raise WrittenReportError(f"{path}: {error}; expected the runs of a report, with interval_ms") from error
-    rows = zip(*(columns[name] for name in ("series", "value", "start_ms", "end_ms", "n")), strict=True)
-    gaps = {series: gap_limit_ms(interval) for series, interval in intervals.items()}
-    return Fleet(by_series(Run(*row) for row in rows), gap_ms=gaps)
+    rows = zip(*(columns[name] for name in ("series", "value", "start_ms", "end_ms", "n", "interval_ms")), strict=True)
+    gaps = {series: gap_limit_ms(interval_ms) for series, interval_ms in usual.items()}
+    runs = (replace(Run(*row[:5]), longer_ms=row[5] if row[5] > gaps[row[0]] else 0) for row in rows)
+    return Fleet(by_series(runs), gap_ms=gaps)
 
 
 def _text(path: Path) -> str:

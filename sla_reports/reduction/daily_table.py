@@ -1,7 +1,7 @@
 """The daily table: a day's samples are reduced once, and a month's report reads thirty small pieces of a Delta table.
 
     series, value, start_ms, end_ms, n     a run of that UTC day; none crosses midnight
-    interval_ms                            the series' scrape interval on that day
+    interval_ms                            the series' scrape interval on that day, or the run's own longer one (`longer.py`)
     day                                    2026-10-31, the partition
 
 It lies in a folder or in S3 (`s3://bucket/path`, with the settings that S3 clients take from AWS_* variables). A day is written
@@ -31,13 +31,16 @@ from pyspark.sql import functions as sql
 
 from sla_reports.reduction.cells import Quality, quality, reduce_samples
 from sla_reports.reduction.day_pieces import Intervals, stitched
-from sla_reports.reduction.intervals import DEFAULT_INTERVAL_MS, infer
+from sla_reports.reduction.intervals import DEFAULT_INTERVAL_MS, Inferred, infer
 from sla_reports.reduction.lake_days import infer_intervals, reduce_lake
+from sla_reports.reduction.longer import HOUR_MS
 from sla_reports.reduction.runs import gap_limit_ms
 from sla_reports.sources import TableError
 
 _DAY_MS: Final = 86_400_000
 _COLUMNS: Final = ["series", "value", "start_ms", "end_ms", "n", "interval_ms"]
+_LONGER: Final = "longer_ms"
+_HELD_MS: Final = 3 * HOUR_MS
 _LATE: Final = "late"
 # Each lost race means that another job's days are in: as many as anybody runs at once.
 _ATTEMPTS: Final = 20
@@ -74,14 +77,15 @@ def append_days(
     """
     samples = samples.cache()
     if interval_ms is None:
-        told = infer(samples, default_ms=default_ms).cache()
+        told = infer(samples, default_ms=default_ms)
     else:
-        told = samples.select("series").distinct().withColumn("interval_ms", sql.lit(interval_ms).cast("long")).cache()
+        every = sql.lit(interval_ms).cast("long")
+        told = Inferred(samples.select("series").distinct().withColumn("interval_ms", every).cache())
     reduction = reduce_samples(samples, told, by_day=True)
-    runs = reduction.runs.join(sql.broadcast(told), "series").select(*_COLUMNS).toArrow()
+    runs = reduction.runs.join(sql.broadcast(told.usual), "series").select(*_COLUMNS, _LONGER).toArrow()
     appended = write_runs(table, runs, quality(reduction))
-    for frame in (samples, told):
-        frame.unpersist()
+    samples.unpersist()
+    told.unpersist()
     reduction.unpersist()
     return appended
 
@@ -91,15 +95,25 @@ def append_lake(
     interval_ms: int | None = None,
 ) -> Appended:  # fmt: skip
     """As `append_days`, of a lake's days (as 2026-10-31; all, if none is named) and metrics (or all of them)."""
-    told = infer_intervals(spark, lake, metrics=metrics, days=days) if interval_ms is None else {}
-    reduction = reduce_lake(spark, lake, Intervals(told, interval_ms or 0), metrics=metrics, days=days, by_day=True)
-    intervals = [told.get(series, interval_ms) for series in reduction.runs["series"].to_pylist()]
+    told = (
+        infer_intervals(spark, lake, metrics=metrics, days=days)
+        if interval_ms is None
+        else Intervals(other_ms=interval_ms)
+    )
+    reduction = reduce_lake(spark, lake, told, metrics=metrics, days=days, by_day=True)
+    intervals = [told.known_ms.get(series, told.other_ms) for series in reduction.runs["series"].to_pylist()]
     runs = reduction.runs.append_column("interval_ms", pa.array(intervals, pa.int64()))
     return write_runs(table, runs, reduction.quality)
 
 
 def write_runs(table: str | Path, runs: pa.Table, told: Quality) -> Appended:
-    """Write the days that occur, whole, in one commit, with what is not as it was in those that were there."""
+    """Write the days that occur, whole, in one commit, with what is not as it was in those that were there.
+
+    `runs` have `interval_ms`, the usual one of their series; a run's own longer one is written in its place.
+    """
+    if _LONGER in runs.column_names:
+        own = pc.if_else(pc.greater(runs[_LONGER], 0), runs[_LONGER], runs["interval_ms"])
+        runs = runs.select([name for name in _COLUMNS if name != "interval_ms"]).append_column("interval_ms", own)
     numbers = np.unique(runs["start_ms"].to_numpy() // _DAY_MS)
     days = tuple(dt.date(1970, 1, 1) + dt.timedelta(days=int(number)) for number in numbers)
     if not days:
@@ -136,18 +150,34 @@ def read_runs(table: str | Path, *, start_ms: int, end_ms: int) -> pa.Table:
     """
     first, last = day_of(start_ms - _DAY_MS).isoformat(), day_of(end_ms + _DAY_MS).isoformat()
     near = _existing(table).to_pyarrow_table(columns=_COLUMNS, filters=[("day", ">=", first), ("day", "<=", last)])
-    gaps = pa.array([gap_limit_ms(interval) for interval in near["interval_ms"].to_pylist()], pa.int64())
-    return stitched(near.append_column("gap_ms", gaps))
+    usual = _usual_intervals(near)
+    own = near["interval_ms"].to_pylist()
+    longer = [
+        interval if interval > gap_limit_ms(usual[series]) else 0
+        for series, interval in zip(near["series"].to_pylist(), own, strict=True)
+    ]
+    gaps = pa.array([gap_limit_ms(interval) for interval in own], pa.int64())
+    return stitched(near.append_column("gap_ms", gaps).append_column(_LONGER, pa.array(longer, pa.int64())))
 
 
 def stored_intervals(table: str | Path, *, start_ms: int, end_ms: int) -> dict[str, int]:
-    """The scrape interval of each series in that time: the one under which most of its samples stand."""
+    """The usual scrape interval of each series in that time."""
     first, last = day_of(start_ms - _DAY_MS).isoformat(), day_of(end_ms + _DAY_MS).isoformat()
     near = _existing(table).to_pyarrow_table(
         columns=["series", "interval_ms", "n"], filters=[("day", ">=", first), ("day", "<=", last)]
     )
-    counted = near.group_by(["series", "interval_ms"]).aggregate([("n", "sum")]).sort_by([("n_sum", "ascending")])
-    return dict(zip(counted["series"].to_pylist(), counted["interval_ms"].to_pylist(), strict=True))
+    return _usual_intervals(near)
+
+
+def _usual_intervals(near: pa.Table) -> dict[str, int]:
+    """The shortest interval under which three hours of samples stand, as `intervals.infer` has it; else that of most samples."""
+    counted = near.group_by(["series", "interval_ms"]).aggregate([("n", "sum")]).to_pydict()
+    found: dict[str, tuple[bool, int, int]] = {}
+    for series, interval, n in zip(counted["series"], counted["interval_ms"], counted["n_sum"], strict=True):
+        held = n * interval >= _HELD_MS
+        one = (held, -interval if held else n, interval)
+        found[series] = max(one, found.get(series, one))
+    return {series: interval for series, (*_, interval) in found.items()}
 
 
 def days_in(table: str | Path) -> list[dt.date]:

@@ -13,13 +13,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from sla_reports.reduction.longer import HOUR_MS, LEAST_DISTANCES, Longer, even_distance, is_even
 from sla_reports.reduction.runs import CONFLICT, RUN_SCHEMA, Run, gap_limit_ms
 
 PIECE_SCHEMA: Final = f"{RUN_SCHEMA}, gap_ms long, duplicates long, conflicts long"
-HOUR_SCHEMA: Final = "series string, hour long, n long"
-_HOUR_MS: Final = 3_600_000
+HOUR_SCHEMA: Final = "series string, hour long, n long, even_ms long"
 _DAY_MS: Final = 86_400_000
-_RUN_COLUMNS: Final = ["series", "value", "start_ms", "end_ms", "n"]
+_RUN_COLUMNS: Final = ["series", "value", "start_ms", "end_ms", "n", "longer_ms"]
 
 # Opens the day's files anew and hands out their rows; called again where the order was not as promised.
 OpenDay = Callable[[], Iterable[pa.RecordBatch]]
@@ -31,14 +31,26 @@ class _OutOfOrderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """The scrape interval of each series that is known, and that of all others; 0: the others are left out."""
+    """The scrape interval of each series that is known, and that of all others; 0: the others are left out.
+
+    `longer`: the ranges of hours, in order, in which a series has a longer one (`longer.py`).
+    """
 
     known_ms: Mapping[str, int] = field(default_factory=dict)
     other_ms: int = 0
+    longer: Mapping[str, tuple[Longer, ...]] = field(default_factory=dict)
 
     def gap_ms(self, series: str) -> int:
-        """The series' gap limit; 0 where it is left out."""
+        """The series' usual gap limit; 0 where it is left out."""
         return gap_limit_ms(self.known_ms.get(series, self.other_ms))
+
+    def longer_at(self, series: str, ts_ms: np.ndarray) -> np.ndarray:
+        """The longer interval at each of these times of a series; 0 where the usual one holds."""
+        own = self.longer[series]
+        place = np.searchsorted([one.from_ms for one in own], ts_ms, side="right") - 1
+        ends, lengths = np.array([one.until_ms for one in own]), np.array([one.longer_ms for one in own])
+        found: np.ndarray = np.where((place >= 0) & (ts_ms < ends[place]), lengths[place], 0)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +85,23 @@ def stitched(pieces: pa.Table, *, by_day: bool = False) -> pa.Table:
     codes = ordered["series"].combine_chunks().dictionary_encode().indices.to_numpy()
     values = ordered["value"].to_numpy()
     start_ms, end_ms, gap_ms = (ordered[name].to_numpy() for name in ("start_ms", "end_ms", "gap_ms"))
+    longer_ms = ordered["longer_ms"].to_numpy()
     begins = (codes[1:] != codes[:-1]) | _differ(values) | (start_ms[1:] - end_ms[:-1] > gap_ms[1:])
+    begins |= longer_ms[1:] != longer_ms[:-1]
     if by_day:
         begins |= start_ms[1:] // _DAY_MS != start_ms[:-1] // _DAY_MS
     starts = _starts(begins, len(codes))
     ends = np.append(starts[1:], len(codes)) - 1
     first = ordered.take(pa.array(starts))
     n = np.add.reduceat(ordered["n"].to_numpy(), starts)
-    columns = [first["series"], first["value"], first["start_ms"], pa.array(end_ms[ends]), pa.array(n)]
+    columns = [
+        first["series"],
+        first["value"],
+        first["start_ms"],
+        pa.array(end_ms[ends]),
+        pa.array(n),
+        first["longer_ms"],
+    ]
     return pa.table(columns, names=_RUN_COLUMNS)
 
 
@@ -91,14 +112,36 @@ def runs_in(table: pa.Table) -> list[Run]:
 
 
 def hour_counts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """How many samples a series has in an hour (HOUR_SCHEMA); in parts, to be added up."""
+    """How many samples a series has in an hour, and their distance where it is even (HOUR_SCHEMA); in parts, to be added up."""
     for rows in map(_rows, batches):
-        hours = rows.ts_ms // _HOUR_MS
+        hours = rows.ts_ms // HOUR_MS
         starts = _starts((rows.codes[1:] != rows.codes[:-1]) | (hours[1:] != hours[:-1]), len(hours))
         counts = np.diff(starts, append=len(hours))
-        yield pa.record_batch(
-            [_series(rows, starts), pa.array(hours[starts]), pa.array(counts)], names=["series", "hour", "n"]
-        )
+        columns = [
+            _series(rows, starts),
+            pa.array(hours[starts]),
+            pa.array(counts),
+            pa.array(_even(rows, starts, counts)),
+        ]
+        yield pa.record_batch(columns, names=["series", "hour", "n", "even_ms"])
+
+
+def _even(rows: _Rows, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The distance within each block of rows where it is even, else 0. Blocks of like distances (nearly all) are told at once."""
+    found = np.zeros(len(starts), dtype=np.int64)
+    if not len(starts):
+        return found
+    last = starts + counts - 1
+    distances = np.diff(rows.ts_ms, append=0)
+    # What leads to the next block is none of this one's.
+    distances[last] = distances[starts]
+    least, most = np.minimum.reduceat(distances, starts), np.maximum.reduceat(distances, starts)
+    enough = (counts > LEAST_DISTANCES) & (least > 0)
+    alike = enough & is_even(least, most)
+    found[alike] = (rows.ts_ms[last] - rows.ts_ms[starts])[alike] // (counts[alike] - 1)
+    for block in np.flatnonzero(enough & ~alike).tolist():
+        found[block] = even_distance(rows.ts_ms[starts[block] : last[block] + 1])
+    return found
 
 
 def _in_order(batches: Iterable[pa.RecordBatch], intervals: Intervals) -> Iterator[pa.RecordBatch]:
@@ -138,10 +181,20 @@ def _sorted_pieces(batches: Iterable[pa.RecordBatch], intervals: Intervals) -> I
 
 
 def _pieces(rows: _Rows, intervals: Intervals) -> pa.RecordBatch:
-    gaps = np.array([intervals.gap_ms(name) for name in rows.names], dtype=np.int64)
-    same_gap = gaps[0] if len(gaps) and (gaps == gaps[0]).all() else None
-    late = rows.ts_ms[1:] - rows.ts_ms[:-1] > (gaps[rows.codes[1:]] if same_gap is None else same_gap)
-    starts = _starts(_differ(rows.values) | late | (rows.codes[1:] != rows.codes[:-1]), len(rows.codes))
+    usual = np.array([intervals.gap_ms(name) for name in rows.names], dtype=np.int64)
+    longer = _longer(rows, intervals)
+    # One number for all rows, where it is one: a look-up for each costs as much as all the rest.
+    gaps = (
+        usual[rows.codes]
+        if longer.any() or (usual != usual[:1]).any()
+        else np.broadcast_to(usual[:1], rows.codes.shape)
+    )
+    gaps = np.where((longer > 0) & (gaps > 0), longer * 5 // 2, gaps) if longer.any() else gaps
+    late = rows.ts_ms[1:] - rows.ts_ms[:-1] > gaps[1:]
+    another = rows.codes[1:] != rows.codes[:-1]
+    if longer.any():
+        another |= longer[1:] != longer[:-1]
+    starts = _starts(_differ(rows.values) | late | another, len(rows.codes))
     ends = np.append(starts[1:], len(rows.codes)) - 1
     values = rows.values[starts]
     copies = ends + 1 - starts if rows.copies is None else np.add.reduceat(rows.copies, starts)
@@ -154,12 +207,23 @@ def _pieces(rows: _Rows, intervals: Intervals) -> pa.RecordBatch:
             "start_ms": pa.array(rows.ts_ms[starts]),
             "end_ms": pa.array(rows.ts_ms[ends]),
             "n": pa.array(copies),
-            "gap_ms": pa.array(gaps[rows.codes[starts]]),
+            "longer_ms": pa.array(longer[starts]),
+            "gap_ms": pa.array(gaps[starts]),
             "duplicates": pa.array(copies - (ends + 1 - starts)),
             "conflicts": pa.array(conflicts),
         }
     )
-    return made if (gaps > 0).all() else made.filter(pa.array(gaps[rows.codes[starts]] > 0))
+    return made if (usual > 0).all() else made.filter(pa.array(gaps[starts] > 0))
+
+
+def _longer(rows: _Rows, intervals: Intervals) -> np.ndarray:
+    """The longer interval at each row; 0 where the usual one holds. The rows of a series stand together."""
+    found = np.zeros(len(rows.codes), dtype=np.int64)
+    starts = _starts(rows.codes[1:] != rows.codes[:-1], len(rows.codes))
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows.codes)], strict=True):
+        if (name := rows.names[rows.codes[start]]) in intervals.longer:
+            found[start:end] = intervals.longer_at(name, rows.ts_ms[start:end])
+    return found
 
 
 def _differ(values: np.ndarray) -> np.ndarray:

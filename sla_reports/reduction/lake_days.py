@@ -23,7 +23,8 @@ from sla_reports.readers.contract import ExportFormatError
 from sla_reports.readers.errors import readable_errors
 from sla_reports.reduction.cells import Quality
 from sla_reports.reduction.day_pieces import HOUR_SCHEMA, PIECE_SCHEMA, Intervals, day_pieces, hour_counts, stitched
-from sla_reports.reduction.intervals import DEFAULT_INTERVAL_MS, fullest, median_distances
+from sla_reports.reduction.intervals import DEFAULT_INTERVAL_MS, fullest, median_distances, ranges
+from sla_reports.reduction.longer import ranges_by_series
 from sla_reports.tasks import own, tasks_of
 
 _ROWS_AT_A_TIME: Final = 1_000_000
@@ -56,20 +57,27 @@ def reduce_lake(
 def infer_intervals(
     spark: SparkSession, folder: Path, *, metrics: Collection[str] = (), days: Collection[str] = (),
     default_ms: int = DEFAULT_INTERVAL_MS,
-) -> dict[str, int]:  # fmt: skip
+) -> Intervals:  # fmt: skip
     """The scrape interval of each series, as `intervals.infer` tells it. Only the days of the fullest hours are read as rows."""
     folders = lake.day_folders(folder, days)
     tasks = tasks_of(spark, len(folders))
     parts = tasks.mapInArrow(partial(_hours_of, folders, frozenset(metrics)), HOUR_SCHEMA)
-    chosen = fullest(parts.groupBy("series", "hour").agg(sql.sum("n").alias("n"))).cache()
+    # An hour that lies in two batches is even where both parts are.
+    even = sql.when(sql.min("even_ms") > 0, sql.max("even_ms")).otherwise(0).alias("even_ms")
+    counts = parts.groupBy("series", "hour").agg(sql.sum("n").alias("n"), even).cache()
+    chosen = fullest(counts).cache()
     of_day = sql.date_format(sql.timestamp_seconds(sql.col("hour") * 3600), "yyyy-MM-dd")
     needed = [row[0] for row in chosen.select(of_day).distinct().collect()]
     if not needed:
-        return {}
-    rows = lake.read_days(spark, folder, needed)
-    told = {row[0]: row[1] for row in median_distances(rows, chosen, default_ms=default_ms).collect()}
-    chosen.unpersist()
-    return told
+        return Intervals()
+    usual = median_distances(lake.read_days(spark, folder, needed), chosen, default_ms=default_ms).cache()
+    longer = ranges(counts.where("even_ms > 0"), usual)
+    found = Intervals(
+        {row[0]: row[1] for row in usual.collect()}, longer=ranges_by_series(tuple(row) for row in longer.collect())
+    )
+    for frame in (counts, chosen, usual):
+        frame.unpersist()
+    return found
 
 
 def _quality(pieces: pa.Table) -> Quality:

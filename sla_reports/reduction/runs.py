@@ -16,18 +16,22 @@ from itertools import pairwise
 
 # The value of an instant for which one series has samples that contradict each other: nobody knows which of them is right.
 CONFLICT = -math.inf
-RUN_SCHEMA = "series string, value double, start_ms long, end_ms long, n long"
+RUN_SCHEMA = "series string, value double, start_ms long, end_ms long, n long, longer_ms long"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`n` samples of `value` from `start_ms` (the first) to `end_ms` (the last). No value: stale markers."""
+    """`n` samples of `value` from `start_ms` (the first) to `end_ms` (the last). No value: stale markers.
+
+    `longer_ms`: how far apart they were where that is more than the series' gap limit (`longer.py`); else 0.
+    """
 
     series: str
     value: float | None
     start_ms: int
     end_ms: int
     n: int
+    longer_ms: int = 0
 
 
 def gap_limit_ms(interval_ms: int) -> int:
@@ -47,7 +51,7 @@ def merge(earlier: tuple[Run, ...], later: tuple[Run, ...], gap_ms: int) -> tupl
         raise ValueError(f"merge: runs of {last.series} and {first.series}; expected one series")
     if last.end_ms >= first.start_ms:
         raise ValueError(f"merge: {last.series}: chunks overlap at {first.start_ms} ms; expected adjacent ones")
-    if last.value != first.value or first.start_ms - last.end_ms > gap_ms:
+    if (last.value, last.longer_ms) != (first.value, first.longer_ms) or first.start_ms - last.end_ms > gap_ms:
         return earlier + later
     joined = replace(last, end_ms=first.end_ms, n=last.n + first.n)
     return (*earlier[:-1], joined, *later[1:])

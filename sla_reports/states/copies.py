@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 
-from sla_reports.reduction.runs import CONFLICT, Run
+from sla_reports.reduction.runs import CONFLICT, Run, gap_limit_ms
 
 # Floats that went through different forms of text.
 _SAME = 1e-9
@@ -90,8 +90,12 @@ def _filled(line: tuple[Run, ...], other: Sequence[Run], gap_ms: int) -> tuple[R
 
 
 def _inner(runs: Sequence[Run], slack_ms: int) -> list[tuple[int, int, float]]:
-    cut = ((run.start_ms + slack_ms, run.end_ms - slack_ms, run.value or 0.0) for run in known(runs))
-    return [one for one in cut if one[0] < one[1]]
+    found = []
+    for run in known(runs):
+        own_ms = max(slack_ms, gap_limit_ms(run.longer_ms) // 2)
+        if run.start_ms + own_ms < run.end_ms - own_ms:
+            found.append((run.start_ms + own_ms, run.end_ms - own_ms, run.value or 0.0))
+    return found
 
 
 def _meeting(

@@ -8,7 +8,6 @@ a store that keeps older samples more seldom. Its gap limit then holds in that s
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from statistics import median_low
 
 from sla_reports.reduction.runs import Run, gap_limit_ms
@@ -48,7 +47,7 @@ class ScrapeInterval:
         return max(inside, default=self.usual_ms)
 
 
-# How far the first sample of the next run is, and after which run.
+# How far the first sample of the next run is, and after which run; of samples within a run: how far the next one is, and which run.
 _Distance = tuple[int, int]
 
 
@@ -67,23 +66,38 @@ def stretches(runs: Sequence[Run], gap_ms: int) -> tuple[Stretch, ...]:
     """Where another interval held, in order."""
     found: list[Stretch] = []
     limits = gap_limits(runs, gap_ms)
-    for (run, after), limit_ms in zip(pairwise(runs), limits, strict=False):
-        start_ms, end_ms = run.end_ms, after.start_ms
-        if not gap_ms < end_ms - start_ms <= limit_ms:
-            continue
-        interval_ms, last = limit_ms * 2 // 5, found[-1] if found else None
-        if last and last.end_ms == start_ms and abs(last.interval_ms - interval_ms) * 10 <= last.interval_ms:
-            found[-1] = replace(last, end_ms=end_ms)
-        else:
-            found.append(Stretch(start_ms, end_ms, interval_ms))
+    for number, run in enumerate(runs):
+        if _is_thin(run, gap_ms):
+            _add(found, Stretch(run.start_ms, run.end_ms, run.longer_ms))
+        distance_ms = runs[number + 1].start_ms - run.end_ms if number + 1 < len(runs) else 0
+        if gap_ms < distance_ms <= limits[number]:
+            _add(found, Stretch(run.end_ms, runs[number + 1].start_ms, limits[number] * 2 // 5))
     return tuple(found)
 
 
+def _add(found: list[Stretch], one: Stretch) -> None:
+    """As a stretch of its own, or as more of the last one."""
+    last = found[-1] if found else None
+    if last and last.end_ms == one.start_ms and abs(last.interval_ms - one.interval_ms) * 10 <= last.interval_ms:
+        found[-1] = replace(last, end_ms=one.end_ms)
+    else:
+        found.append(one)
+
+
+def _is_thin(run: Run, gap_ms: int) -> bool:
+    """Whether the samples within a run are further apart than the gap limit (`reduction/longer.py`)."""
+    return run.longer_ms > gap_ms and run.end_ms > run.start_ms
+
+
 def _rows(runs: Sequence[Run], gap_ms: int) -> Iterator[list[_Distance]]:
-    """The distances over the gap limit, those that follow each other without a run of several samples between them together."""
+    """The distances over the gap limit; together those that follow each other without samples at the usual interval in between."""
     row: list[_Distance] = []
     for number, run in enumerate(runs):
-        if run.end_ms > run.start_ms:
+        if _is_thin(run, gap_ms):
+            # Ten of them say what all of them do: no more are looked at in a row.
+            inner = min(_IN_A_ROW, max(1, round((run.end_ms - run.start_ms) / run.longer_ms)))
+            row += [(run.longer_ms, number)] * inner
+        elif run.end_ms > run.start_ms:
             yield row
             row = []
         # The last one has no next sample: what leads to the window's end belongs to its row.

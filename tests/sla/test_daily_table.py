@@ -13,7 +13,7 @@ import pytest
 
 from metric_names import GROUP_WRITABLE
 from sla_reports.reduction.cells import Quality
-from sla_reports.reduction.runs import gap_limit_ms
+from sla_reports.reduction.runs import Run, gap_limit_ms
 from sla_reports.series import series_text
 from sla_reports.sources import Form, Origin, TableError
 from sla_reports.states.spans import Window
@@ -136,14 +136,20 @@ def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(t
 
 
 def test_a_day_with_another_scrape_interval_keeps_its_own(tmp_path: Path) -> None:
-    from sla_reports.reduction.daily_table import read_runs
+    from sla_reports.reduction.daily_table import read_runs, stored_intervals
     from sla_reports.reduction.day_pieces import runs_in
 
     start_ms = FIRST_DAY * DAY_MS
+    both = {"start_ms": start_ms, "end_ms": start_ms + 2 * DAY_MS}
     _append(tmp_path / "t", [("a", start_ms + at_ms, 1.0) for at_ms in range(0, DAY_MS, 15_000)], 15_000)
     _append(tmp_path / "t", [("a", start_ms + DAY_MS + at_ms, 1.0) for at_ms in range(0, DAY_MS, 60_000)], 60_000)
-    [run] = runs_in(read_runs(tmp_path / "t", start_ms=start_ms, end_ms=start_ms + DAY_MS))
-    assert (run.start_ms, run.end_ms) == (start_ms, start_ms + 2 * DAY_MS - 60_000)
+    assert runs_in(read_runs(tmp_path / "t", **both)) == [
+        Run("a", 1.0, start_ms, start_ms + DAY_MS - 15_000, 5760),
+        Run("a", 1.0, start_ms + DAY_MS, start_ms + 2 * DAY_MS - 60_000, 1440, 60_000),
+    ]
+    # The usual one, as all samples together would tell it, and not that of a day with one sample.
+    _append(tmp_path / "t", [("a", start_ms + 2 * DAY_MS, 1.0)], 1_000)
+    assert stored_intervals(tmp_path / "t", **both) == {"a": 15_000}
 
 
 def test_a_place_that_is_no_table_is_refused(tmp_path: Path) -> None:

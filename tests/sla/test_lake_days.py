@@ -81,6 +81,23 @@ def test_runs_are_cut_at_midnight_where_asked() -> None:
     assert _as_runs(stitched(pieces, by_day=True)) == cut
 
 
+def test_an_hour_tells_how_far_apart_its_samples_are_where_they_are_even() -> None:
+    minute, second = 60_000, 1_000
+    hour = {
+        "even": range(0, 60 * minute, minute), "jitter": [at * minute + at % 3 * second // 2 for at in range(60)],
+        "one lost": [at * minute for at in range(60) if at != 30], "silence": range(0, 20 * minute, minute),
+        "lost by chance": [at * minute for at in range(60) if at % 7 and at % 5], "short": range(0, 10 * minute, minute),
+        "two intervals": [*range(0, 30 * minute, minute), *range(30 * minute, 60 * minute, 15 * second)],
+    }  # fmt: skip
+    samples = [(name, at_ms, 1.0) for name, times in sorted(hour.items()) for at_ms in times]
+    [batch] = hour_counts(_batches(samples, len(samples)))
+    told = {row["series"]: (row["n"], round(row["even_ms"], -3)) for row in batch.to_pylist()}
+    assert told == {
+        "even": (60, minute), "jitter": (60, minute), "one lost": (59, minute), "silence": (20, minute),
+        "lost by chance": (41, 0), "short": (10, 0), "two intervals": (150, 0),
+    }  # fmt: skip
+
+
 def test_hours_are_counted_in_parts_that_add_up() -> None:
     samples = [(name, at_ms, 1.0) for name in "ab" for at_ms in (3_599_999, 3_600_000, 3_600_001)]
     found: dict[tuple[str, int], int] = {}
@@ -115,8 +132,8 @@ def test_a_written_lake_is_what_a_plain_loop_finds(
     assert runs_in(reduction.runs) == runs_of(kept, GAP_MS)
     assert (reduction.quality.samples, reduction.quality.series) == (len(kept), 25)
     assert reduction.quality.stale_markers == sum(value != value for _, _, value in kept)  # noqa: PLR0124 - NaN
-    told = {row[0]: row[1] for row in intervals.infer(lake.read(spark, folder).frame).collect()}
-    assert lake_days.infer_intervals(spark, folder) == told
+    told = {row[0]: row[1] for row in intervals.infer(lake.read(spark, folder).frame).usual.collect()}
+    assert lake_days.infer_intervals(spark, folder) == Intervals(told)
 
 
 @pytest.mark.real("java")

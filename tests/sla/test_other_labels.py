@@ -19,6 +19,7 @@ from sla_reports.reduction.cells import Quality
 from sla_reports.reduction.daily_table import write_runs
 from sla_reports.reduction.day_pieces import Intervals, day_pieces, stitched
 from sla_reports.series import series_text
+from tests.sla.planted.longer import longer_hours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -58,16 +59,21 @@ def down(low_ms: int, high_ms: int) -> Callable[[int], float]:
 
 
 class Reporting:
-    """Writes samples as a daily table and runs the command over it."""
+    """Writes samples as a daily table and runs the command over it.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    `by_hours`: hours at a longer interval are runs, as `sla backfill` writes them; without it each of their samples is one.
+    """
+
+    def __init__(self, folder: Path, *, by_hours: bool = False) -> None:
+        self._folder, self._by_hours = folder, by_hours
 
     def __call__(
         self, samples: Iterable[Sample], *words: str, interval_ms: int = MINUTE_MS, log: Iterable[dict[str, Any]] = ()
     ) -> tuple[int, str, dict[str, Any]]:
         """Exit code, all that was said, and the last line."""
-        _write_table(self._folder / "runs", list(samples), interval_ms)
+        samples = list(samples)
+        longer = longer_hours(samples, interval_ms) if self._by_hours else {}
+        _write_table(self._folder / "runs", samples, Intervals(other_ms=interval_ms, longer=longer))
         (self._folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
         done = CliRunner().invoke(
             app,
@@ -85,17 +91,14 @@ class Reporting:
         return found
 
 
-def _write_table(table: Path, samples: list[Sample], interval_ms: int) -> None:
+def _write_table(table: Path, samples: list[Sample], intervals: Intervals) -> None:
     days: dict[int, list[Sample]] = {}
     for one in samples:
         days.setdefault(one[1] // DAY_MS, []).append(one)
-    pieces = [
-        piece for own in days.values() for piece in day_pieces(partial(_batch, own), Intervals(other_ms=interval_ms))
-    ]
+    pieces = [piece for own in days.values() for piece in day_pieces(partial(_batch, own), intervals)]
     runs = stitched(pa.Table.from_batches(pieces), by_day=True)
-    write_runs(
-        table, runs.append_column("interval_ms", pa.array([interval_ms] * len(runs))), Quality(0, 0, 0, 0, 0, 0, 0)
-    )
+    usual = pa.array([intervals.other_ms] * len(runs))
+    write_runs(table, runs.append_column("interval_ms", usual), Quality(0, 0, 0, 0, 0, 0, 0))
 
 
 def _batch(samples: list[Sample]) -> list[pa.RecordBatch]:
@@ -106,6 +109,12 @@ def _batch(samples: list[Sample]) -> list[pa.RecordBatch]:
 @pytest.fixture
 def report(tmp_path: Path) -> Reporting:
     return Reporting(tmp_path)
+
+
+@pytest.fixture(params=[False, True], ids=["by samples", "by hours"])
+def reports(tmp_path: Path, request: pytest.FixtureRequest) -> Reporting:
+    """Both forms of what came at a longer interval than usual."""
+    return Reporting(tmp_path, by_hours=request.param)
 
 
 def group(line: dict[str, Any], name: str = "orders", namespace: str = "shop") -> dict[str, Any]:
@@ -122,7 +131,7 @@ def group(line: dict[str, Any], name: str = "orders", namespace: str = "shop") -
         ("job", ("operator", "kubernetes-pods")), ("tenant_id", ("one", "")), ("exported_job", ("x", "y")),
     ],
 )  # fmt: skip
-def test_copies_by_any_label_count_once_and_are_told(report: Reporting, label: str, values: tuple[str, str]) -> None:
+def test_copies_by_any_label_count_once_and_are_told(reports: Reporting, label: str, values: tuple[str, str]) -> None:
     """30 s down at noon, brought by two Prometheus servers that scrape 23 s apart: it was 60 s."""
     first, second = ({**ORDERS, label: value} for value in values)
     samples = [
@@ -130,17 +139,17 @@ def test_copies_by_any_label_count_once_and_are_told(report: Reporting, label: s
         *scrapes(second, from_ms=START_MS - MARGIN_MS + 23_000),
         *lost(second, (NOON_MS, 30.0), from_ms=START_MS - MARGIN_MS + 23_000),
     ]  # fmt: skip
-    code, output, line = report(samples)
+    code, output, line = reports(samples)
     assert (code, group(line)["down_ms"]) == (0, 30_000), output
     [told] = line["copies"]
     assert told == {"labels": {label: sorted(values)}, "groups": ["shop/c/orders"]}
     assert f"--replica-label {label}" in output
-    assert report.document("provenance.json")["quality"]["copies"] == [told]
-    code, output, line = report(samples, "--replica-label", label)
+    assert reports.document("provenance.json")["quality"]["copies"] == [told]
+    code, output, line = reports(samples, "--replica-label", label)
     assert (code, group(line)["down_ms"], line["warnings"], line["copies"]) == (0, 30_000, [], []), output
 
 
-def test_a_copy_that_was_away_and_one_that_came_late_double_and_hide_nothing(report: Reporting) -> None:
+def test_a_copy_that_was_away_and_one_that_came_late_double_and_hide_nothing(reports: Reporting) -> None:
     """The first server ends at noon with 30 s told; the second began at 10:00, and alone sees the 40 s of 18:00."""
     first, second = {**ORDERS, "replica_name": "a"}, {**ORDERS, "replica_name": "b"}
     rises = ((START_MS + 6 * HOUR_MS, 30.0), (START_MS + 18 * HOUR_MS, 40.0))
@@ -149,7 +158,7 @@ def test_a_copy_that_was_away_and_one_that_came_late_double_and_hide_nothing(rep
         *scrapes(second, from_ms=START_MS + 10 * HOUR_MS), *lost(second, *rises, from_ms=START_MS + 10 * HOUR_MS),
     ]  # fmt: skip
     for words in ((), ("--replica-label", "replica_name")):
-        _, output, line = report(samples, *words)
+        _, output, line = reports(samples, *words)
         assert group(line)["down_ms"] == 70_000, output
 
 
@@ -262,18 +271,18 @@ QUARTER_MS = 15_000
         ((0, HOUR_MS), (12, QUARTER_MS)), ((0, 5 * MINUTE_MS), (12, QUARTER_MS)),
     ],
 )  # fmt: skip
-def test_an_interval_that_changes_is_judged_by_stretch(report: Reporting, steps: tuple[tuple[int, int], ...]) -> None:
+def test_an_interval_that_changes_is_judged_by_stretch(reports: Reporting, steps: tuple[tuple[int, int], ...]) -> None:
     """It was unknown for as long as the longer one held."""
     samples = _at_steps(steps)
-    code, output, line = report(samples, interval_ms=QUARTER_MS)
+    code, output, line = reports(samples, interval_ms=QUARTER_MS)
     assert (code, group(line)["unknown_ms"]) == (0, 0), output
-    found = report.document("provenance.json")["quality"]["scrape_stretches"]
+    found = reports.document("provenance.json")["quality"]["scrape_stretches"]
     assert [one["intervalMs"] for one in found] == [step for _, step in steps if step != QUARTER_MS]
     # Down in the stretch of the longer interval: seen, and as far off as that interval.
     low_ms = next(START_MS + hour * HOUR_MS for hour, step in steps if step != QUARTER_MS) + 2 * HOUR_MS
-    _, output, line = report(_at_steps(steps, down(low_ms, low_ms + 2 * HOUR_MS)), interval_ms=QUARTER_MS)
+    _, output, line = reports(_at_steps(steps, down(low_ms, low_ms + 2 * HOUR_MS)), interval_ms=QUARTER_MS)
     assert group(line)["down_ms"] == pytest.approx(2 * HOUR_MS, abs=1), output
-    [told] = report.document("summary.json")["groups"]
+    [told] = reports.document("summary.json")["groups"]
     assert told["write"]["errorMs"] == 2 * max(step for _, step in steps[: -1 if steps[-1][1] == QUARTER_MS else 2])
 
 
@@ -294,17 +303,17 @@ def _at_steps(steps: tuple[tuple[int, int], ...], value: Callable[[int], float] 
     (6, 60_000, 60_000), (6, 3 * HOUR_MS, 3 * HOUR_MS), (18, 4 * MINUTE_MS, 4 * MINUTE_MS), (18, 2 * MINUTE_MS, 0),
     (12, HOUR_MS, HOUR_MS),
 ])  # fmt: skip
-def test_a_silence_is_no_interval(report: Reporting, at_hour: int, silence_ms: int, unknown_ms: int) -> None:
+def test_a_silence_is_no_interval(reports: Reporting, at_hour: int, silence_ms: int, unknown_ms: int) -> None:
     """Three scrapes lost at 15 s, three at 60 s, an hour at the change itself; one lost at 60 s is none."""
     quiet_ms = START_MS + at_hour * HOUR_MS
     samples = [
         one for one in _at_steps(((0, QUARTER_MS), (12, MINUTE_MS))) if not quiet_ms < one[1] < quiet_ms + silence_ms
     ]
-    _, output, line = report(samples, interval_ms=QUARTER_MS)
+    _, output, line = reports(samples, interval_ms=QUARTER_MS)
     assert group(line)["unknown_ms"] == unknown_ms, output
 
 
-def test_scrapes_that_are_lost_by_chance_are_no_longer_interval(report: Reporting) -> None:
+def test_scrapes_that_are_lost_by_chance_are_no_longer_interval(reports: Reporting) -> None:
     """Of an hour at 15 s only every third to sixth scrape came, in no order."""
     kept = {number for number in range(240) if (number * number) % 17 in {0, 4, 13}}
     samples = [
@@ -312,11 +321,11 @@ def test_scrapes_that_are_lost_by_chance_are_no_longer_interval(report: Reportin
         for one in scrapes(ORDERS, step_ms=QUARTER_MS)
         if not 0 <= one[1] - NOON_MS < HOUR_MS or (one[1] - NOON_MS) // QUARTER_MS in kept
     ]
-    _, output, line = report(samples, interval_ms=QUARTER_MS)
+    _, output, line = reports(samples, interval_ms=QUARTER_MS)
     assert group(line)["unknown_ms"] > HOUR_MS // 2, output
 
 
-def test_copies_in_a_stretch_of_a_longer_interval_are_not_disputed(report: Reporting) -> None:
+def test_copies_in_a_stretch_of_a_longer_interval_are_not_disputed(reports: Reporting) -> None:
     """Two servers, 40 s apart at 60 s: what the one sees first the other says within that interval."""
     low_ms, high_ms = START_MS + 18 * HOUR_MS, START_MS + 18 * HOUR_MS + 10 * MINUTE_MS
     samples = []
@@ -324,9 +333,23 @@ def test_copies_in_a_stretch_of_a_longer_interval_are_not_disputed(report: Repor
         labels = {**ORDERS, "prometheus_replica": str(number)}
         samples += scrapes(labels, until_ms=NOON_MS, step_ms=QUARTER_MS)
         samples += scrapes(labels, down(low_ms, high_ms), from_ms=NOON_MS + number * 40_000)
-    _, output, line = report(samples, interval_ms=QUARTER_MS)
+    _, output, line = reports(samples, interval_ms=QUARTER_MS)
     assert (group(line)["disputed_ms"], group(line)["unknown_ms"]) == (0, 0), output
     assert group(line)["down_ms"] == pytest.approx(10 * MINUTE_MS, abs=MINUTE_MS)
+
+
+def test_copies_at_a_longer_interval_may_lose_a_scrape_and_are_no_two_groups(reports: Reporting) -> None:
+    """Down for two scrapes of the one server; the other lost one of its own then, and saw nothing."""
+    low_ms = START_MS + 18 * HOUR_MS
+    samples = []
+    for number in (0, 1):
+        labels = {**ORDERS, "receive_replica": str(number)}
+        own = scrapes(labels, until_ms=NOON_MS, step_ms=QUARTER_MS)
+        own += scrapes(labels, down(low_ms, low_ms + 90_000), from_ms=NOON_MS + number * 30_000)
+        samples += [one for one in own if number == 0 or not low_ms <= one[1] < low_ms + MINUTE_MS]
+    code, output, line = reports(samples, interval_ms=QUARTER_MS)
+    assert code != 1, output
+    assert [one["groups"] for one in line["copies"]] == [["shop/c/orders"]]
 
 
 def test_a_group_that_is_born_at_noon_is_judged_from_noon_on(report: Reporting) -> None:
@@ -348,12 +371,12 @@ def test_a_group_that_is_born_at_noon_is_judged_from_noon_on(report: Reporting) 
     assert cluster["orderedWrite"]["unknownMs"] == 0
 
 
-def test_a_group_that_is_gone_while_its_target_goes_on_is_judged_up_to_then(report: Reporting) -> None:
-    code, output, line = report([*scrapes(ORDERS), *scrapes(PAYMENTS, until_ms=NOON_MS + 1)])
+def test_a_group_that_is_gone_while_its_target_goes_on_is_judged_up_to_then(reports: Reporting) -> None:
+    code, output, line = reports([*scrapes(ORDERS), *scrapes(PAYMENTS, until_ms=NOON_MS + 1)])
     assert (code, group(line, "payments")["unknown_ms"]) == (0, 0), output
     assert "existed to 2026-10-01T12:00:00Z" in output
     # The only group of an operator: its counters stay on the page.
-    code, output, line = report([*scrapes(PAYMENTS, until_ms=NOON_MS + 1), *lost(PAYMENTS)])
+    code, output, line = reports([*scrapes(PAYMENTS, until_ms=NOON_MS + 1), *lost(PAYMENTS)])
     assert (code, group(line, "payments")["unknown_ms"]) == (0, 0), output
 
 

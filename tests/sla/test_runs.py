@@ -107,8 +107,9 @@ def test_the_interval_is_inferred_although_read_twice(spark: SparkSession) -> No
 
     rows = scraped("fast", 1000, 300) * 2 + scraped("slow", 30_000, 50) + scraped("once", 1, 1)
     frame = spark.createDataFrame(rows, "series string, ts_ms long, value double")
-    inferred = intervals.infer(frame, default_ms=7000).cache()
-    assert dict(inferred.collect()) == {"fast": 1000, "slow": 30_000, "once": 7000}
+    inferred = intervals.infer(frame, default_ms=7000)
+    assert inferred.longer is None
+    assert dict(inferred.usual.collect()) == {"fast": 1000, "slow": 30_000, "once": 7000}
     reduction = cells.reduce_samples(frame, inferred)
     assert [run.n for run in cells.collect_runs(reduction.runs)] == [600, 1, 50]
     assert cells.quality(reduction).duplicates == 300
