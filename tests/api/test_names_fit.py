@@ -113,6 +113,7 @@ def complaints(made: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
 async def test_whatever_is_taken_can_be_made(api: KubernetesApi, place: Place) -> None:
+    """A name that begins with a digit was taken. Reports: percona-server-mongodb-operator #672, scylla-operator #2722."""
     broken: list[str] = []
     judged = 0
     for text, obj in objects_for(place):

@@ -58,6 +58,7 @@ async def kill_pod(house: House, namespace: str, name: str) -> None:
 
 @pytest.mark.java_brokers
 async def test_a_twin_waits_while_the_first_fails_over_and_starts_once_the_name_is_free(any_house: House) -> None:
+    """Two groups of one namespace want one broker name. Reports: apache/rocketmq #3991, #1450."""
     house = any_house
     servers = house.group_spec.get("nameServers", ["127.0.0.1:9876"])
     async with whole_group(house, "first", replicas=3) as first, watch_group(house.api, NAMESPACE, "twin") as twin:
@@ -95,6 +96,7 @@ async def create_in(house: House, namespace: str, name: str, **spec: Any) -> Non
 
 
 async def test_one_name_server_keeps_the_route_of_the_first_of_two_namespaces(house: House) -> None:
+    """Two groups of one name register at one NameServer. Reports: apache/rocketmq #3991."""
     house.operator_arguments = ()
     routes = RouteServer()
     await routes.start("127.0.0.1", 0)

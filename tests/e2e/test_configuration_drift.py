@@ -80,6 +80,7 @@ async def address_of(group: WholeGroup, *, master: bool) -> tuple[int, str]:
 @pytest.mark.java_brokers
 @pytest.mark.parametrize("master", [True, False], ids=["master", "slave"])
 async def test_what_carries_durability_is_put_back_with_an_event(strict: WholeGroup, *, master: bool) -> None:
+    """`mqadmin updateBrokerConfig` beside the operator. Reports: koperator #694, apache/rocketmq #1989."""
     broker_id, address = await address_of(strict, master=master)
     await ask(address, WEAKENED)
     await until_said(address, PROMISED)

@@ -43,6 +43,7 @@ def said(plan: PassPlan, name: str = "switchover-1") -> tuple[OperationPhase | N
     ],
 )
 def test_what_was_not_begun_in_its_window_is_rejected(section: dict[str, Any], window: str) -> None:
+    """A schedule that has passed is not carried out. Reports: Patroni #118, zalando/postgres-operator #3058."""
     plan = evaluate(scene(operation(**section)), {}, SETTINGS)
     phase, message = said(plan)
     assert phase is OperationPhase.REJECTED

@@ -169,7 +169,7 @@ async def test_it_is_told_at_once_and_the_claim_stays_until_the_pod_stops(
     world: World,  # noqa: F811
     start_plane: Callable[..., Any],  # noqa: F811
 ) -> None:
-    """What an Argo CD that prunes does: all claims at once."""
+    """What an Argo CD that prunes does: all claims at once. Reports: argo-cd #1250."""
     await start_plane(resync_seconds=600.0)
     await make_ready(world)
     pods = {name: pod["metadata"]["uid"] for name, pod in (await named(world, PODS)).items()}

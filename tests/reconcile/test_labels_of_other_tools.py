@@ -80,7 +80,10 @@ async def test_nothing_of_ours_is_an_applications(
     start_plane: Callable[..., Any],  # noqa: F811
     tool: str,
 ) -> None:
-    """Neither by a label of ours, nor by one that the BrokerGroup has of the tool; not when the group is orphaned either."""
+    """Neither by a label of ours, nor by one that the BrokerGroup has of the tool; not when the group is orphaned either.
+
+    Reports: VictoriaMetrics/operator #90, argo-cd #1250, #3050, #10974.
+    """
     await start_plane(fence_keys=SIGNED.fence_keys)
     await make_ready(world)
     await world.api.patch(

@@ -78,6 +78,7 @@ async def test_everything_stays_and_a_group_made_again_takes_it_back_as_it_runs(
     when_deleted: str,
     operator: str,
 ) -> None:
+    """`kubectl delete --cascade=orphan`, then apply. Reports: tidb-operator #1246, kaap #113."""
     plane = await start_plane()
     await make_ready(world)
     retention = {"storage": {"retention": {"whenDeleted": when_deleted}}}

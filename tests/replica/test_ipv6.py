@@ -133,6 +133,7 @@ async def house(ipv6_loopback: str, tmp_path: Path) -> AsyncIterator[House]:
 
 
 async def test_a_group_on_ipv6_alone_elects_acknowledges_fails_over_and_is_read_back(house: House) -> None:
+    """Reports: apache/rocketmq #10834, #9987, #5858."""
     await house.in_sync(3)
     first = await house.routed_master()
     assert first.startswith("[::1]:")

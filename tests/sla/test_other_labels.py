@@ -132,7 +132,7 @@ def group(line: dict[str, Any], name: str = "orders", namespace: str = "shop") -
     ],
 )  # fmt: skip
 def test_copies_by_any_label_count_once_and_are_told(reports: Reporting, label: str, values: tuple[str, str]) -> None:
-    """30 s down at noon, brought by two Prometheus servers that scrape 23 s apart: it was 60 s."""
+    """30 s down at noon, brought by two Prometheus servers that scrape 23 s apart: it was 60 s. Reports: radar #1734."""
     first, second = ({**ORDERS, label: value} for value in values)
     samples = [
         *scrapes(first), *lost(first, (NOON_MS, 30.0)),
@@ -229,7 +229,10 @@ def test_a_label_of_the_group_that_was_renamed_is_named(report: Reporting, missi
 
 @pytest.mark.parametrize("federated", [False, True])
 def test_a_scrape_without_honor_labels_keeps_two_namespaces_apart(report: Reporting, federated: bool) -> None:
-    """team-b is down for two hours: one group, "met 100 %"."""
+    """team-b is down for two hours: one group, "met 100 %".
+
+    Reports: kedacore/charts #434, prometheus-operator #356, gpu-operator #811.
+    """
     samples = []
     for team, value in (("team-a", UP), ("team-b", down(NOON_MS, NOON_MS + 2 * HOUR_MS))):
         labels = {**ORDERS, "namespace": "brokergroup-system", "exported_namespace": team}
@@ -272,7 +275,7 @@ QUARTER_MS = 15_000
     ],
 )  # fmt: skip
 def test_an_interval_that_changes_is_judged_by_stretch(reports: Reporting, steps: tuple[tuple[int, int], ...]) -> None:
-    """It was unknown for as long as the longer one held."""
+    """It was unknown for as long as the longer one held. Reports: thanos #3010, #2737, grafana #30662, mimir #5509."""
     samples = _at_steps(steps)
     code, output, line = reports(samples, interval_ms=QUARTER_MS)
     assert (code, group(line)["unknown_ms"]) == (0, 0), output
@@ -353,6 +356,7 @@ def test_copies_at_a_longer_interval_may_lose_a_scrape_and_are_no_two_groups(rep
 
 
 def test_a_group_that_is_born_at_noon_is_judged_from_noon_on(report: Reporting) -> None:
+    """Objectives of what is gone, or not there yet. Reports: kibana #198776."""
     code, output, line = report([*scrapes(ORDERS), *scrapes(PAYMENTS, from_ms=NOON_MS)])
     assert (code, line["verdict"]) == (0, "met"), output
     told = group(line, "payments")

@@ -169,6 +169,7 @@ def test_an_answer_without_bounds_is_asked_for_in_halves(monkeypatch: pytest.Mon
 
 
 def test_both_servers_words_for_whole_answers_are_sent_and_both_marks_are_read() -> None:
+    """An answer in part is refused, or marked where it is accepted. Reports: VictoriaMetrics #4721, thanos #622."""
     with OddServer(lambda _: GOOD) as server:
         asked_of(server)
         [asked] = server.asked
@@ -182,6 +183,7 @@ def test_both_servers_words_for_whole_answers_are_sent_and_both_marks_are_read()
 
 
 def test_ways_to_say_who_asks(tmp_path: Path) -> None:
+    """Basic authentication, a token, headers as X-Scope-OrgID. Reports: pyrra #1289, #326, mimir #4738."""
     (tmp_path / "password").write_text("s3cret w\u00f6rd\n")
     (tmp_path / "token").write_text("t0ken-of-ours\n")
     (tmp_path / "headers").write_text("X-Scope-OrgID: shop\n\nX-Api-Key: k3y-of-ours\n")

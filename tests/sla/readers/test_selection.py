@@ -69,6 +69,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize(("form", "line"), FOREIGN)
 def test_a_line_of_others_is_passed_over_and_counted(form: str, line: str, tmp_path: Path) -> None:
+    """Native histograms in a dump, +Inf in an export. Reports: prometheus #12775, VictoriaMetrics #3161."""
     path = tmp_path / f"a.{form}"
     end = "\n# EOF\n" if form == "om" else "\n"
     path.write_bytes(f"{OURS[form]}\n{line}\n{OURS[form]}{end}".encode("latin-1"))
@@ -124,6 +125,7 @@ def test_a_label_of_ours_with_any_name_is_read(tmp_path: Path) -> None:
 
 
 def test_answers_in_a_list_on_lines_packed_and_with_others(tmp_path: Path) -> None:
+    """The array that `promtool query range -o json` writes, among others. Reports: prometheus #4848."""
     whole = json.dumps(ANSWER).encode()
     foreign = b'{"metric":{"__name__":"a.b"},"histograms":[[1,{}]]},{"metric":{"__name__":"o"},"values":[[1,+Inf]]},'
     series = json.dumps(ANSWER["data"]["result"]).encode()  # type: ignore[index]
