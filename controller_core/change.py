@@ -119,7 +119,7 @@ class Pace:
     slaves_first_seconds: float = 0.3
     slaves_first_unfenced_seconds: float = 1.5
     early_unregister_seconds: float = 0.1
-    fence_seconds: float = 4.0
+    fence_seconds: float = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,8 @@ class Observed:
     (again) now.
 
     `acting` say by 907 that they are master; None: they were not asked. `unheard` may yet be heard here for the first time.
-    `fenced` is whether the old master's death is confirmed; `heard` whether it was heard again. `since_seconds` is when this
+    `fenced` is whether the old master's death is confirmed; `heard` whether it was heard again. `dead_by_pod_fence` is whether
+    the fence in its pod kills it before another one is elected, though nobody can confirm that. `since_seconds` is when this
     plane first saw the change in this phase.
     """
 
@@ -139,6 +140,7 @@ class Observed:
     unheard: frozenset[int] = frozenset()
     fenced: bool = False
     heard: bool = False
+    dead_by_pod_fence: bool = False
     may_not_elect_before_seconds: float = 0.0
     since_seconds: float = 0.0
     takes_over: bool = False
@@ -246,7 +248,8 @@ def _replacement(record: BrokerGroupRecord, change: Change, seen: Observed, pace
     """A master was lost, or there was none: the slaves first, then the new one."""
     master, gone = change.to_broker_id or 0, change.from_broker_id
     slaves = _tells(record, seen.alive - {master}, seen)
-    wait = pace.slaves_first_unfenced_seconds if change.unfenced else pace.slaves_first_seconds
+    may_live = change.unfenced and not seen.dead_by_pod_fence
+    wait = pace.slaves_first_unfenced_seconds if may_live else pace.slaves_first_seconds
     return (
         *_depose(record, seen, pace),
         Stage((Unregister(gone),) if gone is not None and gone != master else ()),

@@ -62,7 +62,8 @@ class Change:
     """The change of master under way. `epoch` is the master epoch that is told: 0 until it is decided.
 
     `from_broker_id` is the master that is left, `to_broker_id` the one that is made; a cure leaves its master and names the
-    `slave`. `cause`, `unfenced` and `started_at` are for people and reports: nothing is decided by them.
+    `slave`. `unfenced`: nobody confirmed that the old master is dead. `cause` and `started_at` are for people and reports: nothing
+    is decided by them.
     """
 
     id: int

@@ -104,7 +104,7 @@ async def test_defaults_are_filled_in(api: KubernetesApi) -> None:
     assert spec["failover"] == {
         "heartbeatTimeoutMilliseconds": 3000,
         "heartbeatIntervalMilliseconds": 500,
-        "fenceTimeoutMilliseconds": 4000,
+        "fenceTimeoutMilliseconds": 3000,
         "isolation": {"enabled": True, "timeoutMilliseconds": 2500},
         "delaySeconds": 0,
         "uncleanElection": "Never",

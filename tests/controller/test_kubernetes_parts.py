@@ -74,8 +74,12 @@ async def create_pod(
     host_network: bool = False,
     group: str = "orders",
     annotations: dict[str, str] | None = None,
+    fence_env: list[dict[str, str]] | None = None,
 ) -> dict[str, Any]:
     labels = {names.LABEL_BROKER_GROUP: group} | ({names.LABEL_BROKER_ID: str(broker_id)} if broker_id else {})
+    containers: list[dict[str, Any]] = [{"name": "broker", "image": "replica"}]
+    if fence_env:
+        containers.append({"name": names.CONTAINER_FENCE, "image": "replica", "env": fence_env})
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -85,7 +89,7 @@ async def create_pod(
             "labels": labels,
             "annotations": ({names.ANNOTATION_ADDRESS: known_by} if known_by else {}) | (annotations or {}),
         },
-        "spec": {"containers": [{"name": "broker", "image": "replica"}], "nodeName": node, "hostNetwork": host_network},
+        "spec": {"containers": containers, "nodeName": node, "hostNetwork": host_network},
     }
     # The first pod of a process costs the embedded API seconds: it builds the pod's schema then.
     await api.create(PODS, pod, timeout_seconds=60.0)
@@ -121,10 +125,34 @@ def test_a_java_groups_election_may_be_trusted_by_the_bound_of_the_fences_in_its
     spec: dict[str, Any] = {"failover": {"fenceTimeoutMilliseconds": 1500}}
     group = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND, "spec": spec}
     binding = binding_of(group | {"metadata": {"namespace": "default", "name": "orders"}})
-    # Heartbeat timeout less interval, and three quarters of the fence timeout.
-    assert "no controller for 2.5 s, at the latest after 3.625 s" in binding.unconfirmed_trust
+    # Heartbeat timeout less interval, and two thirds of the fence timeout.
+    assert "no controller for 2.5 s, at the latest after 3.5 s" in binding.unconfirmed_trust
     spec["failover"] |= {"isolation": {"enabled": False}}
     assert binding_of(group | {"metadata": {"namespace": "default", "name": "orders"}}).unconfirmed_trust == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "waits_seconds"),
+    [
+        pytest.param({"FENCE_TIMEOUT": 4000, "FENCE_HEARTBEAT_TIMEOUT": 3000}, 7.0, id="a longer fence timeout"),
+        pytest.param({"FENCE_TIMEOUT": 1500, "FENCE_HEARTBEAT_TIMEOUT": 9000}, 10.5, id="a longer heartbeat timeout"),
+        pytest.param({"FENCE_TIMEOUT": 1000, "FENCE_HEARTBEAT_TIMEOUT": 3000}, 4.5, id="shorter ones"),
+        pytest.param({"FENCE_TIMEOUT": 9000}, 4.5, id="one that was told only half: no fence of ours"),
+        pytest.param({}, 4.5, id="none"),
+    ],
+)
+async def test_a_group_waits_for_the_fence_that_was_told_the_longest_time(
+    api: KubernetesApi, directory: KubernetesDirectory, told: dict[str, int], waits_seconds: float
+) -> None:
+    """The owner has shortened the times; until a pod is made anew, the fence in it kills by those of before."""
+    await create_group(api, implementation="rocketmq", version="5.5.0", failover={"fenceTimeoutMilliseconds": 1500})
+    env = [{"name": f"{name}_MILLISECONDS", "value": str(milliseconds)} for name, milliseconds in told.items()]
+    await create_pod(api, fence_env=env)
+    await eventually(lambda: directory.known_peer("127.64.1.1"))
+    assert known(directory).pod_fence_seconds == waits_seconds
+    await api.delete(PODS, "orders-1", namespace="default", grace_period_seconds=0)
+    await create_pod(api)
+    await eventually(lambda: known(directory).pod_fence_seconds == 4.5, what="the pod to have been made anew")
 
 
 async def test_a_group_is_found_by_its_broker_name_with_what_its_owner_wants(

@@ -4,7 +4,8 @@ The blocks are those of `trace_language.py`. A trace begins with `group master=3
 
 * `begin kind=Switchover phase=Quieting from=3 restore=2`, `elect kind=Failover` (`to=1`, `unfenced=true`), `renew slave=2`:
   decided by the real step, by the plane `plane-0`; what the record says of the change is drawn;
-* `alive ids=1,2`, `acting ids=3` (their 907 says that they are master), `fenced`, `heard`: what is observed;
+* `alive ids=1,2`, `acting ids=3` (their 907 says that they are master), `fenced`, `heard`,
+  `over in the pod` (the fence in the old master's pod kills it before anybody is elected): what is observed;
 * `done <effect>`, `fails <effect>`: an effect that was begun ends, `later seconds=0.3`: time passes;
 * `taken over`: another plane goes on, which has observed nothing; `told`: its end waits for its incident.
 
@@ -73,6 +74,9 @@ class ChangeRunner:
             return self._end(command.removeprefix(verb).strip(), confirmed=verb == "done")
         if command == "taken over":
             return self._take_over()
+        if command == "over in the pod":
+            self.seen = replace(self.seen, dead_by_pod_fence=True)
+            return self._next()
         if command == "told":
             return self._decide(self._ended(incident_open=True))
         given = dict(word.split("=", maxsplit=1) for word in words)

@@ -443,7 +443,7 @@ def test_whoever_can_be_elected_finds_us_dead(
     rules = FenceRules(isolation, fence_timeout, heartbeat, interval)
     # A kill comes at the first look after isolation or bound. The CRD refuses what leaves no time until the election, but not what
     # leaves less than two looks: that stays open (docs/concepts/architecture.md).
-    left = min(earliest_election_seconds(rules) - isolation, fence_timeout / 4)
+    left = min(earliest_election_seconds(rules) - isolation, fence_timeout / 3)
     if 2 * interval > heartbeat or left <= 2 * TICK:
         return
     core = FenceCore(rules, started_at=0.0)

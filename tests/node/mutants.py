@@ -29,6 +29,7 @@ GROUP_CRDS = (
     "crds/brokergroup.dev_brokergroups.yaml",
     "charts/brokergroup-operator/files/crds/brokergroup.dev_brokergroups.yaml",
 )
+FIELD = " " * 20
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,22 @@ MUTANTS = {
     "b": Mutant(
         "a fence timeout below the kubelet's least grace, and nothing in the pod that kills sooner",
         (
-            Edit("operator/brokergroup_operator/api/brokergroup.py", "    ] = 4000\n", "    ] = 2000\n"),
+            Edit(
+                "operator/brokergroup_operator/api/brokergroup.py",
+                'whatever grace is asked for.",\n        ),\n    ] = 3000\n',
+                'whatever grace is asked for.",\n        ),\n    ] = 2000\n',
+            ),
             # Of the field, and of the whole of `failover`, which a group that says nothing of it gets.
-            *(Edit(file, "default: 4000\n", "default: 2000\n") for file in GROUP_CRDS),
             *(
-                Edit(file, "fenceTimeoutMilliseconds: 4000\n", "fenceTimeoutMilliseconds: 2000\n")
+                Edit(
+                    file,
+                    f"minimum: 400\n{FIELD}maximum: 60000\n{FIELD}default: 3000\n",
+                    f"minimum: 400\n{FIELD}default: 2000\n",
+                )
+                for file in GROUP_CRDS
+            ),
+            *(
+                Edit(file, "fenceTimeoutMilliseconds: 3000\n", "fenceTimeoutMilliseconds: 2000\n")
                 for file in GROUP_CRDS
             ),
             Edit(

@@ -71,7 +71,7 @@ def test_defaults_are_filled_in(with_kinds: KubeApiserver, namespace: str) -> No
     assert spec["failover"] == {
         "heartbeatTimeoutMilliseconds": 3000,
         "heartbeatIntervalMilliseconds": 500,
-        "fenceTimeoutMilliseconds": 4000,
+        "fenceTimeoutMilliseconds": 3000,
         "isolation": {"enabled": True, "timeoutMilliseconds": 2500},
         "delaySeconds": 0,
         "uncleanElection": "Never",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.meaning.fence_keys import FenceKeys
 from brokergroup_operator.kube.client import PatchType
+from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_STATES,
     BROKER_GROUPS,
@@ -123,11 +125,13 @@ async def left_behind(world: World, start_plane: Callable[..., Any], **settings:
     return before
 
 
-async def taken_back(world: World) -> None:  # noqa: F811
-    new = await group_uid(world)
+async def taken_back(world: World, *, is_told: bool = True) -> None:  # noqa: F811
+    """Everything has its owner again; with `is_told` the group's mark is off as well."""
 
     async def all_owned() -> bool:
-        return await owners(world) == {new}
+        metadata = (await named(world, BROKER_GROUPS))["orders"]["metadata"]
+        is_marked = names.ANNOTATION_TAKES_BACK in metadata.get("annotations", {})
+        return await owners(world) == {metadata["uid"]} and not (is_told and is_marked)
 
     await until("everything has its owner again", all_owned)
 
@@ -156,9 +160,46 @@ async def test_a_group_that_took_an_orphaned_ones_things_back_is_deleted_like_an
 async def test_orphaned_twice(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
     before = await left_behind(world, start_plane)
     await world.create_group()
-    await taken_back(world)
+    await taken_back(world, is_told=False)
     await delete(world, "Orphan")
     await until("the group is gone", lambda: is_gone(world))
+    assert await uids(world) == before
+    assert await owners(world) == {""}
+
+
+@SANDBOX
+@pytest.mark.parametrize("written", ["brokergroups/orders", "pods/orders-1", "configmaps/orders-broker", "services/"])
+async def test_a_group_that_is_orphaned_while_it_takes_things_back_takes_none_with_it(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+    sandbox: SandboxApiServer,
+    written: str,
+) -> None:
+    """Deleted just before a write of the pass: what is written then names an owner that is gone, or about to go."""
+    plane = await start_plane()
+    await make_ready(world)
+    before = await uids(world)
+    await delete(world, "Orphan")
+    await until("the group is gone", lambda: is_gone(world))
+    await plane.stop()
+    await world.create_group()
+    deleted: list[str] = []
+
+    async def delete_before_the_write(request: Any) -> None:
+        if request.method == "PATCH" and written in request.path and not deleted:
+            deleted.append(request.path)
+            things = sandbox.store.resource(names.GROUP, names.VERSION, "brokergroups")
+            sandbox.store.delete(things, world.key.namespace, "orders", Deletion(propagation="Orphan"))
+            sandbox.store.run_background()
+
+    sandbox.before_request = delete_before_the_write
+    for _ in range(3):
+        with contextlib.suppress(NotFoundError):
+            await world.run_pass()
+        sandbox.store.run_background()
+    sandbox.before_request = None
+    assert deleted
+    assert await is_gone(world)
     assert await uids(world) == before
     assert await owners(world) == {""}
 

@@ -132,7 +132,7 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
             " After that it elects and says Unfenced. A kubelet takes at least 2 s for a pod that does not end by itself,"
             " whatever grace is asked for.",
         ),
-    ] = 4000
+    ] = 3000
     isolation: Annotated[IsolationSpec, Meta(description="The fence inside the pod.")] = IsolationSpec()
     delay_seconds: Annotated[
         int,

@@ -61,6 +61,8 @@ ANNOTATION_LEAVING: Final = f"{GROUP}/leaving"
 ANNOTATION_ADDRESS: Final = f"{GROUP}/address"
 # On a pod: the uid of the BrokerGroup that it was made for. Its fence's key is made from it, also after that group was orphaned.
 ANNOTATION_GROUP_UID: Final = f"{GROUP}/group-uid"
+# On a BrokerGroup that has begun to give an owner to what has none.
+ANNOTATION_TAKES_BACK: Final = f"{GROUP}/takes-back"
 # On a pod: "true" where its broker was started as an async learner.
 # On an Event: the change of master that it is about.
 ANNOTATION_INCIDENT: Final = f"{GROUP}/incident"

@@ -31,7 +31,7 @@ from enum import Enum
 from typing import Final
 
 # Of fenceTimeout, how much is used after an excuse has ended; the rest is for looking, asking and killing.
-_SHARE_OF_FENCE_TIMEOUT: Final = 0.75
+_SHARE_OF_FENCE_TIMEOUT: Final = 2 / 3
 # Of the isolation timeout: from when on the others are asked, and how long they must have heard nothing themselves.
 _SHARE_BEFORE_ASKING: Final = 0.5
 _QUESTIONS_IN_ISOLATION: Final = 5

@@ -37,7 +37,7 @@ from brokergroup_operator.reconcile.plan import (
 from brokergroup_operator.reconcile.render import certificate, children, fence_key, hot_config
 from brokergroup_operator.reconcile.render.addressing import place_of, service_actions
 from brokergroup_operator.reconcile.render.disruption import build_disruption_budgets
-from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.drift import apply_if_drifted
 from brokergroup_operator.reconcile.see.learners import learning
 from brokergroup_operator.reconcile.see.members import Membership, is_broken, membership
@@ -114,9 +114,9 @@ def _waits(course: Course) -> bool:
 
 
 def _repairs(seen: Observed, members: Membership, course: Course, settings: ReconcileSettings) -> Iterator[Action]:
-    # Before our finalizer: what is unowned while that is there was orphaned.
-    yield from adoption.adopted(seen)
+    # First: a group that could go meanwhile must own nothing, or the collector deletes that as soon as it is gone.
     yield from _hold_group(seen)
+    yield from adoption.adopted(seen)
     yield from adoption.marks_mended(seen)
     yield from _shared_children(seen, course, settings)
     yield from service_actions(seen, members)
@@ -178,16 +178,22 @@ def _lift_fences(seen: Observed) -> Iterator[Action]:
 
 
 def _hold_group(seen: Observed) -> Iterator[Action]:
+    """Our finalizer, and the mark of a group that takes things back; written to the very version that was read."""
     held = observed.finalizers_of(seen.group_object)
-    if names.FINALIZER_BROKER_GROUP not in held:
-        yield SetFinalizers(
-            reason="children must be deleted before the group is",
-            resource=BROKER_GROUPS,
-            name=identity.name_of(seen.group),
-            resource_version=str(observed.metadata(seen.group_object).get("resourceVersion", "")),
-            finalizers=(*held, names.FINALIZER_BROKER_GROUP),
-            note=_EPHEMERAL if seen.group.spec.storage.ephemeral is not None else None,
-        )
+    is_held = names.FINALIZER_BROKER_GROUP in held
+    begins, is_marked = foreign.has_unowned(seen), adoption.takes_back(seen)
+    if is_held and begins == is_marked:
+        return
+    is_new_ephemeral = not is_held and seen.group.spec.storage.ephemeral is not None
+    yield SetFinalizers(
+        reason="something has no owner" if begins else "children must be deleted before the group is",
+        resource=BROKER_GROUPS,
+        name=identity.name_of(seen.group),
+        resource_version=str(observed.metadata(seen.group_object).get("resourceVersion", "")),
+        finalizers=tuple(held) if is_held else (*held, names.FINALIZER_BROKER_GROUP),
+        annotations={names.ANNOTATION_TAKES_BACK: "true" if begins else None} if begins != is_marked else {},
+        note=_EPHEMERAL if is_new_ephemeral else None,
+    )
 
 
 def _shared_children(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[Action]:

@@ -130,12 +130,13 @@ class Rehearse(Action):
 
 @dataclass(frozen=True, kw_only=True)
 class SetFinalizers(Action):
-    """Write the finalizers of the very version of the object that was read."""
+    """Write the finalizers of the very version of the object that was read, and these annotations (None takes one off)."""
 
     resource: Resource
     name: str
     resource_version: str
     finalizers: tuple[str, ...]
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def target(self) -> str:

@@ -282,6 +282,7 @@ class Executor:
             unheard=self._unheard(group, record),
             fenced=old is not None and course.confirmed(Fence(old)),
             heard=old is not None and group.is_live(old),
+            dead_by_pod_fence=bool(group.binding.unconfirmed_trust),
             may_not_elect_before_seconds=course.may_not_elect_before_seconds,
             since_seconds=course.since_seconds,
             takes_over=course.takes_over,

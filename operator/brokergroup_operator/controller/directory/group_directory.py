@@ -32,6 +32,8 @@ __all__ = [
     "SignaturePolicy",
 ]
 
+# As a BrokerGroup that does not say it.
+DEFAULT_FENCE_TIMEOUT_SECONDS = 3.0
 LONGEST_NAME = 255
 MOST_GROUPS = 10_000
 # Of names that no broker has registered under: there is nothing to lose of the one that was not heard for longest.
@@ -70,7 +72,10 @@ class GroupBinding:
     heartbeat_timeout_seconds: float | None = None
     # Silence may count sooner than that, as soon as a broker's own rhythm says so, but never sooner than this. None: it never does.
     minimum_heartbeat_timeout_seconds: float | None = None
-    fence_timeout_seconds: float = 4.0
+    fence_timeout_seconds: float = DEFAULT_FENCE_TIMEOUT_SECONDS
+    # After this silence the fence in a master's pod has killed it, in whichever of the group's pods: each goes by the times with
+    # which its pod was made.
+    pod_fence_seconds: float = 0.0
     # Why an election may be trusted where the fence confirmed nothing; empty: it may not.
     unconfirmed_trust: str = ""
     # How long a lost master is waited for before another one is elected.
@@ -215,7 +220,7 @@ class FixedDirectory:
         name_servers: tuple[str, ...] = (),
         canary: bool = False,
         heartbeat_timeout_seconds: float | None = None,
-        fence_timeout_seconds: float = 4.0,
+        fence_timeout_seconds: float = DEFAULT_FENCE_TIMEOUT_SECONDS,
         unconfirmed_trust: str = "",
         open_groups: bool = True,
         signature: SignaturePolicy = SignaturePolicy.ACCEPTED,

@@ -26,6 +26,7 @@ from brokergroup_operator.api.meaning.credentials import (
     secret_not_found,
     secret_not_readable,
 )
+from brokergroup_operator.api.meaning.in_pod_fence import kills_after_seconds
 from brokergroup_operator.api.meaning.learners import runs_as_learner
 from brokergroup_operator.controller.directory.group_directory import (
     Credentials,
@@ -314,6 +315,7 @@ class KubernetesDirectory:
         secret, before = self._secrets.get(key), self._bindings.get(key, declared)
         binding = replace(
             declared,
+            pod_fence_seconds=max([declared.pod_fence_seconds, *map(kills_after_seconds, pods)]),
             settings=replace(declared.settings, zones=zones, never_elect=frozenset(learners)),
             credentials=self._credentials.get(secret) if secret is not None else None,
             translated=declared.translated or bool(places),

@@ -296,20 +296,25 @@ class PlanApplier:
             log.debug("reconcile.already_deleted", group=str(key), kind=action.resource.kind, name=action.name)
 
     async def _set_finalizers(self, key: GroupKey, action: plans.SetFinalizers) -> None:
-        patch = {
-            "metadata": {"resourceVersion": action.resource_version, "finalizers": list(action.finalizers) or None}
+        metadata: JsonObject = {
+            "resourceVersion": action.resource_version,
+            "finalizers": list(action.finalizers) or None,
         }
+        if action.annotations:
+            metadata["annotations"] = dict(action.annotations)
         try:
             await self._api.patch(
                 action.resource,
                 action.name,
-                patch,
+                {"metadata": metadata},
                 namespace=key.namespace,
                 content_type=PatchType.MERGE,
                 field_manager=names.FIELD_MANAGER_RECONCILE,
                 timeout_seconds=self._timeout_seconds,
             )
         except NotFoundError:
+            if names.FINALIZER_BROKER_GROUP in action.finalizers:
+                raise  # the group is gone: whatever is given an owner now goes with it
             log.debug("reconcile.already_gone", group=str(key), kind=action.resource.kind, name=action.name)
 
     async def _patch_metadata(self, key: GroupKey, action: plans.PatchMetadata) -> None:

@@ -2,7 +2,8 @@
 
 `kubectl delete --cascade=orphan` puts the finalizer `orphan` on the group. The cluster's garbage collector takes the owner
 references off its dependents, and then that finalizer: mostly before a pass sees it. So a group that is being deleted is orphaned
-too where something that it made has no owner. For that to be a proof, a group takes our finalizer only with all of its own.
+too where something that it made has no owner. A pass that gives things their owner back may go on beside the collector, so a
+group is marked before and unmarked after: one that is deleted in between counts as orphaned, and everything stays.
 
 Here the marks of older versions are mended, too: Argo CD's label goes, and each pod says for which group it was made.
 """
@@ -31,7 +32,14 @@ ORPHAN_FINALIZER: Final = "orphan"
 
 def is_orphaned(seen: Observed) -> bool:
     """Whether the group, which is being deleted, was asked to leave everything as it is."""
-    return ORPHAN_FINALIZER in observed.finalizers_of(seen.group_object) or foreign.has_unowned(seen)
+    return (
+        ORPHAN_FINALIZER in observed.finalizers_of(seen.group_object) or takes_back(seen) or foreign.has_unowned(seen)
+    )
+
+
+def takes_back(seen: Observed) -> bool:
+    """Whether the group has begun to take things back, and may not have ended that."""
+    return names.ANNOTATION_TAKES_BACK in observed.annotations_of(seen.group_object)
 
 
 def adopted(seen: Observed) -> Iterator[PatchMetadata]:

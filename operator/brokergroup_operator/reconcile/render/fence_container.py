@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.render.place import Place
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
-FENCE_TIMEOUT: Final = "FENCE_TIMEOUT_MILLISECONDS"
 # Not `brokergroup fence`: the command line alone would need more memory than the fence.
 COMMAND: Final = ("python", "-m", "brokergroup_operator.fence")
 # Beside a Python broker: it sleeps until it is ordered to kill or the pod is deleted, and asks nobody (`fence/deletion.py`).
@@ -95,9 +94,9 @@ def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | No
             {"name": "FENCE_LOCAL_ADDRESS", "value": f"$({own_hosts(spec, 'POD_IP')}):{port}"},
             {"name": "FENCE_CONTROLLERS", "value": ";".join(settings.controller_addresses)},
             {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(spec.failover.isolation.timeout_milliseconds)},
-            {"name": FENCE_TIMEOUT, "value": str(spec.failover.fence_timeout_milliseconds)},
+            {"name": in_pod_fence.FENCE_TIMEOUT, "value": str(spec.failover.fence_timeout_milliseconds)},
             {
-                "name": "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS",
+                "name": in_pod_fence.FENCE_HEARTBEAT_TIMEOUT,
                 "value": str(shortest_heartbeat_timeout_milliseconds(spec.failover)),
             },
             {
@@ -123,23 +122,11 @@ def with_time_of(group: BrokerGroup, pod: JsonObject) -> BrokerGroup:
     All that the fence does by it must be done before the operator has waited that long; by a shorter time it does so sooner.
     One that was told a longer time would kill too late: its pod must be made anew.
     """
-    told = _told(pod)
+    told = in_pod_fence.told(pod, in_pod_fence.FENCE_TIMEOUT)
     if told is None or told >= group.spec.failover.fence_timeout_milliseconds:
         return group
     failover = replace(group.spec.failover, fence_timeout_milliseconds=told)
     return replace(group, spec=replace(group.spec, failover=failover))
-
-
-def _told(pod: JsonObject) -> int | None:
-    containers = (pod.get("spec") or {}).get("containers") or []
-    fences = (one for one in containers if one.get("name") == names.CONTAINER_FENCE)
-    texts = [
-        str(entry.get("value"))
-        for fence in fences
-        for entry in fence.get("env") or []
-        if entry.get("name") == FENCE_TIMEOUT
-    ]
-    return int(texts[0]) if texts and texts[0].isdecimal() else None
 
 
 def _pods(group: BrokerGroup) -> list[JsonObject]:
