@@ -1,13 +1,15 @@
 """What this replica asks its controllers, and how it finds the one that answers (docs/reference/controller.md).
 
 Every address of ``controllerAddr`` gets heartbeats (``heartbeats.py``); requests go to the leader that 1005 names. When that one
-cannot be reached or says it does not lead, the next address is asked; after any other refusal the next request looks for a leader
-anew. The type of a failure says what is known: nothing was done (ControllerUnreachableError), the controller said no
-(ControllerRefusedError), or nobody knows (ControllerOutcomeUnknownError).
+cannot be reached or says it does not lead, the next address is asked; after any other refusal, and after a change of master, the
+next request looks for a leader anew: a controller may have been cut off together with the old master. The type of a failure says
+what is known: nothing was done (ControllerUnreachableError), the controller said no (ControllerRefusedError), or nobody knows
+(ControllerOutcomeUnknownError).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CALL_TIMEOUT_SECONDS = 2.0
+# One that was asked who leads, and has not answered for this long, is not waited for alone: the next is asked as well.
+NEXT_ADDRESS_AFTER_SECONDS = 0.2
 # A controller that answers so has looked at the request and has not done it. Any other code (1 above all: "not decided in time")
 # says nothing about a commit that may still be under way, or be done already.
 _NOTHING_WAS_CHANGED = frozenset(
@@ -132,6 +136,8 @@ class ControllerClient:
         self._leader = ""
         self._next_address = 0
         self._no_leader: dict[str, str] = {}
+        # Not cancelled once a leader is found: by its timeout a connection that nothing comes from is known, and closed.
+        self._asked: set[asyncio.Task[str]] = set()
         self.heartbeats = Heartbeats(client, configuration)
 
     async def refresh_leader(self) -> None:
@@ -139,6 +145,10 @@ class ControllerClient:
         leader = await self._find_leader()
         if leader:
             self._leader = leader
+
+    def forget_leader(self) -> None:
+        """The next request looks for it first: the one we know may be out of reach."""
+        self._leader = ""
 
     async def next_broker_id(self) -> int:
         """1012."""
@@ -286,21 +296,45 @@ class ControllerClient:
         return signed(request(code, ext_fields={**ext_fields, **timed}, body=body), self._credentials)
 
     async def _find_leader(self) -> str:
-        """Ask the addresses in turn, beginning with another one each time; ``_no_leader`` keeps what each of them said instead."""
-        for _ in self._addresses:
-            address = self._addresses[self._next_address % len(self._addresses)]
-            self._next_address += 1
-            try:
-                question = self._question(RequestCode.CONTROLLER_GET_METADATA_INFO, {}, None)
-                answer = await self._client.invoke(address, question, timeout_seconds=1.0)
-            except RemotingError as error:
-                self._no_leader[address] = str(error)
-                continue
-            leader = GetMetaDataResponseHeader.decode(answer.ext_fields).controller_leader_address
-            if answer.code == ResponseCode.SUCCESS and leader:
+        """Ask one address after the other, beginning with another one each time, until one of them names a leader."""
+        running: set[asyncio.Task[str]] = set()
+        for number in range(len(self._addresses)):
+            address = self._addresses[(self._next_address + number) % len(self._addresses)]
+            running.add(self._begin_to_ask(address))
+            if leader := await _first_named(running, NEXT_ADDRESS_AFTER_SECONDS):
+                self._next_address += number + 1
                 return leader
-            self._no_leader[address] = f"code {answer.code}, {answer.remark or 'it names no leader'}"
+        while running:
+            if leader := await _first_named(running, None):
+                return leader
         return ""
+
+    def _begin_to_ask(self, address: str) -> asyncio.Task[str]:
+        task = asyncio.create_task(self._leader_by(address), name=f"who leads, {address}")
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+        return task
+
+    async def _leader_by(self, address: str) -> str:
+        """Whom the controller at this address names, or the empty text: then ``_no_leader`` has what it said instead."""
+        try:
+            question = self._question(RequestCode.CONTROLLER_GET_METADATA_INFO, {}, None)
+            answer = await self._client.invoke(address, question, timeout_seconds=1.0)
+        except RemotingError as error:
+            self._no_leader[address] = str(error)
+            return ""
+        leader = GetMetaDataResponseHeader.decode(answer.ext_fields).controller_leader_address
+        if answer.code == ResponseCode.SUCCESS and leader:
+            return leader
+        self._no_leader[address] = f"code {answer.code}, {answer.remark or 'it names no leader'}"
+        return ""
+
+
+async def _first_named(running: set[asyncio.Task[str]], timeout_seconds: float | None) -> str:
+    """The first leader that one of these names, within that time; who has answered is taken out of ``running``."""
+    done, _ = await asyncio.wait(running, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+    running -= done
+    return next((leader for task in done if (leader := task.result())), "")
 
 
 def _elected_set(answer: RemotingCommand, fields: ElectMasterResponseHeader) -> tuple[frozenset[int], int]:

@@ -91,6 +91,7 @@ class OperatorRequests:
                 "the controllers are asked whether they have it"
             )
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        self._manager.master_changed()
         self._roles.apply(
             GroupInfo(
                 header.master_epoch,

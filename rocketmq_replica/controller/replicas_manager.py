@@ -137,6 +137,10 @@ class ReplicasManager:
         """Something makes us doubt what we know: ask 1004 now."""
         self._poll_now.set()
 
+    def master_changed(self) -> None:
+        """1008 named another master: the controller that our requests went to may be cut off as the old one is."""
+        self._controller.forget_leader()
+
     def look_up_members(self) -> None:
         """Ask where the members are, unless somebody is asking: a slave has introduced itself from a host we do not know."""
         if self._looking_up is None:
