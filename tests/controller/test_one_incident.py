@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,7 +25,7 @@ from controller_core.requests import RegisterBroker
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
 from rocketmq_remoting.codes import RequestCode
-from tests.controller.conftest import KEY, StartPlane, snapshot_of
+from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.support.fake_broker import CLUSTER, NAME, FakeGroup, eventually
 from tests.support.places import free_port
 
@@ -224,3 +225,63 @@ async def test_a_masters_new_process_that_registers_elsewhere_and_asks_here_is_o
     assert (answer.code, (answer.ext_fields or {}).get("masterEpoch")) == (0, "2")
     closed = await eventually(lambda: told.closed, what="the incident")
     assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in closed] == [(1, 2, Outcome.COMPLETED)]
+
+
+class MuteAfterTold(LateView):
+    """Writes that all were told of a change, and answers nothing from then on until `mute` is cleared."""
+
+    mute = False
+
+    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> StoredRecord | None:
+        if self.mute:
+            raise RecordUnavailableError("no answer in time")
+        return await super().read(key, deadline_seconds=deadline_seconds)
+
+    async def commit(
+        self,
+        key: GroupKey,
+        record: BrokerGroupRecord | None,
+        expected: StoredRecord | None,
+        deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
+    ) -> StoredRecord | None:
+        if self.mute:
+            raise RecordUnavailableError("no answer in time")
+        written = await super().commit(key, record, expected, deadline_seconds)
+        if record is not None and record.change is not None and record.change.is_told:
+            self.mute = self.late = True
+            raise RecordUnavailableError("no answer in time", write_id=written.write_id if written else "")
+        return written
+
+
+async def test_a_change_that_another_plane_supersedes_while_the_store_is_mute_is_still_an_incident(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """Seed 588: the other plane read that all were told and left the incident to this one, which never read that it had landed."""
+    all_three = ControllerSettings(
+        shrink_floor=True, min_in_sync_replicas=3
+    )  # of two that are left nothing is acknowledged
+    shared = MemoryRecordStore()
+    view, told = MuteAfterTold(shared), Told()
+    plane = await start_plane(
+        view,
+        directory=FixedDirectory(settings=all_three),
+        observer=told,
+        end_of_change_seconds=0.5,
+        incident_deadline_seconds=600.0,
+    )
+    group.planes = [plane.address]
+    first, *_ = await group.three()
+    await eventually(lambda: snapshot_of(plane).writable and record_of(plane).change is None, what="a group at rest")
+    await first.kill()
+    await eventually(lambda: view.mute, what="the write that all were told")
+    assert not told.closed
+    before = await shared.read(KEY)
+    assert before is not None
+    lost = before.record.master_broker_id
+    await shared.commit(
+        KEY, replace(before.record, master_broker_id=5 - (lost or 0), master_epoch=3, change=None), before
+    )
+    view.mute = view.late = False
+    plane.record_moved(KEY, None)
+    await eventually(lambda: told.closed or told.withdrawn, what="the change to end")
+    assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in told.closed] == [(1, 2, Outcome.COMPLETED)]
