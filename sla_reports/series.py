@@ -132,7 +132,6 @@ def _unescaped(value: Column) -> Column:
     # Cut at escaped backslashes first: a backslash that is left then begins one of the other two escapes.
     parts = sql.split(value, r"\\\\")
     line_feeds = sql.transform(
-        parts,
-        lambda part: sql.replace(sql.replace(part, sql.lit('\\"'), sql.lit('"')), sql.lit("\\n"), sql.lit("\n")),
+        parts, lambda part: sql.replace(sql.replace(part, sql.lit('\\"'), sql.lit('"')), sql.lit("\\n"), sql.lit("\n"))
     )
     return sql.array_join(line_feeds, "\\")

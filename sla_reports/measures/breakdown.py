@@ -45,9 +45,7 @@ def availability_by(
     return {value: sum_of(by_value[value]) for value in sorted(by_value)}
 
 
-def availability_by_place(
-    places: Sequence[Mapping[str, Availability]],
-) -> dict[str, Availability]:
+def availability_by_place(places: Sequence[Mapping[str, Availability]]) -> dict[str, Availability]:
     """Of all groups together, each already divided by one fact of its masters."""
     by_value: dict[str, list[Availability]] = {}
     for one in places:

@@ -32,9 +32,7 @@ def once(frame: DataFrame, *also_by: str) -> DataFrame:
     """One row for each series and time: `series, ts_ms, value, times, conflict` (and the columns it is also grouped by)."""
     least, most = sql.min("value"), sql.max("value")
     return frame.groupBy(*also_by, *_SAMPLE).agg(
-        sql.max("value").alias("value"),
-        sql.count("*").alias("times"),
-        (least != most).alias("conflict"),
+        sql.max("value").alias("value"), sql.count("*").alias("times"), (least != most).alias("conflict")
     )
 
 

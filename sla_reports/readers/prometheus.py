@@ -49,13 +49,7 @@ _MOST_PUSHED_SERIES: Final = 16
 
 
 def read(
-    spark: SparkSession,
-    url: str,
-    *,
-    start_ms: int,
-    end_ms: int,
-    match: Sequence[str] = (),
-    **options: str | float,
+    spark: SparkSession, url: str, *, start_ms: int, end_ms: int, match: Sequence[str] = (), **options: str | float
 ) -> Samples:
     """The server's samples in [start, end). The other options are those of the source. A server's answer is whole or an error.
 

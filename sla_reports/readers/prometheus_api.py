@@ -53,12 +53,7 @@ class Server:
     """Where to ask, with which credentials, and how long to wait for an answer."""
 
     def __init__(
-        self,
-        url: str,
-        timeout_seconds: float = 120.0,
-        access: Access = NO_OPTIONS,
-        *,
-        accept_partial: bool = False,
+        self, url: str, timeout_seconds: float = 120.0, access: Access = NO_OPTIONS, *, accept_partial: bool = False
     ) -> None:
         """Raises ConnectionOptionError."""
         address = address_of(url)

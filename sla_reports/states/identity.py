@@ -10,13 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from metric_names import (
-    FAILOVERS_TOTAL,
-    GROUP_LABELS,
-    GROUP_WRITABLE,
-    SYNC_STATE_SET_SIZE,
-    UNAVAILABLE_SECONDS_TOTAL,
-)
+from metric_names import FAILOVERS_TOTAL, GROUP_LABELS, GROUP_WRITABLE, SYNC_STATE_SET_SIZE, UNAVAILABLE_SECONDS_TOTAL
 from sla_reports.instants import utc
 from sla_reports.states.copies import Contradiction, contradiction, rose_alike
 from sla_reports.states.entities import Fleet, GroupKey, RunsOfSeries
