@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from .client import ApiError, KubeClient
-from .client.kubeconfig import connection_of
+from .client import ApiError, KubeClient, connection_of
 from .folder_lock import FolderLock
 from .kubelet.process import KUBELET_MARK, kill_leftovers
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from .client.kubeconfig import Connection
+    from .client import Connection
 
 HOST = "127.0.0.1"
 # Within what the service carrier listens on; a kube-apiserver takes no larger one.

@@ -21,8 +21,7 @@ from kube_sandbox.api_server.http.fixed_documents import FixedDocuments
 from kube_sandbox.api_server.http.watch import WatchStream, WatchWish
 from kube_sandbox.api_server.kinds import model_schemas
 from kube_sandbox.api_server.store.object_store import ObjectStore
-from kube_sandbox.client.kubeconfig import Connection
-from kube_sandbox.netloc import netloc
+from kube_sandbox.client import Connection, netloc
 
 if TYPE_CHECKING:
     from pathlib import Path

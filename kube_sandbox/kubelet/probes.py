@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from kube_sandbox.netloc import netloc
+from kube_sandbox.client import netloc
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

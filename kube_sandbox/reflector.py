@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from .client import JsonObject, KubeClient, WatchEvent
-from .errors import ApiError, ApiUnavailableError, GoneError
+from kube_sandbox.client import ApiError, ApiUnavailableError, GoneError, JsonObject, KubeClient, WatchEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from .resources import Resource
+    from kube_sandbox.client import Resource
 
 FIRST_BACKOFF_SECONDS = 0.05
 LAST_BACKOFF_SECONDS = 2.0

@@ -1,26 +1,31 @@
-"""One method for each verb that a kubelet uses, over one aiohttp session. Every request has a deadline."""
+"""The kubelet's own client of the Kubernetes API: one method for each verb that a kubelet uses, each request with a deadline.
+
+The operator under test has another client. What judges an operator shares no code with it, so a mistake in one client shows.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import ssl
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 import msgspec
-
-from .errors import ApiError, ApiUnavailableError, OutcomeUnknownError, error_of
-from .kubeconfig import Connection, connection_of
-from .resources import PODS, Resource
+import yaml
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
     from types import TracebackType
 
+
 JsonObject = dict[str, Any]
 
 DEFAULT_TIMEOUT_SECONDS = 5.0
-# A watch is ended by the server at the time asked for; the client waits this much longer before it calls it dead.
+# The server ends a watch at the time asked for. The client gives up this much later.
 WATCH_GRACE_SECONDS = 5.0
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
@@ -43,12 +48,12 @@ class KubeClient:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """For an API that asks nobody for a name."""
+        """A client of an API without authentication."""
         return cls(Connection(url.rstrip("/")))
 
     @classmethod
     def from_kubeconfig(cls, path: Path | str) -> Self:
-        """For the file's current context. KubeconfigError."""
+        """A client for the file's current context. Raises KubeconfigError."""
         return cls(connection_of(Path(path)))
 
     async def __aenter__(self) -> Self:
@@ -63,8 +68,8 @@ class KubeClient:
             self._session = None
 
     async def is_ready(self) -> bool:
-        """Whether the API says that it is (``/readyz``)."""
-        await self._request("GET", "/readyz")  # a Status above 400 while it is not
+        """Whether ``/readyz`` answers 200; raises ApiError otherwise."""
+        await self._request("GET", "/readyz")
         return True
 
     async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> JsonObject:
@@ -100,7 +105,7 @@ class KubeClient:
     async def delete(
         self, resource: Resource, name: str, *, namespace: str, grace_period_seconds: int, uid: str
     ) -> JsonObject:
-        """DELETE this very object (else ``ConflictError``)."""
+        """Delete the object of this uid; ConflictError if the name belongs to another one."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -110,7 +115,7 @@ class KubeClient:
         return await self._request("DELETE", resource.path(namespace, name), body=options)
 
     async def bind_pod(self, name: str, *, namespace: str, node_name: str, uid: str) -> JsonObject:
-        """Give a pod its node, as the scheduler does. A pod that has one already raises ``ConflictError``."""
+        """Bind a pod to a node, as the scheduler does; ConflictError if the pod has a node already."""
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -209,3 +214,144 @@ def _event_of(what: str, line: bytes) -> WatchEvent:
     if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
         raise ApiError(f"{what}: event type is {kind!r}, expected ADDED, MODIFIED, DELETED, BOOKMARK or ERROR")
     return WatchEvent(kind, obj)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind as the API serves it. The core group is the empty string."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        """``v1`` or ``group/version``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
+        """Of the collection, of an object, or of its subresource; no namespace means all, or a cluster-wide kind."""
+        parts = ["", "apis" if self.group else "api", self.api_version]
+        parts += ["namespaces", namespace] if namespace else []
+        return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
+
+
+PODS = Resource("", "v1", "pods", "Pod")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+SERVICES = Resource("", "v1", "services", "Service")
+PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+EVENTS = Resource("", "v1", "events", "Event")
+NODES = Resource("", "v1", "nodes", "Node")
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"
+)
+
+
+class ApiError(Exception):
+    """The API refused a request, or did not answer. ``status`` is the HTTP status, None without an answer."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class NotFoundError(ApiError):
+    """404: no such object."""
+
+
+class AlreadyExistsError(ApiError):
+    """409 on create."""
+
+
+class ConflictError(ApiError):
+    """409 on any other verb: the object changed since it was read."""
+
+
+class GoneError(ApiError):
+    """410: the resourceVersion to watch from is too old; list again."""
+
+
+class ApiUnavailableError(ApiError):
+    """The API did nothing: the request can be sent again."""
+
+
+class OutcomeUnknownError(ApiError):
+    """No answer to a write: the API may have done it."""
+
+
+def error_of(what: str, http_status: int, answer: dict[str, Any], *, write: bool) -> ApiError:
+    """Return the error for a ``Status`` object; ``what`` names the request."""
+    reason = answer.get("reason", "")
+    message = f"{what}: {http_status} {reason}: {answer.get('message', 'no message')}"
+    if http_status >= 500:
+        return (OutcomeUnknownError if write else ApiUnavailableError)(message, status=http_status)
+    causes = (answer.get("details") or {}).get("causes") or []
+    if http_status == 422 and causes and all(cause.get("field") == "metadata.uid" for cause in causes):
+        return ConflictError(message, status=http_status)  # the name belongs to another object by now
+    kinds: dict[int, type[ApiError]] = {404: NotFoundError, 410: GoneError, 429: ApiUnavailableError}
+    kinds[409] = AlreadyExistsError if reason == "AlreadyExists" else ConflictError
+    return kinds.get(http_status, ApiError)(message, status=http_status)
+
+
+class KubeconfigError(Exception):
+    """A kubeconfig that cannot be used; the message names the file and the fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Address, TLS settings and token of an API."""
+
+    url: str
+    tls: ssl.SSLContext | None = None
+    token: str = ""
+
+
+def connection_of(path: Path) -> Connection:
+    """Read the current context of a kubeconfig; raises KubeconfigError."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        context = _named(document, "contexts", document["current-context"])["context"]
+        cluster = _named(document, "clusters", context["cluster"])["cluster"]
+        user = _named(document, "users", context["user"])["user"] if context.get("user") else {}
+        url = str(cluster["server"]).rstrip("/")
+        tls = _tls(path.parent, cluster, user) if url.startswith("https://") else None
+        return Connection(url, tls, str(user.get("token", "")))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, ssl.SSLError) as error:
+        raise KubeconfigError(f"{path}: {error}") from error
+    except (KeyError, TypeError, AttributeError, StopIteration) as error:
+        raise KubeconfigError(f"{path}: expected a kubeconfig with a current context ({error!r})") from error
+
+
+def _named(document: dict[str, Any], section: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(entry for entry in document[section] if entry["name"] == name)
+    return found
+
+
+def _tls(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
+    authority = _bytes(folder, cluster, "certificate-authority")
+    context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
+    certificate, key = _bytes(folder, user, "client-certificate"), _bytes(folder, user, "client-key")
+    if certificate:
+        # The ssl module reads a client certificate only from a file.
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(certificate + b"\n" + key)
+            file.flush()
+            context.load_cert_chain(file.name)
+    return context
+
+
+def _bytes(folder: Path, entry: dict[str, Any], field: str) -> bytes:
+    """Return a field of a kubeconfig: inline (``<field>-data``, base64), or a file relative to the kubeconfig."""
+    if inline := entry.get(f"{field}-data"):
+        try:
+            return base64.b64decode(inline, validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"{field}-data is not base64: {error}") from error
+    return (folder / entry[field]).read_bytes() if entry.get(field) else b""
+
+
+def netloc(host: str, port: int) -> str:
+    """``host:port``, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
