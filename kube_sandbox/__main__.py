@@ -8,8 +8,8 @@ import signal
 import sys
 from pathlib import Path
 
-from .folder_lock import FolderInUseError
-from .kubelet.images import Image, ImageCatalogue
+from .kubelet.environment import Image, ImageCatalogue
+from .kubelet.files import FolderInUseError
 from .real_api_server import ApiServerPrograms, ApiServerProgramsError
 
 

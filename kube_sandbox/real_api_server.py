@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from .client import ApiError, KubeClient, connection_of
-from .folder_lock import FolderLock
+from .kubelet.files import FolderLock
 from .kubelet.process import KUBELET_MARK, kill_leftovers
 
 if TYPE_CHECKING:

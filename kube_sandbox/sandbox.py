@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from pathlib import Path
 
-    from .kubelet.images import ImageCatalogue
+    from .kubelet.environment import ImageCatalogue
 
 # The schema of a kind may have thousands of lines: libyaml reads them in a tenth of the time, where PyYAML was built with it.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -15,7 +15,7 @@ address per pod or, as root, a network namespace per pod on a bridge.
 * ``status`` and ``reporting`` are what the API is told.
 """
 
-from .images import Image, ImageCatalogue
+from .environment import Image, ImageCatalogue
 from .network import LoopbackNetwork, PodNetwork
 from .process_kubelet import ProcessKubelet
 

@@ -17,8 +17,7 @@ import structlog
 
 from kube_sandbox.client import ApiError
 
-from .environment import NotReadyYetError
-from .images import UnknownImageError
+from .environment import NotReadyYetError, UnknownImageError
 from .probes import ProbeTarget, run_probe
 from .process import CONTAINER_MARK, ContainerProcess, Exit, ProcessSpec, start_error_exit
 from .status import ContainerReport, ContainerState, Running, Terminated, Waiting

@@ -1,23 +1,25 @@
-"""What the kubelet keeps under its data folder: volumes, logs, and ``pods.json``, which tells other processes what runs."""
+"""The kubelet's data folder: its lock, volumes, logs, and ``pods.json``, where other processes read what runs."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
     from kube_sandbox.client import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class DataFolders:
-    """``pods/`` goes with the pod, ``claims/`` with the claim, ``logs/`` stays."""
+    """Paths under the data folder. ``pods/`` goes with the pod, ``claims/`` with the claim, ``logs/`` stays."""
 
     root: Path
 
@@ -28,7 +30,7 @@ class DataFolders:
 
     @property
     def pods_file(self) -> Path:
-        """Which pods run here, for people and scripts."""
+        """The pods that run here, for people and scripts."""
         return self.root / PODS_FILE
 
     @property
@@ -59,7 +61,7 @@ class DataFolders:
 
 
 def unique_name(obj: JsonObject) -> str:
-    """``<namespace>_<name>_<uid>``: readable, and never the same for a successor of the same name."""
+    """Return ``<namespace>_<name>_<uid>``: readable, and different for a later object of the same name."""
     metadata = obj["metadata"]
     return f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
 
@@ -68,14 +70,14 @@ PODS_FILE = "pods.json"
 
 
 def write_pods_file(file: Path, content: dict[str, Any]) -> None:
-    """Replace the file at once, so that no reader sees half of it."""
+    """Replace the file atomically."""
     temporary = file.with_suffix(".new")
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(content)))
     temporary.replace(file)
 
 
 def read_pods_file(data_dir: Path) -> list[dict[str, Any]]:
-    """The pods of the kubelet with that data folder; none if it has not started."""
+    """Return the pods of the kubelet with that data folder; none before its first start."""
     try:
         content = msgspec.json.decode((data_dir / PODS_FILE).read_bytes(), type=dict[str, Any])
     except FileNotFoundError:
@@ -84,7 +86,7 @@ def read_pods_file(data_dir: Path) -> list[dict[str, Any]]:
 
 
 def read_container_pid(data_dir: Path, namespace: str, pod: str, container: str) -> int | None:
-    """The process id of a container's main process, None while it does not run."""
+    """Return the process id of a container's main process, None while it does not run."""
     for entry in read_pods_file(data_dir):
         if (entry["namespace"], entry["name"]) == (namespace, pod):
             for candidate in entry["containers"]:
@@ -98,11 +100,11 @@ FOLLOW_SECONDS = 0.1
 
 
 class NoSuchLogError(LookupError):
-    """This container has not written a log here."""
+    """This container has no log here."""
 
 
 def newest_log(logs_folder: Path, container: str) -> Path:
-    """The log of a container's latest start."""
+    """Return the log of a container's latest start."""
     files = sorted((logs_folder / container).glob("*.log"), key=_start_number)
     starts = [file for file in files if file.stem.isdigit()]
     if not starts:
@@ -117,12 +119,12 @@ def _start_number(file: Path) -> int:
 async def read_log(
     file: Path, *, tail_lines: int | None, follow: bool, still_written: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """The file's content, from its last lines on if asked, and what is added while ``still_written()``."""
+    """Yield the file's content or its last lines; with ``follow`` also what is added while ``still_written()``."""
     with file.open("rb") as log:
         if tail_lines is not None:
             log.seek(_offset_of_last_lines(file, tail_lines))
         while True:
-            written = still_written()  # asked before reading: what came before the end is not lost
+            written = still_written()  # before the read, so that the last output is not lost
             chunk = log.read(CHUNK_BYTES)
             if chunk:
                 yield chunk
@@ -133,7 +135,7 @@ async def read_log(
 
 
 def _offset_of_last_lines(file: Path, lines: int) -> int:
-    """Where the last ``lines`` lines begin, searched from the end."""
+    """Return where the last ``lines`` lines begin, searching from the end."""
     with file.open("rb") as log:
         end = position = log.seek(0, 2)
         found = 0
@@ -149,3 +151,44 @@ def _offset_of_last_lines(file: Path, lines: int) -> int:
                     if found == lines:
                         return position + index + 1
         return 0 if lines > 0 else end
+
+
+class FolderInUseError(Exception):
+    """Another process uses the folder; the message names it."""
+
+
+class FolderLock:
+    """One kubelet per data folder: two would kill each other's pods as leftovers.
+
+    The lock is the kernel's. It ends with its process, so it is never stale.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, file: Path) -> Self:
+        """Take the lock; raises FolderInUseError while another process holds it, OSError if the file cannot be made."""
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "?"
+            os.close(descriptor)
+            raise FolderInUseError(f"folder {file.parent} is in use by process {holder} ({_command(holder)})") from None
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return cls(descriptor)
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+def _command(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return "ended meanwhile"

@@ -25,7 +25,9 @@ from .environment import (
     NotReadyYetError,
     PodFacts,
     Sources,
+    Volumes,
     mount_rewriter,
+    mounts_of,
     resolve_arguments,
     resolve_environment,
     surroundings,
@@ -34,9 +36,7 @@ from .files import unique_name
 from .network import PodAddress, PodNetworkError
 from .probes import ProbeTarget
 from .process import CONTAINER_MARK, KUBELET_MARK, ProcessSpec
-from .reporting import StatusPoster
-from .status import PodStatusBuilder
-from .volumes import Volumes, mounts_of
+from .status import PodStatusBuilder, StatusPoster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
     from kube_sandbox.client import JsonObject, KubeClient
 
+    from .environment import ImageCatalogue
     from .files import DataFolders
-    from .images import ImageCatalogue
     from .network import PodNetwork
     from .node import ClaimBinder
-    from .reporting import EventRecorder
+    from .status import EventRecorder
 
 log = structlog.get_logger(__name__)
 

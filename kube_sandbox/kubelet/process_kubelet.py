@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from kube_sandbox.client import PODS
-from kube_sandbox.folder_lock import FolderLock
+from kube_sandbox.kubelet.files import FolderLock
 from kube_sandbox.reflector import Reflector
 
 from .container import BackOffSettings, Container
@@ -24,7 +24,7 @@ from .network import PodNetworkError
 from .node import ClaimBinder, NodeRegistration, Scheduler, default_labels
 from .pod_worker import NodeParts, PodWorker
 from .process import kill_leftovers
-from .reporting import EventRecorder
+from .status import EventRecorder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from kube_sandbox.client import JsonObject, KubeClient, WatchEvent
 
-    from .images import ImageCatalogue
+    from .environment import ImageCatalogue
     from .network import PodNetwork
 
 log = structlog.get_logger(__name__)

@@ -1,29 +1,36 @@
-"""What a pod's status says about its containers: the states, and the conditions that follow from them. Pure.
+"""A pod's status: container states, the phase and conditions that follow from them, and their way to the API. Events too.
 
-Source: Pod Lifecycle (Kubernetes documentation) and PodStatus of the API reference; a container state is one of waiting,
-running, terminated, and a restarted container keeps its last end in ``lastState``.
+Source: Pod Lifecycle (Kubernetes documentation) and PodStatus of the API reference. A status is built afresh for every post
+and posted whole, so a repeated post does no harm and several changes become one post. The patch carries the pod's uid, so
+the status of an earlier pod never lands on its successor. Events are dropped while the API is away for long.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+import structlog
 
-    from kube_sandbox.client import JsonObject
+from kube_sandbox.client import EVENTS, PODS, ApiError, ConflictError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kube_sandbox.client import JsonObject, KubeClient
 
 
 def timestamp(when: datetime) -> str:
-    """A ``metav1.Time``: UTC, whole seconds."""
+    """Return a ``metav1.Time``: UTC, whole seconds."""
     return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Not running yet, or not again yet."""
+    """Waiting for its first start or a restart."""
 
     reason: str
     message: str = ""
@@ -35,7 +42,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The process is there; whether it is ready is another question."""
+    """The process runs; it may not be ready yet."""
 
     started_at: datetime
 
@@ -46,7 +53,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Terminated:
-    """It ended, with this exit code; a killed one has 128 + signal."""
+    """The process ended; a killed one has exit code 128 + signal."""
 
     exit_code: int
     signal: int
@@ -107,7 +114,7 @@ class ContainerReport:
 
 
 def phase_of(init: Sequence[ContainerReport], main: Sequence[ContainerReport], restart_policy: str) -> str:
-    """Pending, Running, Succeeded or Failed."""
+    """Return Pending, Running, Succeeded or Failed."""
     if any(_failed(report) for report in init) and restart_policy == "Never":
         return "Failed"
     if not all(report.ended_well for report in init):
@@ -130,7 +137,7 @@ def conditions_of(
     known: Sequence[Mapping[str, Any]],
     now: datetime,
 ) -> list[JsonObject]:
-    """Our conditions, each with the time of its last change, after those that others have set (readiness gates)."""
+    """Return our conditions, each with the time of its last change, after those of other writers (readiness gates)."""
     initialized = phase == "Succeeded" or all(report.ended_well for report in init)
     unready = [report.name for report in main if not report.ready]
     reason = "PodCompleted" if phase == "Succeeded" else "ContainersNotReady"
@@ -174,7 +181,7 @@ FINAL_PHASES = ("Succeeded", "Failed")
 
 
 class PodStatusBuilder:
-    """Remembers what a status may not take back: the start time, a final phase, since when a condition holds."""
+    """Builds a pod's status. Start time, final phase and transition times of conditions are kept from earlier ones."""
 
     def __init__(self, pod: JsonObject, *, node_ip: str) -> None:
         status = pod.get("status") or {}
@@ -186,18 +193,18 @@ class PodStatusBuilder:
 
     @property
     def is_over(self) -> bool:
-        """Whether the pod has reached its final phase: none of its containers runs again."""
+        """Whether the pod has reached its final phase, after which no container runs again."""
         return self._final_phase is not None
 
     def end(self, main: Sequence[ContainerReport]) -> None:
-        """The pod was stopped: its phase is final now, whatever its restart policy says."""
+        """Make the phase final after the pod was stopped, whatever its restart policy is."""
         if self._final_phase is None:
             self._final_phase = "Succeeded" if all(report.ended_well for report in main) else "Failed"
 
     def build(
         self, pod: JsonObject, *, init: Sequence[ContainerReport], main: Sequence[ContainerReport], pod_ip: str | None
     ) -> JsonObject:
-        """The status as of now; called twice without a change in between it is the same."""
+        """Return the status as of now; a second call without a change returns the same."""
         phase = self._final_phase
         if phase is None:
             phase = phase_of(init, main, str(pod["spec"].get("restartPolicy") or "Always"))
@@ -224,3 +231,132 @@ class PodStatusBuilder:
             status["podIP"] = pod_ip
             status["podIPs"] = [{"ip": pod_ip}]
         return status
+
+
+log = structlog.get_logger(__name__)
+
+FIRST_BACKOFF_SECONDS = 0.05
+LAST_BACKOFF_SECONDS = 2.0
+
+
+class StatusPoster:
+    """Run ``run()`` as a task; call ``changed()``; ``flush()`` waits until the API has the present status."""
+
+    def __init__(
+        self,
+        api: KubeClient,
+        *,
+        namespace: str,
+        name: str,
+        uid: str,
+        build: Callable[[], JsonObject],
+        gone: Callable[[], None],
+    ) -> None:
+        self._api = api
+        self._namespace, self._name, self._uid = namespace, name, uid
+        self._build = build
+        self._gone = gone
+        self._dirty = asyncio.Event()
+        self._posted: JsonObject | None = None
+        self._was_posted = asyncio.Condition()
+
+    def changed(self) -> None:
+        """Post the status again soon."""
+        self._dirty.set()
+
+    async def flush(self) -> None:
+        """Wait until the API has the present status. The caller sets the deadline."""
+        wanted = self._build()
+        self._dirty.set()
+        async with self._was_posted:
+            await self._was_posted.wait_for(lambda: self._posted == wanted or self._posted == self._build())
+
+    async def run(self) -> None:
+        """Post every change; retry with backoff while the API is away."""
+        backoff_seconds = FIRST_BACKOFF_SECONDS
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            try:
+                await self._post_if_different()
+                backoff_seconds = FIRST_BACKOFF_SECONDS
+            except NotFoundError:
+                self._gone()
+                return
+            except ApiError as error:
+                if isinstance(error, ConflictError) and await self._replaced():
+                    self._gone()
+                    return
+                log.warning("pod status not posted", pod=self._name, error=str(error))
+                self._dirty.set()
+                await asyncio.sleep(backoff_seconds)
+                backoff_seconds = min(backoff_seconds * 2, LAST_BACKOFF_SECONDS)
+
+    async def _post_if_different(self) -> None:
+        status = self._build()
+        if status != self._posted:
+            patch = {"metadata": {"uid": self._uid}, "status": status}
+            await self._api.patch(PODS, self._name, patch, namespace=self._namespace, subresource="status")
+        async with self._was_posted:
+            self._posted = status
+            self._was_posted.notify_all()
+
+    async def _replaced(self) -> bool:
+        """Whether the name belongs to another pod by now. A conflict may also be a concurrent write to this one."""
+        try:
+            pod = await self._api.get(PODS, self._name, namespace=self._namespace)
+        except NotFoundError:
+            return True
+        except ApiError:
+            return False
+        return bool(pod["metadata"]["uid"] != self._uid)
+
+
+WAITING_AT_MOST = 256
+
+
+class EventRecorder:
+    """Run ``run()`` as a task."""
+
+    def __init__(self, api: KubeClient, node_name: str) -> None:
+        self._api = api
+        self._node_name = node_name
+        self._queue: asyncio.Queue[JsonObject] = asyncio.Queue(WAITING_AT_MOST)
+        self._numbers = itertools.count(int(datetime.now(UTC).timestamp() * 1_000_000))
+
+    def tell(self, pod: JsonObject, kind: str, reason: str, message: str) -> None:
+        """Queue an Event about a pod; dropped if the queue is full."""
+        metadata, now = pod["metadata"], timestamp(datetime.now(UTC))
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{metadata['name']}.{next(self._numbers):x}",
+                "namespace": metadata["namespace"],
+            },
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "uid": metadata["uid"],
+            },
+            "type": kind,
+            "reason": reason,
+            "message": message[:1024],
+            "source": {"component": "process-kubelet", "host": self._node_name},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        if not self._queue.full():
+            self._queue.put_nowait(event)
+
+    async def run(self) -> None:
+        """Send the queued Events in order."""
+        while True:
+            event = await self._queue.get()
+            try:
+                await self._api.create(EVENTS, event)
+            except ApiError as error:
+                log.debug("event not recorded", reason=event["reason"], error=str(error))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.demo.our_sandbox import our_images
-from kube_sandbox.kubelet.images import UnknownImageError
+from kube_sandbox.kubelet.environment import UnknownImageError
 
 if TYPE_CHECKING:
     from pathlib import Path

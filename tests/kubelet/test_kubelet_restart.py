@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.kube.resources import NODES, PODS
-from kube_sandbox.folder_lock import FolderInUseError
-from kube_sandbox.kubelet.files import read_container_pid
+from kube_sandbox.kubelet.files import FolderInUseError, read_container_pid
 from kube_sandbox.kubelet.process import KUBELET_MARK, kill_leftovers
 from tests.kubelet.node_under_test import NAMESPACE, is_dead, is_ready, is_running, pod_object, state_of
 

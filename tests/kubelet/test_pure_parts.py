@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_sandbox.kubelet.environment import expand, mount_rewriter
-from kube_sandbox.kubelet.images import Image, ImageCatalogue, UnknownImageError
+from kube_sandbox.kubelet.environment import Image, ImageCatalogue, UnknownImageError, expand, mount_rewriter
 from kube_sandbox.kubelet.network import AddressCounter, AddressesUsedUpError, LoopbackNetwork
 
 

@@ -38,7 +38,7 @@ def sandbox(
         served_routes,
     )
     from brokergroup_operator.page.access import is_loopback_host
-    from kube_sandbox.folder_lock import FolderInUseError
+    from kube_sandbox.kubelet.files import FolderInUseError
     from kube_sandbox.real_api_server import ApiServerProgramsError
     from kube_sandbox.sandbox import run_sandbox
     from rocketmq_remoting.address import plain_host
