@@ -116,6 +116,15 @@ def test_whoever_connects_from_either_address_is_the_pod_until_it_goes() -> None
     assert index.peer_at("10.0.0.2") is index.peer_at("fd00::6") is None
 
 
+def test_a_pod_that_was_removed_by_force_was_where_its_broker_is_known() -> None:
+    index, both = PodIndex(), pod("10.0.0.1", "fd00::5", family="IPv6")
+    index.take(WatchEvent("ADDED", both))
+    index.take(WatchEvent("DELETED", both))
+    assert index.removed_hosts(KEY) == index.leaving_hosts(KEY) == {"fd00::5"}
+    index.take(WatchEvent("ADDED", pod("10.0.0.1", name="other-1")))
+    assert index.removed_hosts(KEY) == frozenset(), "one of its addresses is another pod's"
+
+
 async def test_a_pod_is_found_by_its_second_address_also_before_the_watch_has_told(api: KubernetesApi) -> None:
     """The API selects pods by status.podIP alone, which is their first."""
     await create_pod(api, "orders-1", address="10.0.0.1")

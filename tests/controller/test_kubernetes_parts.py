@@ -15,6 +15,7 @@ from brokergroup_operator.controller.directory.group_directory import (
     GroupBinding,
     MemberGone,
     Peer,
+    PodPlace,
     SignaturePolicy,
 )
 from brokergroup_operator.controller.directory.kubernetes_binding import binding_of, termination
@@ -219,6 +220,27 @@ async def test_a_pod_that_was_removed_by_force_is_leaving_until_its_address_or_i
     await eventually(lambda: directory.leaving_hosts(KEY) == {"127.64.1.2"}, what="the address to be another's")
     await create_pod(api, "orders-2", address="127.64.1.9")
     await eventually(lambda: directory.leaving_hosts(KEY) == frozenset(), what="its successor to run")
+
+
+async def test_a_pod_behind_a_service_that_was_removed_by_force_is_where_it_was_until_its_own_address_is_anothers(
+    api: KubernetesApi, directory: KubernetesDirectory
+) -> None:
+    """The next pod of its name is known by the same Service: that one's start ends the leaving, and not the old process."""
+    known_by = "127.150.1.1:10911"
+    await create_group(api, network={"addressing": "ServiceIP"})
+    await create_pod(api, address="127.64.1.1", known_by=known_by)
+    await eventually(lambda: (found := directory.binding(KEY)) and found.places)
+    await api.delete(PODS, "orders-1", namespace="default", grace_period_seconds=0)
+    await eventually(lambda: directory.removed_hosts(KEY) == {"127.64.1.1"}, what="the pod to be removed")
+    assert directory.leaving_hosts(KEY) == {"127.64.1.1"}
+    old = {"orders-1": PodPlace(ip="127.64.1.1", address=known_by)}
+    assert (known(directory).places, known(directory).removed_places) == ({}, old)
+    await create_pod(api, address="127.64.1.2", known_by=known_by)
+    await eventually(lambda: directory.leaving_hosts(KEY) == frozenset(), what="its successor to run")
+    assert known(directory).places["orders-1"].ip == "127.64.1.2"
+    assert known(directory).removed_places == old
+    await create_pod(api, "other-1", address="127.64.1.1", group="other")
+    await eventually(lambda: known(directory).removed_places == {}, what="the address to be another's")
 
 
 async def test_a_pod_that_ended_before_it_was_removed_is_not_leaving(

@@ -95,11 +95,26 @@ async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House
             "Heartbeat": after["status"]["podIP"],
         }
         await eventually(lambda: sources() == told, lambda: f"{sources()} instead of {told}")
+        await group.until_settled()
+        await moved_off_a_pod_that_is_removed_by_force(group)
+        assert addresses(group) == known
         await house.delete_group(name)
         await group.until(lambda: not group.seen.groups.get((NAMESPACE, name)), "the group is gone")
         left = [item["metadata"]["name"] for item in (await house.api.list(SERVICES, namespace=NAMESPACE)).items]
         assert not [item for item in left if item.startswith(name)]
         await house.kill_operator(operator)
+
+
+async def moved_off_a_pod_that_is_removed_by_force(group: WholeGroup) -> None:
+    """Before, the master's own next process was waited for, or the fence's bound."""
+    master = group.seen.master_id
+    assert master is not None
+    async with group.under_load():
+        await group.house.api.delete(PODS, group.pod_of(master), namespace=NAMESPACE, grace_period_seconds=0)
+        await group.until(lambda: group.seen.master_id not in (None, master), "another member is master")
+        await group.until_acknowledged()
+    await group.verify()
+    assert not group.house.incidents()[-1]["unfenced"]
 
 
 async def test_a_change_of_addressing_is_rolled_out(house: House) -> None:

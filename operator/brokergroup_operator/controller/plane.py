@@ -30,7 +30,7 @@ from brokergroup_operator.controller.detect.holdings_watch import HoldingsWatch
 from brokergroup_operator.controller.detect.master_watch import MasterWatch
 from brokergroup_operator.controller.detect.pause_guard import PauseGuard
 from brokergroup_operator.controller.detect.recovery import Recovery
-from brokergroup_operator.controller.group.addresses import ReceiverCheck, note_pods
+from brokergroup_operator.controller.group.addresses import ReceiverCheck, Whereabouts, note_pods
 from brokergroup_operator.controller.group.adoption import AdoptionDesk
 from brokergroup_operator.controller.group.groups import Groups
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
@@ -106,6 +106,7 @@ class ControllerPlane:
             self._client,
             self._settings,
             credentials_of=GroupCredentials(self._groups),
+            dialled_at=Whereabouts(self._groups),
             receiver_check=ReceiverCheck(self._groups, directory),
         )
         self._executor = Executor(calls, self._settings)

@@ -6,6 +6,11 @@ still master there. Every controller plane does so, the others a while after the
 way. A pod that is deleted by force is gone from the API at once; a kubelet leaves its broker one to three seconds all the same,
 and most moves take less. A fence's deletion is a kill: that is a failover's business.
 
+Where a Service is the member's address, that one leads to the removed pod no more, and perhaps to the next one already. So the old
+process is called at its own address (``group/addresses.py``), and only as long as it is heard from there. It acknowledges nothing
+before the election is committed, or the move ends: the same process is made quiet, found level and asked whether it is quiet
+still, and the registration of the next process ends its mastership in the record, so that the commit's premise is gone.
+
 Nobody is made to wait for this: where no other member can lead, the broker ends as master and the failover does what can be done.
 The broker's preStop holds its SIGTERM back meanwhile (``fence/``).
 """

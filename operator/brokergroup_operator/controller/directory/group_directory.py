@@ -96,6 +96,8 @@ class GroupBinding:
     log_at_pods: bool = False
     # The pods that are known so, by their names.
     places: Mapping[str, PodPlace] = field(default_factory=dict)
+    # Of these, the ones that were removed by force, as they were: their brokers may run on (``places.own_address``).
+    removed_places: Mapping[str, PodPlace] = field(default_factory=dict)
     # The disks of its brokers go with their pods.
     ephemeral: bool = False
     # Whether a message a second is sent to it (``upkeep/canary.py``).
@@ -188,7 +190,7 @@ class GroupDirectory(Protocol):
         ...
 
     def removed_hosts(self, key: GroupKey) -> frozenset[str]:
-        """Of ``leaving_hosts``, those whose pods were removed by force: their processes have a second or two."""
+        """The own addresses of pods that were removed by force: their processes have a second or two."""
         ...
 
     def subscribe_leaving(self, callback: Callable[[GroupKey], None]) -> None:

@@ -235,7 +235,7 @@ class KubernetesDirectory:
         return self._leaving.get(key, frozenset())
 
     def removed_hosts(self, key: GroupKey) -> frozenset[str]:
-        """Of these, where pods were removed by force."""
+        """Of these, the own addresses of pods that were removed by force."""
         return self._index.removed_hosts(key)
 
     def subscribe_leaving(self, callback: Callable[[GroupKey], None]) -> None:
@@ -320,6 +320,7 @@ class KubernetesDirectory:
             credentials=self._credentials.get(secret) if secret is not None else None,
             translated=declared.translated or bool(places),
             places=places,
+            removed_places=dict(self._index.removed_places(key)),
             member_facts=member_facts(before.member_facts, pods, nodes, declared.tenant),
         )
         self._bind(key, binding)
@@ -386,7 +387,13 @@ class KubernetesDirectory:
         self._notice_place(pod, previous)
         for group in concerned:
             if group is not None:
+                self._notice_removed(group)
                 self._notice_leaving(group)
+
+    def _notice_removed(self, key: GroupKey) -> None:
+        binding = self._bindings.get(key)
+        if binding is not None and binding.removed_places != self._index.removed_places(key):
+            self._compose(key)
 
     def _notice_leaving(self, key: GroupKey) -> None:
         leaving = self._index.leaving_hosts(key)

@@ -3,6 +3,9 @@
 The record knows a member by the address that it advertises. Its connections come from its pod all the same, and only its pod's
 own port says whether its process is dead: an address of a Service without an endpoint refuses whoever dials it, also while the
 broker lives. The pod carries what it advertises as an annotation, so the pod watch tells both. Pure.
+
+A pod that is removed by force takes its Service's endpoint with it at once, and its broker runs on for seconds at the pod's own
+address (``own_address``).
 """
 
 from __future__ import annotations
@@ -48,9 +51,21 @@ def probe_address(binding: GroupBinding, address: str, channel_host: str | None)
     """
     if not binding.translated:
         return address
-    if not channel_host or channel_host != pod_ip_behind(binding, address):
+    if not channel_host:
         return None
+    if channel_host != pod_ip_behind(binding, address):
+        return own_address(binding, address, channel_host)
     return process_address(binding, address, channel_host)
+
+
+def own_address(binding: GroupBinding, address: str, channel_host: str) -> str | None:
+    """The pod's own address of the process that was heard from this host; None unless its pod was removed by force.
+
+    The Service leads to that process no more: to nobody at first, then to the next pod. The address is the old process's alone
+    as long as the API gives it to no other pod, and a broker listens at the port by which it is known.
+    """
+    removed = (place.ip for place in binding.removed_places.values() if place.address == address)
+    return process_address(binding, address, channel_host) if channel_host in removed else None
 
 
 def process_address(binding: GroupBinding, address: str, channel_host: str | None) -> str | None:

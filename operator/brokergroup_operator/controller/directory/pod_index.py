@@ -24,7 +24,7 @@ from brokergroup_operator.kube.reflector import ObjectKey, key_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from brokergroup_operator.controller.directory.group_directory import Peer
+    from brokergroup_operator.controller.directory.group_directory import Peer, PodPlace
     from brokergroup_operator.kube.client import JsonObject, WatchEvent
     from brokergroup_operator.records.store import GroupKey
 
@@ -41,6 +41,8 @@ class PodIndex:
         self._ended: dict[GroupKey, dict[str, tuple[JsonObject, str]]] = {}
         # The pods of each group that were removed by force while their brokers ran, by name, and the addresses of each.
         self._removed: dict[GroupKey, dict[str, tuple[str, ...]]] = {}
+        # Of these, the ones that were known by another address than their own: until a pod has their own again.
+        self._removed_places: dict[GroupKey, dict[str, PodPlace]] = {}
 
     def of_group(self, key: GroupKey) -> Mapping[str, JsonObject]:
         """The group's pods by name."""
@@ -76,12 +78,20 @@ class PodIndex:
         return self.removed_hosts(key).union(leaving)
 
     def removed_hosts(self, key: GroupKey) -> frozenset[str]:
-        """Where the group's pods were that were removed by force while their brokers ran."""
+        """The own addresses of the group's pods that were removed by force while their brokers ran."""
         return frozenset(addresses[0] for addresses in self._removed.get(key, {}).values())
+
+    def removed_places(self, key: GroupKey) -> Mapping[str, PodPlace]:
+        """The group's pods, by name, that were removed by force and known by a Service, a load balancer or a node's port.
+
+        Such a pod's broker may still run after the next pod of that name has begun, and listens at the removed pod's own address
+        alone. Nothing is kept once a pod has that address.
+        """
+        return self._removed_places.get(key, {})
 
     def groups_with_removed_pods(self) -> frozenset[GroupKey]:
         """Of which a pod was removed by force: a pod of another group may get its address."""
-        return frozenset(self._removed)
+        return frozenset(self._removed).union(self._removed_places)
 
     def termination_at(self, key: GroupKey, address: str) -> str | None:
         """How the process at this address (host:port) ended, if its end was reported; None while one may run there."""
@@ -103,8 +113,10 @@ class PodIndex:
             # A pod that was removed by force vanishes before its process: only a reported end counts.
             if (how := termination(pod)) is not None:
                 self._ended.setdefault(group, {})[key_of(pod)[1]] = (pod, how)
-            elif place_of(pod) is None and (addresses := pod_ips(pod)):
+            elif addresses := _own_first(pod):
                 self._removed.setdefault(group, {})[key_of(pod)[1]] = addresses
+                if (place := place_of(pod)) is not None:
+                    self._removed_places.setdefault(group, {})[key_of(pod)[1]] = place
         return previous
 
     def _add(self, pod: JsonObject) -> None:
@@ -152,6 +164,17 @@ class PodIndex:
                     del removed[name]
             if not removed:
                 del self._removed[group]
+        for group, places in list(self._removed_places.items()):
+            for name in [name for name, place in places.items() if place.ip in addresses]:
+                del places[name]
+            if not places:
+                del self._removed_places[group]
+
+
+def _own_first(pod: JsonObject) -> tuple[str, ...]:
+    """All addresses of the pod; the one that its broker uses, and its connections come from, stands first."""
+    own = pod_ip(pod)
+    return (own, *(one for one in pod_ips(pod) if one != own)) if own else ()
 
 
 def _known_by(pod: JsonObject) -> str:

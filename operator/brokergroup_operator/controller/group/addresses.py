@@ -17,7 +17,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.controller.directory.places import pod_ip_behind
+from brokergroup_operator.controller.directory.places import own_address, pod_ip_behind
 from brokergroup_operator.observe.group_view import AddressFact, AddressSource
 from rocketmq_remoting.address import host_of
 
@@ -76,6 +76,23 @@ class AddressNotes:
         }
 
 
+class Whereabouts:
+    """Called with the address by which a broker is known: where to dial it. That is the same address, but for one case.
+
+    A process whose pod was removed by force is dialled at the pod's own address, for its Service leads elsewhere. Only a living
+    member, on the open connection of its heartbeats, is dialled so: from that host the process of this member speaks, and no other
+    one (safety rule 8). As soon as it is silent, or the next process of the member has registered, the known address counts again.
+    """
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def __call__(self, address: str) -> str:
+        """Where to dial."""
+        found = _member_at(self._groups, address)
+        return address if found is None else (_own_address_of_living(*found, address) or address)
+
+
 class ReceiverCheck:
     """Called with an address before a broker there is told anything; says why not, or None."""
 
@@ -85,12 +102,13 @@ class ReceiverCheck:
 
     async def __call__(self, address: str, ask: Callable[[], Awaitable[dict[str, str]]]) -> str | None:
         """Whether the broker at this address is the member that the record has there. `ask` asks it for its configuration."""
-        found = self._member_at(address)
+        found = _member_at(self._groups, address)
         if found is None:
             return None  # no member: nothing is known that could be wrong
         group, broker_id = found
-        host = host_of(address)
-        if (owner := self._other_pod(group, broker_id, address)) is not None:
+        own = _own_address_of_living(group, broker_id, address)
+        host = host_of(own or address)
+        if own is None and (owner := self._other_pod(group, broker_id, address)) is not None:
             return f"{address} belongs to pod {owner} now, not to broker {broker_id} of {group.key}"
         entry = group.table.entry(group.identity(broker_id))
         if entry is None or (connection_id := entry.connection_id) is None:
@@ -105,10 +123,6 @@ class ReceiverCheck:
         if (why := _other_than(group, broker_id, address, await ask())) is None:
             group.addresses.proven[broker_id] = (proof, now_seconds)
         return why
-
-    def _member_at(self, address: str) -> tuple[Group, int] | None:
-        """The member that the records have there; of several groups that believe so, the one whose member is alive."""
-        return max(self._groups.members_at(address), key=lambda one: one[0].is_live(one[1]), default=None)
 
     def _other_pod(self, group: Group, broker_id: int, address: str) -> str | None:
         """The pod that has this address, if the member has a pod and it is another one that is elsewhere."""
@@ -125,6 +139,19 @@ class ReceiverCheck:
         if self._directory.pod_hosts(group.key).get(replica.reserved_for) == host:
             return None  # both are there: the pods of a node share its address
         return f"{owner.namespace}/{owner.pod_name}"
+
+
+def _member_at(groups: Groups, address: str) -> tuple[Group, int] | None:
+    """The member that the records have there; of several groups that believe so, the one whose member is alive."""
+    return max(groups.members_at(address), key=lambda one: one[0].is_live(one[1]), default=None)
+
+
+def _own_address_of_living(group: Group, broker_id: int, address: str) -> str | None:
+    """Where the member's process listens, if it lives and its pod was removed by force."""
+    entry = group.table.entry(group.identity(broker_id))
+    if not group.binding.removed_places or entry is None or entry.connection_id is None or not group.is_live(broker_id):
+        return None
+    return own_address(group.binding, address, group.addresses.channel_hosts.get(broker_id, ""))
 
 
 def _other_than(group: Group, broker_id: int, address: str, said: Mapping[str, str]) -> str | None:

@@ -45,12 +45,23 @@ def process_lost(group: Group, master: int) -> bool:
 
 def members_leaving(group: Group) -> frozenset[int]:
     """The members whose pods are being deleted: they should not be master in a moment."""
-    return _members_at(group, group.leaving_hosts)
+    return _members_at(group, group.leaving_hosts) | members_removed(group)
 
 
 def members_removed(group: Group) -> frozenset[int]:
-    """Of these, the members whose pods were removed by force: their processes end within seconds, whatever is waited for."""
-    return _members_at(group, group.removed_hosts)
+    """Of these, the members whose pods were removed by force: their processes end within seconds, whatever is waited for.
+
+    Where a Service is a member's address, the next pod has the same: which of the two processes lives tells the host that its
+    heartbeats come from.
+    """
+    if not group.binding.translated:
+        return _members_at(group, group.removed_hosts)
+    heard_from = group.addresses.channel_hosts
+    return frozenset(one for one in _members(group) if heard_from.get(one) in group.removed_hosts)
+
+
+def _members(group: Group) -> frozenset[int]:
+    return frozenset(group.record.replicas) if group.record is not None else frozenset()
 
 
 def _members_at(group: Group, hosts: frozenset[str]) -> frozenset[int]:

@@ -86,7 +86,10 @@ class NotPermittedError(BrokerCallError):
 
 
 class BrokerCalls:
-    """The client side of the controller plane. ``credentials_of`` says whom a broker's address wants requests signed by."""
+    """The client side of the controller plane: brokers are named by the addresses that the record has.
+
+    ``credentials_of`` says whom a broker's address wants requests signed by; ``dialled_at`` where its process listens now.
+    """
 
     def __init__(
         self,
@@ -94,11 +97,13 @@ class BrokerCalls:
         settings: PlaneSettings,
         *,
         credentials_of: Callable[[str], Credentials | None] = lambda _: None,
+        dialled_at: Callable[[str], str] = lambda address: address,
         receiver_check: Callable[[str, Callable[[], Awaitable[dict[str, str]]]], Awaitable[str | None]] | None = None,
     ) -> None:
         self._client = client
         self._settings = settings
         self._credentials_of = credentials_of
+        self._dialled_at = dialled_at
         self._receiver_check = receiver_check
 
     def signed_by(self, credentials: Credentials | None) -> BrokerCalls:
@@ -107,6 +112,7 @@ class BrokerCalls:
             self._client,
             self._settings,
             credentials_of=lambda _: credentials,
+            dialled_at=self._dialled_at,
             receiver_check=self._receiver_check,
         )
 
@@ -297,7 +303,7 @@ class BrokerCalls:
         if credentials is not None:
             command = sign_command(command, credentials)
         try:
-            answer = await self._client.invoke(address, command, timeout_seconds=deadline_seconds)
+            answer = await self._client.invoke(self._dialled_at(address), command, timeout_seconds=deadline_seconds)
         except (RemotingError, ValueError) as error:
             raise BrokerCallError(f"{address}: {command.code}: {error}") from error
         if answer.code == ResponseCode.NO_PERMISSION:
