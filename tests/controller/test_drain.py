@@ -124,3 +124,21 @@ async def test_a_drain_that_could_not_begin_is_no_incident(start_plane: StartPla
     await eventually(lambda: record_of(plane).master_epoch == 2, what="the failover")
     await eventually(lambda: told.closed, what="the incident")
     assert [(one.kind, one.outcome) for one in told.closed] == [(Kind.FAILOVER, Outcome.COMPLETED)]
+
+
+async def test_a_drain_whose_master_ends_before_it_is_level_is_no_incident_of_its_own(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """A kubelet leaves the broker of a pod that was deleted by force some seconds, and a move may take longer."""
+    directory, told = FixedDirectory(settings=STRICT), Incidents()
+    plane = await start_plane(directory=directory, observer=told)
+    group.planes = [plane.address]
+    first, *_ = await group.three()
+    first.links_behind = 100
+    directory.report_leaving(KEY, first.host, by_force=True)
+    await eventually(lambda: first.minimum == 99, what="the master to be quiet")
+    await first.kill()
+    await eventually(lambda: record_of(plane).master_epoch == 2, what="the failover")
+    await eventually(lambda: told.closed, what="the incident")
+    await eventually(lambda: record_of(plane).change is None, what="the end of the change")
+    assert [(one.kind, one.outcome) for one in told.closed] == [(Kind.FAILOVER, Outcome.COMPLETED)]

@@ -160,7 +160,7 @@ def test_a_kill_that_was_begun_is_not_done_to_a_master_whose_claim_is_being_dele
 
 
 @pytest.mark.parametrize("kind", ["Switchover", "Restart", "Rebuild", "Decommission", "Drill"])
-@pytest.mark.parametrize(("seconds", "verdict"), [(5, Wait), (20, Reject)])
+@pytest.mark.parametrize(("seconds", "verdict"), [(5, Wait), (29, Wait), (31, Reject)])
 def test_a_group_that_became_unsafe_a_moment_ago_is_given_time(kind: str, seconds: int, verdict: type) -> None:
     """The operation before this one may have ended just now."""
     unsafe = group(safe=False)
