@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 # GitOps may apply an operation a moment before its group.
 GROUP_UNKNOWN_GRACE_SECONDS = 5.0
 CHANGE_POLL_SECONDS = 0.5
-# For so long a group may be unsafe before what is asked of it is refused. A Java slave that has just come copies its master's topics
-# within 13 s, and is compared with it again 15 s after it was found to lack one.
+# For so long a group may be unsafe before what is asked of it is refused. A Java slave that has just come copies its master's
+# topics within 13 s, and is compared with it again 15 s after it was found to lack one.
 SETTLE_SECONDS = 30.0
 
 
