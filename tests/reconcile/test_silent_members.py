@@ -68,9 +68,27 @@ TIMELINE = FailoverTimeline(
     epoch_before=7,
     started_at_unix_seconds=0.0,
 )
+
+
+def never_registered(seconds: float, *, claimed: bool = True, ready: bool = True) -> Observed:
+    """Broker 2 was granted its id (1013), its pod has been running for so long, and no 1003 has come."""
+    seen = c.settled()
+    assert seen.record is not None
+    replicas = dict(seen.record.replicas)
+    own = replicas[2]
+    replicas[2] = replace(own, registered=False, register_check_code=own.register_check_code if claimed else "")
+    record = replace(seen.record, replicas=replicas, sync_state_set=seen.record.sync_state_set - {2})
+    seen = c.live(started(replace(seen, record=record), seconds_ago=seconds), 1, 3)
+    return seen if ready else c.not_ready(seen, "orders-2")
+
+
 STRICT_ON_TWO: dict[str, Any] = {"replicas": 2, "durability": "Strict"}
 CASES: list[tuple[str, Observed, list[str]]] = [
     ("all are heard", c.settled(), []),
+    ("runs, and never registered", never_registered(61), ["replace orders-2"]),
+    ("runs, and has not taken its id", never_registered(61, claimed=False), ["replace orders-2"]),
+    ("has not registered yet", never_registered(59), []),
+    ("never registered, and its port is closed", never_registered(61, ready=False), []),
     ("long enough", unheard(2), ["replace orders-2"]),
     ("just long enough", unheard(2, seconds=30), ["replace orders-2"]),
     ("not long enough", unheard(2, seconds=29), []),

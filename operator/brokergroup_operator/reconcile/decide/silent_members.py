@@ -4,7 +4,8 @@ Until then the controller plane has asked it (907), and answered its poll so tha
 (`controller/upkeep/silent_members.py`). It is no failover candidate as it is, so a restart takes no candidate away; what it may
 cost is writes, and that is never paid: never the master, one at a time, and only if enough others acknowledge meanwhile. A member
 that stays unheard is replaced again after twice as long, then after four times: the status counts, so that an operator that
-starts anew does not begin from the first pause.
+starts anew does not begin from the first pause. So is a process that runs and has never registered: no plane can ask it, for none
+knows where it is.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Replacements:
 
 def repair_step(seen: Observed, standings: Mapping[int, Standing]) -> Step | None:
     """What is done about the unheard member whose turn is first; None if every member that runs is heard."""
-    unheard = [one for one in standings.values() if _is_unheard_by_all(one)]
+    unheard = [one for one in standings.values() if _is_unheard_by_all(one) or _is_late(seen, one)]
     if not unheard:
         return None
     due = {one.member.broker_id: _due(seen, one) for one in unheard}
@@ -81,6 +82,15 @@ def _is_unheard_by_all(one: Standing) -> bool:
     return one.state is MemberState.UNHEARD and not one.is_master and not is_heard_elsewhere
 
 
+def _is_late(seen: Observed, one: Standing) -> bool:
+    """Nothing is told of a process that is only starting."""
+    return _never_registered(one) and moment(seen.now) >= _due(seen, one)
+
+
+def _never_registered(one: Standing) -> bool:
+    return one.runs and one.is_ready and not one.is_registered and not one.is_live
+
+
 def _step(verb: Verb, one: Standing, what: str) -> Step:
     reason = Reason.MEMBERS_NOT_HEARD if verb is Verb.REFUSE else Reason.REPAIRING_MEMBERS
     return Step(verb=verb, reason=reason, why=f"{one.told}; {what}", member=one.member)
@@ -92,6 +102,8 @@ def _due(seen: Observed, one: Standing) -> dt.datetime:
     bound_seconds = max(
         LEAST_SECONDS_BEFORE_REPLACING, TIMEOUTS_BEFORE_REPLACING * failover.heartbeat_timeout_milliseconds / 1000
     )
+    if _never_registered(one):
+        bound_seconds *= 2  # where it failed to, it tries again by itself first
     pause_seconds = min(bound_seconds * 2.0 ** min(known.count if known else 0, 20), LONGEST_PAUSE_SECONDS)
     begun = [moment(known.at)] if known else []
     if one.view.silence is not None:

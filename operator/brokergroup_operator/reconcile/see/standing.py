@@ -29,6 +29,7 @@ class Standing:
     member: Member
     view: MemberView
     is_claimed: bool  # a broker took the id
+    is_registered: bool  # and has said so to a controller, under an address
     has_pod: bool
     is_going: bool  # its pod has been asked to stop
     is_stuck: bool  # and does not, because its node is lost
@@ -143,6 +144,7 @@ def standing(seen: Observed, member: Member, wanted_learners: frozenset[int]) ->
         member=member,
         view=member_view(record, seen.snapshot, member.broker_id),
         is_claimed=replica is not None and replica.claimed,
+        is_registered=replica is not None and replica.registered,
         has_pod=pod is not None,
         is_going=going,
         is_stuck=pod is not None and going and is_stuck_terminating(pod, now=seen.now),
