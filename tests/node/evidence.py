@@ -14,16 +14,26 @@ from tests.node import faults
 from tests.node.kubectl import kubectl_run
 from tests.node.places import nodes, state_folder
 from tests.node.processes import NodeError
+from tests.support.lane_runner import RESULTS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.node.bench import Group
 
+RECORDS = RESULTS / "two-real-nodes"
 # A JVM writes its threads within milliseconds; on a busy machine this is enough for a hundred of them.
 THREADS_SECONDS = 1.0
 # Linux' own account of who waited for what: a stall of the API server is told from a busy disk by these.
 PRESSURE = ("cpu", "io", "memory")
+
+
+def keep_brokers_labelled(folder: Path, label: str, implementation: str) -> None:
+    """The same of brokers that belong to none of the bench's groups; before they are deleted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(NodeError, json.JSONDecodeError):
+        for pod in json.loads(kubectl_run("get", "pods", "-l", label, "-o", "json").stdout)["items"]:
+            keep_broker(folder, pod["metadata"]["name"], pod["metadata"]["uid"], implementation)
 
 
 def keep_what_runs(folder: Path, groups: list[Group]) -> None:

@@ -23,16 +23,14 @@ from tests.node import checks, cluster, images
 from tests.node.bench import Bench, CheckError, Group
 from tests.node.checks import CHECKS, Check
 from tests.node.cluster import OPERATOR_NAMESPACE, say
-from tests.node.evidence import keep_control_plane, keep_what_runs
+from tests.node.evidence import RECORDS, keep_control_plane, keep_what_runs
 from tests.node.kubectl import given_up, kubectl_run
 from tests.node.places import nodes
 from tests.node.processes import NodeError
 from tests.node.records import OperatorRecords
 from tests.node.strikes import summary
 from tests.real.parts.install import PartError
-from tests.support.lane_runner import RESULTS
 
-RECORDS = RESULTS / "two-real-nodes"
 GROUPS = {"replica": Group("quickstart", "replica"), "java": Group("orders", "rocketmq")}
 
 

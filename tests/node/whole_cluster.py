@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 import yaml
 
 from tests.node import faults
-from tests.node.bench import Bench, Group, expect
+from tests.node.bench import Bench, CheckError, Group, expect
 from tests.node.cluster import condition, say
+from tests.node.evidence import RECORDS, keep_brokers_labelled
 from tests.node.kubectl import get, kubectl, until
 from tests.node.places import REPOSITORY, state_folder
+from tests.node.processes import NodeError
 from tests.real.parts import install
 from tests.real.parts.java import FAST_START
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 EXAMPLE = REPOSITORY / "examples" / "cluster.yaml"
 NAME = "shop"
 LABEL = f"brokergroup.dev/rocketmq-cluster={NAME}"
+BROKERS = f"brokergroup.dev/broker-group in ({NAME}-0,{NAME}-1)"
 READY_SECONDS = 300.0
 GONE_SECONDS = 180.0
 CLIENT = REPOSITORY / "tests" / "interop" / "grpc_client.py"
@@ -48,6 +51,9 @@ def whole_cluster(bench: Bench) -> None:
         bench.seconds["cluster_ready"] = round(time.monotonic() - began, 1)
         say(kubectl("get", "rmq", NAME).rstrip())
         use(bench)
+    except (CheckError, NodeError, AssertionError):
+        keep_brokers_labelled(RECORDS / "whole-cluster-as-it-failed", BROKERS, "rocketmq")
+        raise
     finally:
         delete(bench)
 
