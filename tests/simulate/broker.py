@@ -317,10 +317,13 @@ class Broker(QuietHandler):
         what = self._describe(command)
         if what:
             await self.world.effect(int(command.code), what, sender=sender, receiver=self.node)
+        epoch = 0
         if command.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
             epoch = headers.NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields).master_epoch or 0
             self.world.oracle.told(sender, self.node, self.broker_id, epoch)
         answer = await self._do(command)
+        if command.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
+            self.world.oracle.told_answered(sender, self.broker_id, epoch)
         if what:
             await self.world.effect_done(int(command.code), sender=sender, receiver=self.node)
         return answer

@@ -49,10 +49,13 @@ class Faults:
             await asyncio.sleep(self._random.choice((0.3, 2.0, 5.0, 9.0)) * self._random.uniform(0.5, 1.0))
 
     def _later(self, seconds: float, what: str, do: Callable[[], None]) -> None:
+        """Nothing goes wrong any more once all is mended."""
+
         async def wait() -> None:
             await asyncio.sleep(seconds)
-            self._world.story.tell(what)
-            do()
+            if not self._world.is_mended:
+                self._world.story.tell(what)
+                do()
 
         self._world.loop.spawn("test", wait())
 

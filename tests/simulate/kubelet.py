@@ -150,6 +150,7 @@ class Kubelet:
 
     def _end_process(self, pod: Pod) -> None:
         if pod.process:
+            self._world.note_trouble(pod.name)
             self._world.loop.kill(pod.process)
         pod.process, pod.broker = "", None
 

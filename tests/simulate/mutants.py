@@ -1,7 +1,8 @@
 """Twelve one-line changes of the product that each break one rule of a change of master: some seed has to find each of them.
 
 A mutant is a few words of the source text that stand there once, and what stands there instead. It runs in processes that import
-from a copied tree, so what is tested is never touched.
+from a copied tree, so what is tested is never touched. The seed that found it last is tried first: a seed whose story has changed
+since costs a search from seed 1 on, and nothing else.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Mutant:
     file: str
     old: str
     new: str
+    found_by: int = 1
 
     def apply(self, checkout: Path) -> None:
         path = checkout / self.file
@@ -53,16 +55,18 @@ MUTANTS = {
         "            await self._calls.set_min_in_sync_replicas(address, change.restore.min_in_sync_replicas)\n",
     ),
     "no-quiet": Mutant(
+        # A minimum of 1 is what all believe in then: a step that is left out would be noticed before the commit.
         "the old master is not kept from acknowledging while it is replaced",
-        f"{CONTROLLER}/change/switchover.py",
-        "            await self._calls.set_min_in_sync_replicas(address, FENCING_MIN_IN_SYNC_REPLICAS)\n",
-        "            pass\n",
+        f"{CONTROLLER}/peers/broker_calls.py",
+        "FENCING_MIN_IN_SYNC_REPLICAS = 99\n",
+        "FENCING_MIN_IN_SYNC_REPLICAS = 1\n",
     ),
     "no-fence": Mutant(
         "a silent master is replaced without being killed",
+        # That it is not killed and the record says so (`unfenced`) is a promise that is kept.
         f"{CONTROLLER}/change/failover.py",
-        "        elif isinstance(self._fencer, NoFencer):\n",
-        "        elif True:\n",
+        '            outcome.append(await self._kill(group, master, record.address_of(master) or ""))\n',
+        '            outcome.append(FenceOutcome(confirmed=True, how=""))\n',
     ),
     "fence-unseen": Mutant(
         "a deleted pod counts as dead before its containers have ended",
@@ -120,7 +124,7 @@ PROGRAM = """
 import json, sys
 from tests.simulate.run import outcomes, quiet
 quiet()
-for outcome in outcomes(range(1, int(sys.argv[1]) + 1), in_order=True):
+for outcome in outcomes([int(seed) for seed in sys.argv[1:]], in_order=True):
     if outcome.violations:
         print(json.dumps({"seed": outcome.seed, "why": outcome.violations[0][:200]}), flush=True)
         break
@@ -136,8 +140,9 @@ def found_by(name: str) -> dict[str, object] | None:
             if (ROOT / part).exists():
                 shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
         mutant.apply(copy)
+        others = (seed for seed in range(1, MOST_SEEDS + 1) if seed != mutant.found_by)
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(MOST_SEEDS)],
+            [sys.executable, "-c", PROGRAM, *map(str, (mutant.found_by, *others))],
             cwd=copy,
             env={**os.environ, "PYTHONPATH": f"{copy}:{copy / 'operator'}"},
             stdout=subprocess.PIPE,

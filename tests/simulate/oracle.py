@@ -41,6 +41,8 @@ class Oracle:
         self.masters: dict[int, int | None] = {}
         self._holders: dict[int, str] = {}
         self.answers: dict[int, Answer] = {}
+        # Of each plane's process, epoch and broker: whether the broker has answered the 1008 that arrived.
+        self._asked: dict[tuple[str, int, int], bool] = {}
         # With the process that told of it.
         self.incidents: list[tuple[str, FailoverTimeline]] = []
 
@@ -59,6 +61,7 @@ class Oracle:
             plane = next((one for one in self._world.planes if one.node == writer), None)
             self._committers[epoch] = plane.process if plane is not None else writer
             self._terms[epoch] = (self._world.loop.time(), before.get("masterBrokerId"))
+            self._judge_death(record, before.get("masterBrokerId"))
         for name in ("masterEpoch", "syncStateSetEpoch", "nextBrokerId"):
             if record.get(name, 0) < before.get(name, 0):
                 self.complain(f"{name} fell from {before[name]} to {record[name]}")
@@ -83,6 +86,15 @@ class Oracle:
                 f"record: epoch {epoch} master {master}{lost} set {record.get('syncStateSet')} {more or ''}".rstrip()
             )
 
+    def _judge_death(self, record: dict[str, Any], old: int | None) -> None:
+        """A failover replaces a master whose process is dead, or says in the record that nobody knows (`unfenced`)."""
+        change = record.get("change") or {}
+        if change.get("kind") != "Failover" or old in (None, record.get("masterBrokerId"), *record.get("unfenced", [])):
+            return
+        for broker in self._world.kubelet.running():
+            if broker.broker_id == old and broker.is_master:
+                self.complain(f"{broker.node} was replaced in epoch {record['masterEpoch']} though its process runs")
+
     def took_role(self, node: str, epoch: int, master: int) -> None:
         """A broker was told, or answered, who is master."""
         if self.masters.get(epoch) != master:
@@ -92,6 +104,8 @@ class Oracle:
 
     def told(self, sender: str, node: str, broker_id: int, epoch: int) -> None:
         """1008 arrives. Only the plane that carries the change out may tell other brokers before the old master has answered."""
+        self._asked.setdefault((self._world.process_of(sender), epoch, broker_id), False)
+        self._judge_order(sender, node, broker_id, epoch)
         committed_seconds, old = self._terms.get(epoch, (0.0, None))
         committer = self._committers.get(epoch, "")
         carries_on = committer and not self._world.loop.is_dead(committer) and not self._world.loop.is_frozen(committer)
@@ -107,6 +121,23 @@ class Oracle:
                 self.complain(
                     f"{sender} told {node} of epoch {epoch}, which {committer} carries out, before {broker.node} had answered"
                 )
+
+    def told_answered(self, sender: str, broker_id: int, epoch: int) -> None:
+        """A broker has answered 1008."""
+        self._asked[self._world.process_of(sender), epoch, broker_id] = True
+
+    def _judge_order(self, sender: str, node: str, broker_id: int, epoch: int) -> None:
+        """The plane that moves a living master tells nobody else before that one has answered, or could not be asked."""
+        change = self.records[-1].get("change") or {}
+        committed_seconds, old = self._terms.get(epoch, (0.0, None))
+        is_moved = change.get("kind") in ("Switchover", "Drain") and change.get("phase") == "Telling"
+        if not is_moved or old in (None, broker_id) or change.get("from") != old:
+            return
+        holder = next((one for one in self._world.kubelet.running() if one.broker_id == old), None)
+        if holder is None or self._world.is_troubled((sender, holder.node), committed_seconds):
+            return
+        if self._asked.get((self._world.process_of(sender), epoch, old or 0)) is not True:
+            self.complain(f"{sender} told {node} of epoch {epoch} before {holder.node}, the old master, had answered")
 
     def answered(self, node: str, broker_id: int, epoch: int, message: int, copies: int) -> None:
         """A master acknowledges. One that a switchover replaces was quieted before the election, and stays quiet."""

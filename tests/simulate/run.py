@@ -31,7 +31,7 @@ from tests.simulate.mutants import MUTANTS, found_by  # noqa: E402
 from tests.simulate.world import Outcome, simulate  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SEEDS = 2000
 # A process that has told so many stories gives its memory back.
@@ -48,7 +48,7 @@ def command_of(seed: int) -> str:
     return f"python -m tests.simulate.run --seed {seed}"
 
 
-def outcomes(seeds: range, *, in_order: bool = False) -> Iterator[Outcome]:
+def outcomes(seeds: Sequence[int], *, in_order: bool = False) -> Iterator[Outcome]:
     """All of them, on all processors."""
     context = multiprocessing.get_context("fork")
     with context.Pool(len(os.sched_getaffinity(0)), quiet, maxtasksperchild=SEEDS_OF_A_PROCESS) as pool:

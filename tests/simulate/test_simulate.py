@@ -122,6 +122,70 @@ def test_a_change_without_an_incident_is_found() -> None:
     in_a_world(story)
 
 
+def test_a_slave_that_is_told_of_a_move_before_the_old_master_has_answered_is_found() -> None:
+    async def story(world: World) -> None:
+        old, slave = master_of(world), slave_of(world)
+        record = world.oracle.records[-1]
+        epoch = record["masterEpoch"] + 1
+        change = {
+            "kind": "Switchover",
+            "phase": "Telling",
+            "from": old.broker_id,
+            "carriedOutBy": world.plane_addresses[0],
+        }
+        moved = {**record, "masterBrokerId": slave.broker_id, "masterEpoch": epoch, "change": change}
+        world.oracle.committed(moved, "plane-0")
+        world.oracle.told("plane-0", old.node, old.broker_id, epoch)
+        assert world.oracle.violations == []
+        world.oracle.told("plane-0", slave.node, slave.broker_id, epoch)
+        assert any("the old master, had answered" in one for one in world.oracle.violations)
+        world.oracle.violations.clear()
+        world.oracle.told_answered("plane-0", old.broker_id, epoch)
+        world.oracle.told("plane-0", slave.node, slave.broker_id, epoch)
+        assert world.oracle.violations == []
+
+    in_a_world(story)
+
+
+def test_a_master_that_is_replaced_while_its_process_runs_is_found() -> None:
+    async def story(world: World) -> None:
+        old, slave = master_of(world), slave_of(world)
+        record = world.oracle.records[-1]
+        elected = {
+            **record,
+            "masterBrokerId": slave.broker_id,
+            "masterEpoch": record["masterEpoch"] + 1,
+            "change": {"kind": "Failover", "phase": "Telling"},
+        }
+        world.oracle.committed({**elected, "unfenced": [old.broker_id]}, "plane-0")
+        assert world.oracle.violations == []
+        world.oracle.records.pop()
+        world.oracle.committed(elected, "plane-0")
+        assert any("though its process runs" in one for one in world.oracle.violations)
+
+    in_a_world(story)
+
+
+# ---- a stranger's 1008
+
+
+@pytest.mark.parametrize("above", [9_000, 25_000])
+def test_a_master_that_a_stranger_deposed_is_repaired_within_ten_seconds(above: int) -> None:
+    """With the settings of production: the master's own word (907) is asked for every 5 s."""
+
+    async def story(world: World) -> None:
+        master, other = master_of(world), slave_of(world)
+        work = master._take_role(other.broker_id, master.epoch + above, {other.broker_id}, 10**6)
+        await in_process(world, master, work)
+        told_seconds = world.loop.time()
+        assert not any(broker.is_master for broker in world.kubelet.running())
+        acknowledged = len(world.client.acknowledged)
+        await world._until(lambda: len(world.client.acknowledged) > acknowledged, 20.0, "write acknowledged")
+        assert world.loop.time() - told_seconds < 10.0
+
+    in_a_world(story)
+
+
 # ---- the scripted broker
 
 

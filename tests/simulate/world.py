@@ -67,6 +67,9 @@ class World:
         self._name_servers = [NameServer(self, f"ns-{number}") for number in range(self._random.choice((1, 1, 2)))]
         self.brokers = self._random.choice((3, 3, 3, 5))
         self._cuts: dict[tuple[str, str], int] = {}
+        # When each node was last killed, stopped or cut off, or was so until then.
+        self._troubles: dict[str, float] = {}
+        self.is_mended = False
         loop.hosts.update({plane.node: plane.host for plane in self.planes})
         slowness = self._random.choice((1.0, 1.0, 5.0, 20.0))
         loop.travel_seconds = lambda: self._random.uniform(0.0001, 0.0003 * slowness)
@@ -113,6 +116,18 @@ class World:
         """Whether what this process sends gets to the node now."""
         return not self.loop.is_frozen(process) and not self.loop.is_cut(node, process.partition("/")[0])
 
+    def is_troubled(self, nodes: tuple[str, ...], since_seconds: float) -> bool:
+        """Whether any of these nodes was killed, stopped or cut off since then."""
+        for node in nodes:
+            cut_now = any(count and node in pair for pair, count in self._cuts.items())
+            if cut_now or self.loop.is_frozen(self.process_of(node)):
+                return True
+        return any(self._troubles.get(node, -1.0) >= since_seconds for node in nodes)
+
+    def note_trouble(self, *nodes: str) -> None:
+        """These nodes are killed, stopped or cut off now, or were until now."""
+        self._troubles |= dict.fromkeys(nodes, self.loop.time())
+
     # ---- what goes wrong
 
     async def effect(self, kind: int | str, what: str, *, sender: str, receiver: str) -> None:
@@ -134,6 +149,7 @@ class World:
                 await asyncio.sleep(0)  # who was killed or stopped just now gets no further
 
     def kill(self, node: str) -> None:
+        self.note_trouble(node)
         if node.startswith("plane-"):
             self.plane(node).kill()
         elif node.startswith(f"{GROUP}-"):
@@ -143,6 +159,7 @@ class World:
         process = self.process_of(node)
         if process and not self.loop.is_frozen(process):
             self.story.tell(f"{process} is stopped for {seconds} s")
+            self.note_trouble(node)
             self.loop.freeze(process)
             self.loop.spawn("test", self._thaw(process, seconds))
 
@@ -150,12 +167,14 @@ class World:
         await asyncio.sleep(seconds)
         if self.loop.is_frozen(process):
             self.story.tell(f"{process} goes on")
+            self.note_trouble(process.partition("/")[0])
             self.loop.thaw(process)
 
     def cut(self, one: str, other: str, seconds: float) -> None:
         if not {one, other} <= {*self.kubelet.wanted, *(plane.node for plane in self.planes)}:
             return
         self.story.tell(f"no way between {one} and {other} for {seconds} s")
+        self.note_trouble(one, other)
         pair = (min(one, other), max(one, other))
         self._cuts[pair] = self._cuts.get(pair, 0) + 1
         self.loop.cut(*pair)
@@ -166,6 +185,7 @@ class World:
         self._cuts[pair] -= 1
         if not self._cuts[pair]:
             self.story.tell(f"a way between {pair[0]} and {pair[1]} again")
+            self.note_trouble(*pair)
             self.loop.mend(*pair)
 
     def _committed(self, key: Any, name: Any, change: Any) -> None:
@@ -263,9 +283,12 @@ class World:
         self.story.tell("---- all is mended")
         await self._until(self._serves, LONGEST_REST_SECONDS, "rest")
         await asyncio.sleep(QUIET_SECONDS)
+        # A pod that was told to go just before all was mended may have begun another change of master meanwhile.
+        await self._until(self._serves, LONGEST_REST_SECONDS, "rest after a while")
         self.oracle.judge(list(self.client.acknowledged))
 
     def _mend_all(self) -> None:
+        self.is_mended = True
         self.traps.clear()
         for pair in [pair for pair, count in self._cuts.items() if count]:
             self.loop.mend(*pair)
