@@ -84,6 +84,13 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class Prove:
+    """907 to the new master once it has answered its 1008: does it say that it is master?"""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Restore:
     """25: the `minInSyncReplicas` of before the change."""
 
@@ -101,7 +108,7 @@ class Forget:
     """Take the change out of the record."""
 
 
-Effect = Fence | Quiet | Level | Commit | Probe | Unregister | Tell | Point | Restore | GiveUp | Forget
+Effect = Fence | Quiet | Level | Commit | Probe | Unregister | Tell | Point | Prove | Restore | GiveUp | Forget
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +322,7 @@ def _agreement(record: BrokerGroupRecord, seen: Observed) -> Sequence[Stage]:
         Stage(first, releases=True),
         Stage(tuple(Unregister(one) for one in gone)),
         Stage(told, waits_for=()),
-        Stage(points, waits_for=(*told, *points)),
+        Stage((*points, *_proof(record, seen)), waits_for=(*told, *points)),
         Stage(settled=True),
     )
 
@@ -346,7 +353,7 @@ def _ending(
     late = [tell for tell in slaves if tell not in seen.ended]
     return (
         Stage(
-            points,
+            (*points, *_proof(record, seen)),
             waits_for=(*points, *late),
             at_most_seconds=pace.slaves_first_unfenced_seconds,
             releases=True,
@@ -356,6 +363,15 @@ def _ending(
         Stage((), waits_for=(*points, *late), settled=True),
         Stage((Forget(),)),
     )
+
+
+def _proof(record: BrokerGroupRecord, seen: Observed) -> tuple[Prove, ...]:
+    """A broker that was told an epoch from nowhere answers 1008 as well: only its 907 shows that it is no master.
+
+    Nothing waits for it.
+    """
+    master = record.master_broker_id or 0
+    return (Prove(master),) if seen.is_confirmed(Tell(master, record.master_epoch)) else ()
 
 
 def _tells(record: BrokerGroupRecord, broker_ids: Iterable[int], seen: Observed) -> tuple[Tell, ...]:

@@ -30,6 +30,7 @@ from controller_core.change import (
     Pace,
     Point,
     Probe,
+    Prove,
     Quiet,
     Restore,
     Tell,
@@ -239,6 +240,8 @@ def draw(effect: Effect) -> str:  # noqa: PLR0911, C901 - a table of effects
             return f"1008 to {broker_id} epoch {epoch}{' of another master' if of_another else ''}"
         case Point(broker_id, nowhere):
             return f"906 to {broker_id}{' nowhere' if nowhere else ''}"
+        case Prove(broker_id):
+            return f"907 to {broker_id}: master?"
         case Restore(broker_id, minimum):
             return f"25 to {broker_id}: minInSyncReplicas={minimum}"
         case GiveUp():

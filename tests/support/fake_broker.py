@@ -92,6 +92,8 @@ class FakeGroup:
 class FakeBroker(QuietHandler):
     """One broker process; ``restarted`` makes the next process on the same disk."""
 
+    # As a Java slave that has copied nothing under its new epoch yet.
+    keeps_epoch_file = False
     # What it says of its links' speeds (907), by broker id.
     link_speeds: Mapping[int, int] = MappingProxyType({})
 
@@ -263,7 +265,9 @@ class FakeBroker(QuietHandler):
         if epoch <= self.epoch:
             return
         same_master = master == self.master_id
-        self.epoch, self.epoch_file, self.master_id = epoch, epoch, master
+        self.epoch, self.master_id = epoch, master
+        if not self.keeps_epoch_file:
+            self.epoch_file = epoch
         if same_master:
             # As Java: only a set of a newer epoch is taken, and every link stays as it is (A.11).
             if self.is_master and body is not None and body.sync_state_set_epoch > self.set_epoch:

@@ -37,6 +37,7 @@ from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.transport import open_client, open_server
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.upkeep.canary import Canary
+from brokergroup_operator.controller.upkeep.denied_masters import DeniedMasters
 from brokergroup_operator.controller.upkeep.keeper import Keeper
 from brokergroup_operator.controller.upkeep.links import Links
 from brokergroup_operator.controller.upkeep.metadata_guard import MetadataGuard
@@ -148,7 +149,14 @@ class ControllerPlane:
             switchover=self._switchover,
             settings=self._settings,
         )
-        self._links = Links(calls=calls, executor=self._executor, settings=self._settings, observer=self._observer)
+        self._denied_masters = DeniedMasters(self._failover, self._settings)
+        self._links = Links(
+            calls=calls,
+            executor=self._executor,
+            denied_masters=self._denied_masters,
+            settings=self._settings,
+            observer=self._observer,
+        )
         self._silent_members = SilentMembers(
             calls=calls, corroboration=self._corroboration, settings=self._settings, observer=self._observer
         )
@@ -200,7 +208,7 @@ class ControllerPlane:
             self.handler.advertise_address = self.address
         own_address = self.handler.advertise_address
         self._corroboration.own_address = self._executor.own_address = own_address
-        self._links.denied_masters.own_address = self._canary.own_address = own_address
+        self._denied_masters.own_address = self._canary.own_address = own_address
         self._silent_members.own_address = own_address
         self._ticker = asyncio.create_task(self._tick_for_ever(), name="rmq:tick")
 

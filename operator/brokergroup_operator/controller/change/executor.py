@@ -40,6 +40,7 @@ from controller_core.change import (
     Pace,
     Point,
     Probe,
+    Prove,
     Restore,
     Tell,
     Unregister,
@@ -336,6 +337,8 @@ class Executor:
                 return confirmed
             case Point():
                 return await self.point(group, record, effect.broker_id, NOWHERE if effect.nowhere else None)
+            case Prove():
+                return await self._prove(group, record, effect.broker_id)
             case Restore():
                 return await self._restore(group, record, effect)
             case GiveUp():
@@ -415,6 +418,17 @@ class Executor:
         return frozenset(
             one for one, status in zip(members, found, strict=True) if status is not None and status.master
         )
+
+    async def _prove(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
+        address = record.address_of(broker_id)
+        try:
+            status = await self._calls.ha_status(address) if address is not None else None
+        except BrokerCallError:
+            return False  # its next heartbeat, or the next look at the links, tells
+        if status is None or is_outdated(group, record):
+            return False
+        group.master_said(record.master_epoch, is_master=status.master)
+        return status.master
 
     async def _restore(self, group: Group, record: BrokerGroupRecord, effect: Restore) -> bool:
         address = record.address_of(effect.broker_id)

@@ -176,7 +176,17 @@ class Failover:
             group.silent_for_seconds(master) < self._settings.no_successor_patience_seconds
         )
 
-    # ---- the two ways in
+    def replace_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
+        """Begin to elect another member for a master that denies its role and is deaf to 1008; False if no other can lead.
+
+        By its own word it is a slave and acknowledges nothing, so nothing is fenced or quieted first.
+        """
+        if not group.may_begin() or not self._others_can_lead(group, record, master):
+            return False
+        self._start(group, self._elect_for_deaf(group, record, master))
+        return True
+
+    # ---- the ways in
 
     async def _elect_for_masterless(self, group: Group) -> None:
         record = group.record
@@ -188,6 +198,16 @@ class Failover:
             # nobody would take another epoch for a master that was lost once.
             lambda now: now is not None and now.granted_master_id is None and self._someone_can_lead(group, now),
         )
+
+    async def _elect_for_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
+        timeline = new_timeline(group, record, master, Trigger.MASTERLESS)
+        timeline.evidence.append(f"broker {master} says that it is no master, and takes no epoch that it is told")
+        timeline.reach(Step.DETECTED, time.monotonic())
+        self._observer.master_lost(timeline)
+        another = ElectMaster(
+            broker_name=record.broker_name, cluster_name=record.cluster_name, passed_over=frozenset({master})
+        )
+        await self._fail_over(group, timeline, _still_master(record, master), wanted=another)
 
     async def decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
         """Decide a broker's own ElectMaster. Its first heartbeat is waited for where nobody can win without it.
@@ -292,10 +312,7 @@ class Failover:
         self._observer.master_lost(timeline)
         if suspicion is not Suspicion.CLOSED:
             group.table.ask_anew(str(group.key))  # a closed connection has said so itself
-
-        def premise(now: BrokerGroupRecord | None) -> bool:
-            return now is not None and (now.master_broker_id, now.master_epoch) == (master, record.master_epoch)
-
+        premise = _still_master(record, master)
         if verdict.certain:
             self._note_dead(group, record, master)
             await self._fail_over(group, timeline, premise)
@@ -513,7 +530,7 @@ class Failover:
 
     def _nobody(self, group: Group, timeline: FailoverTimeline, decision: Decision, wanted: ElectMaster | None) -> None:
         # A group that is being deleted loses its members one by one: that nobody is left is no incident.
-        if wanted is not None:
+        if _is_persons(wanted):
             self._finish(group, timeline, Outcome.CANCELLED)
         elif decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving:
             self._withdraw(group, timeline, decision.why)
@@ -563,8 +580,17 @@ def _answered_at_once(group: Group, decision: Decision) -> None:
         group.released_change = change.key
 
 
+def _still_master(record: BrokerGroupRecord, master: int) -> Premise:
+    """The premise that the record names this master under this epoch."""
+    return lambda now: now is not None and (now.master_broker_id, now.master_epoch) == (master, record.master_epoch)
+
+
+def _is_persons(wanted: ElectMaster | None) -> bool:
+    return wanted is not None and wanted.designate_elect
+
+
 def _kind(group: Group, wanted: ElectMaster | None) -> ChangeKind:
-    if wanted is not None:
+    if _is_persons(wanted):
         return ChangeKind.ELECT
     record = group.record
     recovers = record is not None and may_have_acting_masters(group, record)

@@ -131,8 +131,9 @@ class Group:
         self._change_seen: tuple[Change | None, float] = (None, self.met_seconds)
         # The epoch at which the master told us that it is master.
         self.confirmed_epoch = 0
-        # The epoch under which the master, told and alive, says that it is none (denied_masters.py).
-        self.denied_epoch = 0
+        # The epoch of which the master itself has said that it is master, by 907 or a heartbeat; and the one under which it said
+        # by 907, told and alive, that it is none (denied_masters.py).
+        self._vouched_epoch = self._denied_epoch = 0
         # Somebody else (another plane, or a broker that was just answered) is about to do what the keeper would do.
         self.keeper_quiet_until_seconds = 0.0
         # A group in which nothing is to be done is not looked at until then, unless something in it changes.
@@ -308,6 +309,7 @@ class Group:
         """A heartbeat came; a master whose epoch file has the record's epoch is master in deed."""
         record = self.record
         if record is not None and broker_id == record.granted_master_id and epoch >= record.master_epoch > 0:
+            self._vouch(record.master_epoch)
             self.confirm_master(record.master_epoch)
         self.members.reported(broker_id)
         if came_back:
@@ -393,9 +395,16 @@ class Group:
 
     def master_said(self, epoch: int, *, is_master: bool) -> None:
         """What the master that answered our role change to this epoch says of itself (907)."""
+        if is_master:
+            self._vouch(epoch)
         denied_epoch = 0 if is_master else epoch
-        if denied_epoch != self.denied_epoch:
-            self.denied_epoch = denied_epoch
+        if denied_epoch != self._denied_epoch:
+            self._denied_epoch = denied_epoch
+            self.changed()
+
+    def _vouch(self, epoch: int) -> None:
+        if epoch > self._vouched_epoch:
+            self._vouched_epoch = epoch
             self.changed()
 
     def _note_in_sync(self) -> None:
@@ -404,16 +413,17 @@ class Group:
 
     @property
     def writable(self) -> bool:
-        """Whether a write can be acknowledged: a live master that knows its epoch, and enough live members in sync.
+        """Whether a write can be acknowledged: a live master that says so itself, and enough live members in sync.
 
-        Who has died may stay in the set, which is not made smaller than the minimum: it acknowledges nothing all the same.
+        The answer to a 1008 is not the master's word: a broker that is deaf to it answers as well. A member that has died may
+        stay in the set, which is not made smaller than the minimum; it acknowledges nothing.
         """
         record = self.record
         if record is None or record.granted_master_id is None:
             return False
         return (
-            self.confirmed_epoch >= record.master_epoch
-            and self.denied_epoch != record.master_epoch
+            self._vouched_epoch >= record.master_epoch
+            and self._denied_epoch != record.master_epoch
             and self.is_live(record.granted_master_id)
             and sum(map(self._acknowledges, record.sync_state_set)) >= self.binding.settings.min_in_sync_replicas
         )

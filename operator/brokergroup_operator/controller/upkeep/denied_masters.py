@@ -1,10 +1,11 @@
 """A master by the record that denies it: it was told another role under an epoch that no controller of ours committed.
 
-A stranger's 1008, or a stale controller's, with an epoch far above the record's makes a broker deaf: it ignores every epoch that is
-not above its own, and answers 0 all the same. Its heartbeats show nothing, for a slave's epoch file keeps what its data was written
-under; only its own 907 does. So what it says there counts for `writable` (`Group.master_said`), and one that goes on denying, after
-it has answered our 1008, is told again under an epoch as far above the record's as one may jump (`RenewMaster`). Where that was not
-enough it denies again, and the next time follows; the bound of each is that of safety rule 3.
+A 1008 of a stranger, or of a stale controller, with an epoch far above the record's makes a Java broker deaf: it ignores every
+epoch that is not above its own, and answers 0 all the same. Its heartbeats do not show it, for a slave's epoch file keeps the
+epoch under which its data was written; its own 907 does. A group whose master denies its role is not `writable`. A master that
+denies it for `denied_master_seconds` is told again under an epoch as far above the record's as one may jump (safety rule 3). If
+it denies its role under that epoch too, another member is elected (`Failover.replace_deaf`). Where no other can lead, the next
+jump follows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from brokergroup_operator.records.store import RecordStoreError
 from controller_core.requests import RenewMaster
 
 if TYPE_CHECKING:
+    from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
@@ -28,22 +30,26 @@ log = structlog.get_logger(__name__)
 
 
 class DeniedMasters:
-    """Hears what masters say of themselves (907). `own_address`: which of the planes this one is, known when it listens."""
+    """Takes what masters say of themselves (907). `own_address`: this plane's among the planes', known when it listens."""
 
-    def __init__(self, settings: PlaneSettings) -> None:
+    def __init__(self, failover: Failover, settings: PlaneSettings) -> None:
+        self._failover = failover
         self._settings = settings
         self.own_address = settings.advertise_address
         # Under which epoch, and since when, the master of a group has denied its role.
         self._since: WeakKeyDictionary[Group, tuple[int, float]] = WeakKeyDictionary()
+        # The master for which the epoch was raised, until it says that it is master.
+        self._raised_for: WeakKeyDictionary[Group, int] = WeakKeyDictionary()
 
     async def said(self, group: Group, record: BrokerGroupRecord, *, is_master: bool) -> None:
         """The recorded master's own word; raises the epoch if it goes on denying."""
         master, epoch = record.granted_master_id, record.master_epoch
         if master is None or group.told.get(master) != epoch:
-            return  # it was not told by us, or has not answered: a change of roles is under way
+            return  # it has not answered this plane's 1008: a change of roles is under way
         group.master_said(epoch, is_master=is_master)
         if is_master:
             self._since.pop(group, None)
+            self._raised_for.pop(group, None)
             return
         now_seconds = asyncio.get_running_loop().time()
         since_epoch, since_seconds = self._since.get(group, (0, 0.0))
@@ -52,8 +58,12 @@ class DeniedMasters:
             return
         rank = rank_of(self.own_address, self._settings.peer_addresses, str(group.key))
         patience_seconds = self._settings.denied_master_seconds * (1 + rank)
-        if now_seconds - since_seconds >= patience_seconds and group.master_change is None:
-            await self._raise(group, record, master)
+        if now_seconds - since_seconds < patience_seconds or group.master_change is not None:
+            return
+        if self._raised_for.get(group) == master and self._failover.replace_deaf(group, record, master):
+            return
+        self._raised_for[group] = master
+        await self._raise(group, record, master)
 
     async def _raise(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
         wanted = RenewMaster(
@@ -68,7 +78,7 @@ class DeniedMasters:
             log.warning("epoch not raised yet", group=str(group.key), broker_id=master, error=str(error))
             return
         log.error(
-            "the master denies its role, it was told an epoch from nowhere: the record goes on above it",
+            "the master denies its role, it was told an epoch that no controller committed: the epoch is raised",
             group=str(group.key),
             broker_id=master,
             why=decision.why,

@@ -27,7 +27,6 @@ from brokergroup_operator.controller.group.link_hosts import respelled, speeds_o
 from brokergroup_operator.controller.group.living import live_members
 from brokergroup_operator.controller.group.ranks import rank_of
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.upkeep.denied_masters import DeniedMasters
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Tell
 from controller_core.codes import ControllerCode
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
     from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.upkeep.denied_masters import DeniedMasters
     from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
@@ -80,12 +80,20 @@ class _Care:
 class Links:
     """Looks after the links of all groups; woken by the keeper."""
 
-    def __init__(self, *, calls: BrokerCalls, executor: Executor, settings: PlaneSettings, observer: Observer) -> None:
+    def __init__(
+        self,
+        *,
+        calls: BrokerCalls,
+        executor: Executor,
+        denied_masters: DeniedMasters,
+        settings: PlaneSettings,
+        observer: Observer,
+    ) -> None:
         self._calls = calls
         self._executor = executor
         self._settings = settings
         self._observer = observer
-        self.denied_masters = DeniedMasters(settings)
+        self._denied_masters = denied_masters
         self._cares: dict[GroupKey, _Care] = {}
 
     def look_at(self, group: Group, record: BrokerGroupRecord) -> bool:
@@ -134,13 +142,13 @@ class Links:
         slaves = [broker_id for broker_id in live_members(group, record) if broker_id != record.master_broker_id]
         missing: list[int] = []
         speeds: dict[int, int] = {}
-        if master_address is not None and slaves:
+        if master_address is not None:  # also without slaves: it says whether it is master
             try:
                 hosts = hosts_of_links(group.binding, record, slaves)
                 status = await self._calls.ha_status(master_address)
                 missing = unlinked(hosts, status)
                 speeds = speeds_of_links(hosts, status)
-                await self.denied_masters.said(group, record, is_master=status.master)
+                await self._denied_masters.said(group, record, is_master=status.master)
             except BrokerCallError as error:
                 complain = log.debug if care.unanswered else log.warning
                 complain("links unknown", group=str(group.key), error=str(error))
