@@ -273,8 +273,7 @@ def result_line(report: Report) -> dict[str, Any]:
             "start_ms": one.start_ms,
             "length_ms": one.length_ms(summary.until_ms),
         }
-        for figures in summary.groups
-        for one in figures.incidents
+        for one in summary.incidents
     ]
     return {
         "verdict": summary.verdict.value,

@@ -1,12 +1,12 @@
 """All figures of one period: what a report is made of. Plain functions; the same input gives the same summary."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from metric_names import GROUP_WRITABLE, MEMBER_FACTS, UNAVAILABLE_SECONDS_TOTAL
 from sla_reports.measures.amendments import Account, Amendment, Audit, amend, counted_incidents
 from sla_reports.measures.availability import Availability, Verdict, availability
-from sla_reports.measures.breakdown import Outage, outages_of
+from sla_reports.measures.breakdown import Outage, Share, availability_by_place, incidents_by, outages_of
 from sla_reports.measures.budget import Budget, budget
 from sla_reports.measures.existence_notes import existence_notes
 from sla_reports.measures.exposure import Exposure, exposure
@@ -169,6 +169,24 @@ class Summary:
     def outages(self) -> tuple[Outage, ...]:
         """Of all groups."""
         return tuple(one for figures in self.groups for one in figures.outages)
+
+    @property
+    def incidents(self) -> tuple[Incident, ...]:
+        """Of all groups: those that began in the period."""
+        return tuple(one for figures in self.groups for one in figures.incidents)
+
+    def shares(self, value_of: Callable[[Incident], str], *, planned: bool = True) -> list[Share]:
+        """All outages by cause or anything else; without the planned ones if `planned` is false."""
+        outages = [one for one in self.outages if planned or not one.incident.planned]
+        return incidents_by(value_of, outages, until_ms=self.until_ms, running=self.running)
+
+    def shares_by_fact(self, name: str) -> list[Share]:
+        """All outages by a fact of the lost master."""
+        return self.shares(lambda one: one.facts.get(name, ""))
+
+    def availability_by_fact(self, name: str) -> dict[str, Availability]:
+        """Availability by a fact of the masters, over all groups."""
+        return availability_by_place([figures.by_place.get(name, {}) for figures in self.groups])
 
     @property
     def verdict(self) -> Verdict:

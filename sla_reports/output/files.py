@@ -1,20 +1,23 @@
-"""Writes the files of a report into a folder.
+"""Write the files of a report into a folder. The same input gives the same bytes: they hold neither a time nor a place of making.
 
-    report.html       for people (`html/page.py`)
-    summary.json      everything (`documents.summary_document`)
+    report.html       for people (`html_page.py`)
+    summary.json      everything (`summary_document`)
     groups.csv        a row for each group, for a spreadsheet
     incidents.jsonl   a line for each incident
     runs.parquet      the runs everything was made of, each with the scrape interval of its series
     provenance.json   inputs by their hashes, what was asked, versions
 
-Each file is written beside its place and moved there when it is whole: a reader never sees half a report.
+Documents: `schemaVersion` rises when a member changes its meaning or goes. Times are milliseconds since 1970 UTC, durations
+milliseconds, shares between 0 and 1. What is not known is null, never 0.
 """
 
 import csv
 import hashlib
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,9 +25,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sla_reports.measures.summary import Summary
-from sla_reports.output.documents import SCHEMA_VERSION, group_document, incident_document, summary_document
-from sla_reports.output.html.page import report_html
+from sla_reports.measures.amendments import Audit
+from sla_reports.measures.availability import Availability, sum_of
+from sla_reports.measures.breakdown import (
+    BY_GROUP,
+    BY_LOST_MASTER,
+    Share,
+    availability_by,
+    down_by_stage,
+)
+from sla_reports.measures.budget import Budget
+from sla_reports.measures.reconciliation import reconcile_totals
+from sla_reports.measures.recovery import Recovery
+from sla_reports.measures.summary import ClusterFigures, GroupFigures, OwnFigures, Summary
+from sla_reports.outages.incidents import Incident
+from sla_reports.output.html_page import report_html
 from sla_reports.reduction.runs import Run
 
 _PACKAGES = ("brokergroup-operator", "pyspark", "pyarrow")
@@ -37,6 +52,7 @@ _GROUP_COLUMNS = (
     "recovery.rto.maxMs", "recovery.dominant", "mttr.meanMs", "mtbf.meanMs", "budget.leftMs", "exposure.belowPromiseMs",
     "exposure.oneCopyMs", "exposure.mostBehindBytes", "exposure.uncleanElections", "exposure.truncatedBytes",
 )  # fmt: skip
+SCHEMA_VERSION = 2
 
 
 def write_report(
@@ -45,12 +61,11 @@ def write_report(
 ) -> list[Path]:  # fmt: skip
     """Write all files; the folder is made where it is missing. Returns their paths. `time_zone` is that of the page's times."""
     folder.mkdir(parents=True, exist_ok=True)
-    incidents = [one for figures in summary.groups for one in figures.incidents]
     contents = {
         "report.html": report_html(summary, provenance, time_zone=time_zone).encode(),
         "summary.json": _json(summary_document(summary)),
         "groups.csv": groups_csv(summary).encode(),
-        "incidents.jsonl": b"".join(_line(incident_document(one)) for one in incidents),
+        "incidents.jsonl": b"".join(_line(incident_document(one)) for one in summary.incidents),
         "runs.parquet": _runs_parquet(runs, intervals_ms),
         "provenance.json": _json(provenance),
     }
@@ -137,3 +152,199 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def summary_document(summary: Summary) -> dict[str, Any]:
+    """The whole report."""
+    window, until_ms = summary.agreement.window, summary.until_ms
+    totals = reconcile_totals(summary)
+    told = {figures.group: figures.availability for figures in summary.groups}
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "period": {"startMs": window.start_ms, "endMs": window.end_ms, "dataUntilMs": until_ms},
+        "objective": summary.agreement.objective,
+        "promisedCopies": summary.agreement.promised_copies,
+        "verdict": summary.verdict.value,
+        "reconciliation": {"checks": totals.checks, "faults": list(totals.faults)},
+        "incomplete": list(summary.incomplete),
+        "warnings": list(summary.warnings),
+        "fleet": _availability(sum_of(list(told.values()))),
+        "downByStage": down_by_stage(summary.outages),
+        "groups": [group_document(figures) for figures in summary.groups],
+        "clusters": [_cluster(figures) for figures in summary.clusters],
+        "recovery": _recovery(summary.recovery),
+        "availabilityBy": {
+            name: {value: _availability(one) for value, one in availability_by(name_of, told).items()}
+            for name, name_of in BY_GROUP.items()
+        }
+        | {
+            name: {value: _availability(one) for value, one in summary.availability_by_fact(name).items()}
+            for name in BY_LOST_MASTER
+        },
+        "incidentsBy": {
+            "cause": [_share(one) for one in summary.shares(lambda one: one.cause)],
+            **{name: [_share(one) for one in summary.shares_by_fact(name)] for name in BY_LOST_MASTER},
+        },
+        "events": [
+            {
+                "startMs": event.start_ms,
+                "groups": [str(group) for group in event.groups],
+                "incidents": [one.id for one in event.incidents],
+                "common": dict(event.common),
+            }
+            for event in summary.events
+            if len(event.groups) > 1
+        ],
+    }
+
+
+def group_document(figures: GroupFigures) -> dict[str, Any]:
+    """One group."""
+    incidents = figures.incidents
+    return {
+        "namespace": figures.group.namespace,
+        "cluster": figures.group.cluster,
+        "brokerGroup": figures.group.broker_group,
+        "objective": figures.objective,
+        "verdict": figures.verdict.value,
+        "write": _availability(figures.availability),
+        "counterMs": _rounded(figures.counter_ms),
+        "plannedDownMs": sum(one.down_ms for one in figures.outages if one.incident.planned),
+        "downByStage": down_by_stage(figures.outages),
+        "incidents": len(incidents),
+        "unattributed": sum(one.logged is None for one in incidents),
+        "skewedClocks": sum(one.skewed for one in incidents),
+        "recovery": _recovery(figures.recovery),
+        "phases": {phase: camel_case(asdict(one)) for phase, one in figures.phases.items()},
+        "exposure": camel_case(asdict(figures.exposure)),
+        "mttr": camel_case(asdict(figures.mttr)),
+        "mtbf": camel_case(asdict(figures.mtbf)),
+        "budget": _budget(figures.budget),
+        **({} if figures.own is None else {"objectiveWindow": _own_window(figures.own)}),
+        "existed": [{"startMs": low, "endMs": high} for low, high in figures.existed],
+        "existenceKnownBy": list(figures.existence.evidence),
+        "amendments": [_audit(one) for one in figures.audit],
+    }
+
+
+def _own_window(own: OwnFigures) -> dict[str, Any]:
+    return {
+        "name": str(own.over),
+        "startMs": own.window.start_ms,
+        "endMs": own.window.end_ms,
+        "verdict": own.verdict.value,
+        "write": _availability(own.availability),
+        "budget": _budget(own.budget),
+    }
+
+
+def incident_document(incident: Incident) -> dict[str, Any]:
+    """One incident; `endMs` is null while it is open."""
+    logged = incident.logged
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "id": incident.id,
+        "namespace": incident.group.namespace,
+        "cluster": incident.group.cluster,
+        "brokerGroup": incident.group.broker_group,
+        "startMs": incident.start_ms,
+        "endMs": incident.end_ms,
+        "source": incident.source.value,
+        "errorMs": incident.error_ms,
+        "cause": incident.cause,
+        "loggedCause": logged.cause if logged else None,
+        "circumstances": list(incident.circumstances),
+        "planned": incident.planned,
+        "kind": logged.kind if logged else None,
+        "trigger": logged.trigger if logged else None,
+        "outcome": logged.outcome if logged else None,
+        "unfenced": logged.unfenced if logged else None,
+        "unclean": logged.unclean if logged else None,
+        "truncatedBytes": logged.truncated_bytes if logged else None,
+        "startedAtMs": logged.started_at_ms if logged else None,
+        "detectionMs": logged.detection_ms if logged else None,
+        "stepsMs": dict(sorted(logged.steps_ms.items(), key=lambda one: (one[1], one[0]))) if logged else None,
+        "evidence": list(logged.evidence) if logged else [],
+        "seenByGauge": incident.seen_by_gauge,
+        "skewedClocks": incident.skewed,
+        "disputedMs": incident.disputed_ms,
+        "facts": dict(sorted(incident.facts.items())),
+    }
+
+
+def camel_case(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Python's names of members as JSON's; numbers that JSON does not have become null."""
+    return {_camel(name): _rounded(value) for name, value in document.items()}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def _rounded(value: Any) -> Any:
+    """Durations to the microsecond: what comes after is noise of adding, and would differ with the order."""
+    if isinstance(value, float):
+        return round(value, 3) if math.isfinite(value) else None
+    return value
+
+
+def _availability(one: Availability) -> dict[str, Any]:
+    return {
+        "upMs": one.up_ms, "downMs": one.down_ms, "unknownMs": one.unknown_ms,
+        "disputedMs": one.disputed_ms, "availability": one.availability,
+        "worst": one.worst, "best": one.best, "coverage": one.coverage, "source": one.source.value,
+        "errorMs": one.error_ms,
+    }  # fmt: skip
+
+
+def _cluster(figures: ClusterFigures) -> dict[str, Any]:
+    return {
+        "namespace": figures.namespace, "cluster": figures.cluster, "groups": figures.groups,
+        "write": _availability(figures.write), "writeVerdict": figures.write_verdict.value,
+        "orderedWrite": _availability(figures.ordered_write),
+        "orderedWriteVerdict": figures.ordered_write_verdict.value,
+    }  # fmt: skip
+
+
+def _recovery(one: Recovery) -> dict[str, Any]:
+    return {
+        "rto": camel_case(asdict(one.total)),
+        "stages": {stage: camel_case(asdict(distribution)) for stage, distribution in one.stages.items()},
+        "shares": {stage: round(share, 6) for stage, share in one.shares.items()},
+        "dominant": one.dominant,
+    }
+
+
+def _budget(one: Budget) -> dict[str, Any]:
+    return {
+        "allowedMs": _rounded(one.allowed_ms),
+        "spentMs": one.spent_ms,
+        "leftMs": _rounded(one.left_ms),
+        "burnRates": {name: None if rate is None else round(rate, 6) for name, rate in one.burn_rates.items()},
+        "forecast": None if one.forecast is None else camel_case(asdict(one.forecast)),
+    }
+
+
+def _share(one: Share) -> dict[str, Any]:
+    return {
+        "value": one.value, "incidents": one.incidents, "downMs": one.down_ms, "share": round(one.share, 6),
+        "rto": camel_case(asdict(one.rto)),
+    }  # fmt: skip
+
+
+def _audit(one: Audit) -> dict[str, Any]:
+    return {
+        "groups": one.amendment.groups,
+        "startMs": one.amendment.start_ms,
+        "endMs": one.amendment.end_ms,
+        "state": one.amendment.state.value if one.amendment.state else "excluded",
+        "reason": one.amendment.reason,
+        "by": one.amendment.by,
+        "changed": {
+            "upMs": one.up_ms,
+            "downMs": one.down_ms,
+            "unknownMs": one.unknown_ms,
+            "disputedMs": one.disputed_ms,
+        },
+    }

@@ -1,21 +1,27 @@
-"""Reads a written report back: what it says can be told and replayed without its inputs, without Spark and without Java."""
+"""Read a written report back: compare two of them, or explain one incident, without the report's inputs, Spark or Java."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sla_reports.outages.incidents import Incident, Source
-from sla_reports.outages.logged import LoggedIncident
-from sla_reports.output.documents import SCHEMA_VERSION
+from sla_reports.measures.recovery import STAGES, stages_of
+from sla_reports.outages.incidents import UNATTRIBUTED, Incident, Source
+from sla_reports.outages.logged import UNKNOWN_CAUSE, LoggedIncident
+from sla_reports.output.files import SCHEMA_VERSION, camel_case
+from sla_reports.output.html_elements import duration, instant, minutes, percent
 from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.spans import Window
+
+_BAR = 40
+_SHOWN_NAMES = 10
 
 
 class WrittenReportError(Exception):
@@ -54,7 +60,7 @@ def read_report(folder: Path) -> WrittenReport:
     path = folder / "incidents.jsonl"
     for number, line in enumerate(_text(path).splitlines(), start=1):
         try:
-            incident = _incident(_document(path, line))
+            incident = _read_incident(_document(path, line))
         except KeyError as error:
             # A report of an older version lacks members that later ones have.
             raise WrittenReportError(
@@ -104,7 +110,7 @@ def _document(path: Path, text: str) -> dict[str, Any]:
     return found
 
 
-def _incident(one: Mapping[str, Any]) -> Incident:
+def _read_incident(one: Mapping[str, Any]) -> Incident:
     group = GroupKey(one["namespace"], one["cluster"], one["brokerGroup"])
     facts = MappingProxyType(dict(one["facts"]))
     return Incident(
@@ -115,7 +121,7 @@ def _incident(one: Mapping[str, Any]) -> Incident:
         error_ms=one["errorMs"],
         cause=one["cause"],
         planned=one["planned"],
-        logged=_logged(one, group, facts) if one["kind"] is not None else None,
+        logged=_read_logged(one, group, facts) if one["kind"] is not None else None,
         seen_by_gauge=one["seenByGauge"],
         skewed=one["skewedClocks"],
         disputed_ms=one["disputedMs"],
@@ -124,7 +130,7 @@ def _incident(one: Mapping[str, Any]) -> Incident:
     )
 
 
-def _logged(one: Mapping[str, Any], group: GroupKey, facts: Mapping[str, str]) -> LoggedIncident:
+def _read_logged(one: Mapping[str, Any], group: GroupKey, facts: Mapping[str, str]) -> LoggedIncident:
     return LoggedIncident(
         id=one["id"],
         group=group,
@@ -141,3 +147,183 @@ def _logged(one: Mapping[str, Any], group: GroupKey, facts: Mapping[str, str]) -
         facts=facts,
         evidence=tuple(one["evidence"]),
     )
+
+
+def changes(before: WrittenReport, after: WrittenReport) -> list[dict[str, Any]]:
+    """One entry for each group of either report, what got worse first. A side that lacks the group is null."""
+    groups = {*before.incidents, *after.incidents}
+    told = [_change(group, _side(before, group), _side(after, group)) for group in sorted(groups)]
+    return sorted(told, key=lambda one: one["downMs"] if one["downMs"] is not None else 0, reverse=True)
+
+
+def _side(report: WrittenReport, group: GroupKey) -> dict[str, Any] | None:
+    if group not in report.incidents:  # which has every group of the report
+        return None
+    figures = report.figures(group)
+    causes: dict[str, float] = {}
+    for one in report.incidents[group]:
+        causes[one.cause] = causes.get(one.cause, 0) + one.length_ms(report.window.end_ms)
+    write, rto = figures["write"], figures["recovery"]["rto"]
+    return {
+        "verdict": figures["verdict"], "availability": write["availability"], "downMs": write["downMs"],
+        "unknownMs": write["unknownMs"], "outages": figures["incidents"], "rtoP95Ms": rto["p95Ms"],
+        "outageMsByCause": causes,
+    }  # fmt: skip
+
+
+def _change(group: GroupKey, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:
+    both = before is not None and after is not None
+    names = ("availability", "downMs", "unknownMs", "outages", "rtoP95Ms")
+    moved = {name: _difference(before, after, name) if both else None for name in names}
+    causes = sorted({*(before or {}).get("outageMsByCause", {}), *(after or {}).get("outageMsByCause", {})})
+    by_cause = {
+        cause: round(
+            sum(sign * (one or {}).get("outageMsByCause", {}).get(cause, 0) for sign, one in ((-1, before), (1, after)))
+        )
+        for cause in causes
+    }
+    return camel_case({"group": str(group), **moved, "outageMsByCause": by_cause, "before": before, "after": after})
+
+
+def _difference(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, name: str) -> float | None:
+    if before is None or after is None or before[name] is None or after[name] is None:
+        return None
+    return float(after[name] - before[name]) if name in {"availability", "rtoP95Ms"} else after[name] - before[name]
+
+
+def changes_table(told: list[dict[str, Any]]) -> str:
+    """A line for each group that is in both, and one for each that is not."""
+    return "\n".join(_comparison_lines(told)) or "no group in either report"
+
+
+def _comparison_lines(told: list[dict[str, Any]]) -> Iterator[str]:
+    for one in told:
+        before, after = one["before"], one["after"]
+        if before is None or after is None:
+            yield f"{one['group']}: {'new' if before is None else 'not in the later report'}"
+            continue
+        causes = ", ".join(f"{cause} {ms / 1000:+.3f} s" for cause, ms in one["outageMsByCause"].items() if ms)
+        yield (
+            f"{one['group']}: {_percent(before)} -> {_percent(after)} ({before['verdict']} -> {after['verdict']}),"
+            f" down {one['downMs'] / 1000:+.3f} s, outages {before['outages']} -> {after['outages']},"
+            f" RTO p95 {_ms(before)} -> {_ms(after)}; {causes or 'no cause changed'}"
+        )
+
+
+def _percent(side: Mapping[str, Any]) -> str:
+    return "unknown" if side["availability"] is None else f"{side['availability'] * 100:.4f} %"
+
+
+def _ms(side: Mapping[str, Any]) -> str:
+    return "-" if side["rtoP95Ms"] is None else f"{side['rtoP95Ms']:.0f} ms"
+
+
+class NoSuchIncidentError(ValueError):
+    """No group or incident of that name, or several; says which there are."""
+
+
+def find_incident(report: WrittenReport, group: str, incident: str) -> Incident:
+    """By the group's whole name or its last part, and the incident's id or its last part. Raises NoSuchIncidentError."""
+    keys = [key for key in report.incidents if group in {str(key), key.broker_group}]
+    if len(keys) != 1:
+        raise NoSuchIncidentError(_expected("group", group, [str(key) for key in keys or report.incidents]))
+    own = report.incidents[keys[0]]
+    # Two attempts may bear one id: the whole id with its start tells them apart.
+    exact = [one for one in own if incident in {one.id, f"{one.id}@{one.start_ms}"}]
+    found = exact or [one for one in own if one.id.rpartition("/")[2] == incident]
+    if len(found) != 1:
+        raise NoSuchIncidentError(_expected("incident", incident, [f"{one.id}@{one.start_ms}" for one in found] or
+                                            [one.id for one in own]))  # fmt: skip
+    return found[0]
+
+
+def explain(report: WrittenReport, incident: Incident, zone: ZoneInfo) -> str:
+    """The incident in lines."""
+    return "\n".join(_printable(line) for line in _explanation_lines(report, incident, zone))
+
+
+def _explanation_lines(report: WrittenReport, one: Incident, zone: ZoneInfo) -> Iterator[str]:
+    until_ms = report.window.end_ms
+    length_ms = one.length_ms(until_ms)
+    yield f"incident {one.id} of {one.group}"
+    yield f"  began   {instant(one.start_ms, zone)} {zone.key} (by {one.source.value}, may be off by {duration(one.error_ms)})"
+    if one.is_open(until_ms):
+        yield f"  ended   not before {instant(until_ms, zone)}, where the data ends: it lasted at least {duration(length_ms)}"
+    else:
+        yield f"  ended   {instant(one.start_ms + length_ms, zone)}, after {duration(length_ms)}"
+    yield f"  cause   {one.cause}: {_why(one)}"
+    proves = "proof   " if one.cause not in (UNKNOWN_CAUSE, UNATTRIBUTED) else "near    "
+    yield from (f"  {proves}{words}" for words in one.circumstances)
+    yield from _logged_lines(one)
+    yield from _stage_lines(one, until_ms)
+    yield from _source_lines(one)
+    yield _budget_line(report, one.group, length_ms)
+
+
+def _why(one: Incident) -> str:
+    if one.logged is None:
+        return "no incident log tells of it" if one.cause == UNATTRIBUTED else "by what went on at that time"
+    if one.cause == one.logged.cause != UNKNOWN_CAUSE:
+        return "the operator's log names it"
+    if one.cause == UNKNOWN_CAUSE:
+        return f"the trigger {one.logged.trigger or '(none)'} proves none, and nothing else is known"
+    if one.cause == "plannedSwitchover":
+        return "it was asked for"
+    if one.cause == "crash":
+        return f"the trigger {one.logged.trigger} proves it"
+    return "by what went on at that time"
+
+
+def _logged_lines(one: Incident) -> Iterator[str]:
+    logged = one.logged
+    if logged is None:
+        return
+    yield f"  log     {logged.kind}, trigger {logged.trigger or '-'}, outcome {logged.outcome}"
+    if logged.unfenced:
+        yield "  fence   the old master was not fenced"
+    if logged.unclean or logged.truncated_bytes:
+        yield f"  loss    {'elected uncleanly, ' if logged.unclean else ''}{logged.truncated_bytes} bytes cut off"
+    for name, value in sorted(one.facts.items()):
+        yield f"  fact    {name}: {value}"
+    for words in logged.evidence:
+        yield f"  evidence {words}"
+
+
+def _stage_lines(one: Incident, until_ms: int) -> Iterator[str]:
+    told = stages_of(one.logged) if one.logged is not None else {}
+    if not told:
+        yield "  stages  not told"
+        return
+    whole_ms = max(sum(told.values()), 1e-9)
+    begin_ms = 0.0
+    for stage in (stage for stage in STAGES if stage in told):
+        low, high = (round(at_ms / whole_ms * _BAR) for at_ms in (begin_ms, begin_ms + told[stage]))
+        bar = " " * low + "=" * max(1, high - low)
+        yield f"  {stage:<13} {duration(told[stage]):>12} {percent(told[stage] / whole_ms):>11} |{bar:<{_BAR + 1}}|"
+        begin_ms += told[stage]
+    rest_ms = one.length_ms(until_ms) - whole_ms
+    if rest_ms > 1:
+        yield f"  not told      {duration(rest_ms):>12}"
+
+
+def _source_lines(one: Incident) -> Iterator[str]:
+    seen = "shows it too" if one.seen_by_gauge else "does not show it: it fell between scrapes, or was not scraped"
+    yield "  source  the gauge alone" if one.logged is None and one.seen_by_gauge else f"  source  the gauge {seen}"
+    if one.skewed:
+        yield "  clocks  the gauge shows it before the log: the clocks of operator and Prometheus differ"
+
+
+def _budget_line(report: WrittenReport, group: GroupKey, length_ms: int) -> str:
+    allowed_ms = report.figures(group)["budget"]["allowedMs"]
+    share = f" ({percent(length_ms / allowed_ms)})" if allowed_ms else ""
+    return f"  budget  it took {minutes(length_ms)} of the {minutes(allowed_ms)} of the period{share}"
+
+
+def _expected(what: str, value: str, known: Sequence[str]) -> str:
+    more = f" and {len(known) - _SHOWN_NAMES} more" if len(known) > _SHOWN_NAMES else ""
+    names = _printable(", ".join(known[:_SHOWN_NAMES])) or "none: the report has no incident of it"
+    return f"{what} {value!r}: expected one of {names}{more}"
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() else "\ufffd" for one in text)

@@ -16,10 +16,9 @@ from metric_names import GROUP_WRITABLE
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.objectives import BudgetWindow, Objective
 from sla_reports.measures.summary import Agreement, Evidence, summarise
-from sla_reports.output.html.burn_down import counted_downs
-from sla_reports.output.html.elements import Markup, duration, join, percent, table, tag, text
-from sla_reports.output.html.page import report_html
-from sla_reports.output.html.scale import TimeScale
+from sla_reports.output.html_elements import Markup, TimeScale, duration, join, percent, table, tag, text
+from sla_reports.output.html_groups import counted_downs
+from sla_reports.output.html_page import report_html
 from sla_reports.reduction.runs import by_series
 from sla_reports.states.entities import Fleet
 from sla_reports.states.spans import Span, State, Window

@@ -13,8 +13,8 @@ from sla_reports.measures.availability import Verdict
 from sla_reports.measures.objectives import BudgetWindow, Objective, ObjectiveError, objective_of, read_objectives
 from sla_reports.measures.periods import window_of
 from sla_reports.measures.summary import Agreement, summarise
-from sla_reports.output.documents import group_document, summary_document
-from sla_reports.output.html.page import report_html
+from sla_reports.output.files import group_document, summary_document
+from sla_reports.output.html_page import report_html
 from sla_reports.report import Request
 from sla_reports.sources import Form, Origin
 from sla_reports.states.entities import GroupKey

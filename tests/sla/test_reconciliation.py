@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sla_reports.measures.reconciliation import reconcile_totals
-from sla_reports.output.html.page import report_html
+from sla_reports.output.html_page import report_html
 from tests.sla import one_day
 from tests.sla.planted.draws import violations
 from tests.support.draws import examples

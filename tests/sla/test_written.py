@@ -11,10 +11,16 @@ import pytest
 from brokergroup_operator.api.brokergroup_status import Durability
 from brokergroup_operator.api.meaning.durability import RULES
 from metric_names import SYNC_STATE_SET_SIZE
-from sla_reports.output import what_if_table as table
-from sla_reports.output.explanation import NoSuchIncidentError, explain, find_incident
+from sla_reports import what_if as table
 from sla_reports.output.files import write_report
-from sla_reports.output.written import WrittenReportError, read_fleet, read_report
+from sla_reports.output.written import (
+    NoSuchIncidentError,
+    WrittenReportError,
+    explain,
+    find_incident,
+    read_fleet,
+    read_report,
+)
 from sla_reports.what_if import Setup, losses_of, replay
 from tests.sla import one_day
 

@@ -13,7 +13,7 @@ from brokergroup_operator.cli.main import app
 from metric_names import GROUP_WRITABLE
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.summary import Agreement, Evidence, summarise
-from sla_reports.output.html.page import report_html
+from sla_reports.output.html_page import report_html
 from sla_reports.series import series_text
 from sla_reports.sources import Form, Origin
 from tests.sla import one_day

@@ -295,27 +295,26 @@ def whatif(  # noqa: PLR0913 - one argument a flag
     """The observed failures once more with other setups; the last line is the result as JSON. Needs no Java."""
     fail = _Failing("whatif")
     with _known_errors(fail):
-        from sla_reports.output import what_if_table as table
+        from sla_reports import what_if
         from sla_reports.output.written import read_fleet, read_report
-        from sla_reports.what_if import Setup
 
         told, fleet = read_report(folder), read_fleet(folder)
-        seen = observed_replicas or table.replicas_seen(fleet)
+        seen = observed_replicas or what_if.replicas_seen(fleet)
         if seen is None:
             raise fail("--observed-replicas: missing; expected a number, for the report saw no SyncStateSet")
         try:
             of_name = [] if observed_durability is None else [observed_durability]
-            [(minimum, alone)] = table.durabilities_of(of_name, [] if of_name else [observed_min_in_sync])
-            observed = Setup(seen, minimum, observed_zones, master_alone=alone)
-            wanted = table.durabilities_of(durability or [], min_in_sync or [])
+            [(minimum, alone)] = what_if.durabilities_of(of_name, [] if of_name else [observed_min_in_sync])
+            observed = what_if.Setup(seen, minimum, observed_zones, master_alone=alone)
+            wanted = what_if.durabilities_of(durability or [], min_in_sync or [])
             timeouts_ms = [round(one * 1000) for one in timeout_seconds or []]
-            others = table.setups_of(replicas or [1, 2, 3, 5], wanted, zones or [observed_zones], timeouts_ms or [None])
+            others = what_if.setups_of(replicas or [1, 2, 3, 5], wanted, zones or [observed_zones], timeouts_ms or [None])
         except ValueError as error:
             raise fail(f"--{str(error).replace('min_in_sync', 'min-in-sync')}") from error
-        first, rest = table.outcomes_of(told, fleet, observed, others)
-    measured_ms = table.measured_down_ms(told)
-    typer.echo(table.as_table(first, rest, measured_ms))
-    typer.echo(json.dumps(table.as_document(first, rest, measured_ms)))
+        first, rest = what_if.outcomes_of(told, fleet, observed, others)
+    measured_ms = what_if.measured_down_ms(told)
+    typer.echo(what_if.as_table(first, rest, measured_ms))
+    typer.echo(json.dumps(what_if.as_document(first, rest, measured_ms)))
 
 
 @app.command("explain")
@@ -329,12 +328,12 @@ def explain(
     fail = _Failing("explain")
     with _known_errors(fail):
         from sla_reports.measures.periods import zone_of
-        from sla_reports.output import explanation
-        from sla_reports.output.written import read_report
+        from sla_reports.output.written import explain as explained
+        from sla_reports.output.written import find_incident, read_report
 
         zone = zone_of(time_zone)
         told = read_report(folder)
-        text = explanation.explain(told, explanation.find_incident(told, group, incident), zone)
+        text = explained(told, find_incident(told, group, incident), zone)
     typer.echo(text)
 
 
@@ -386,8 +385,7 @@ def _errors_of_reading() -> tuple[type[Exception], ...]:
     from sla_reports.class_archive import NoJavaError
     from sla_reports.measures.amendments import AmendmentError
     from sla_reports.measures.objectives import ObjectiveError
-    from sla_reports.output.explanation import NoSuchIncidentError
-    from sla_reports.output.written import WrittenReportError
+    from sla_reports.output.written import NoSuchIncidentError, WrittenReportError
     from sla_reports.readers.contract import ExportFormatError
     from sla_reports.sources import TableError
 

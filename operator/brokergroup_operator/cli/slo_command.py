@@ -44,14 +44,13 @@ def compare(
     after: Annotated[Path, typer.Option("--after", help="Folder of the later report")],
 ) -> None:
     """What changed from one written report to another, group by group; the last line is the result as JSON."""
-    from sla_reports.output.comparison import as_table, changes
-    from sla_reports.output.written import WrittenReportError, read_report
+    from sla_reports.output.written import WrittenReportError, changes, changes_table, read_report
 
     try:
         told = changes(read_report(before), read_report(after))
     except WrittenReportError as error:
         raise _failed("compare", str(error)) from error
-    typer.echo(as_table(told))
+    typer.echo(changes_table(told))
     typer.echo(json.dumps({"groups": told}))
 
 
