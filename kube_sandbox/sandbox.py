@@ -17,7 +17,7 @@ import yaml
 from kube_sandbox.client import CUSTOM_RESOURCE_DEFINITIONS, ApiUnavailableError, KubeClient, OutcomeUnknownError
 
 from .api_server.errors import bad_request
-from .api_server.server import LogProvider, SandboxApiServer
+from .api_server.server import SandboxApiServer
 from .kubelet.files import NoSuchLogError
 from .kubelet.network import DEFAULT_BRIDGE, DEFAULT_SUBNET, LoopbackNetwork, NetworkNamespaces, PodNetwork
 from .kubelet.process_kubelet import ProcessKubelet
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from pathlib import Path
 
+    from .api_server.subresources import LogProvider
     from .kubelet.environment import ImageCatalogue
 
 # The schema of a kind may have thousands of lines: libyaml reads them in a tenth of the time, where PyYAML was built with it.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kube_sandbox.api_server.json_values import JsonObject
+    from kube_sandbox.api_server.values import JsonObject
 
 _CAUSE_REASONS = {
     "Required value": "FieldValueRequired",

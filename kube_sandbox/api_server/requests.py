@@ -1,36 +1,47 @@
-"""What a caller may ask besides the object itself: the options of reads, writes, deletions."""
+"""What a client may say besides the object itself: options of writes and deletions, and selectors.
+
+Selectors: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors. They are parsed once per
+request and applied to each object.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from kube_sandbox.api_server.errors import bad_request
+from kube_sandbox.api_server.values import JsonObject, field_at
 
 if TYPE_CHECKING:
-    from kube_sandbox.api_server.patching.field_managers import Applied
+    from collections.abc import Mapping
+
+    from kube_sandbox.api_server.store.field_managers import Applied
 
 Propagation = Literal["", "Background", "Foreground", "Orphan"]
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
+PatchKind = Literal["json", "merge", "strategic"]
+Predicate = Callable[[JsonObject], bool]
 
 
 @dataclass
 class Write:
-    """Options of one create, update, patch or apply; the store puts its warnings here."""
+    """Options of one create, update, patch or apply; the store adds its notes."""
 
     dry_run: bool = False
     field_manager: str = ""
     field_validation: FieldValidation = "Warn"
-    #: Server-side apply only: take over fields that other managers own.
+    # Server-side apply only: take over fields that other managers own.
     force: bool = False
-    warnings: list[str] = field(default_factory=list)
-    #: The server's own write: its fields are known to be known.
+    # Whether the server itself writes: unknown fields are not looked for.
     trusted: bool = False
-    #: Whether the new object comes of a JSON or merge patch: unknown fields are refused in other words then.
-    patched: bool = False
-    #: Whether the body belongs to nobody else, so that the store may keep it without a copy.
+    # Whether the store may keep the body without a copy.
     owns_body: bool = False
-    #: Whether the object came into being by this request (201 instead of 200).
+    # Set by the store: its warnings, whether the object was created (201 instead of 200), the patch or configuration in work.
+    warnings: list[str] = field(default_factory=list)
     created: bool = False
-    #: The store's own note while it serves an apply.
+    patch_kind: PatchKind | None = None
     applied: Applied | None = None
 
 
@@ -47,7 +58,7 @@ class Deletion:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which objects of a collection: the part that list, watch and deletecollection share."""
+    """Which objects of a collection list, watch and deletecollection mean."""
 
     namespace: str = ""
     label_selector: str = ""
@@ -56,3 +67,103 @@ class Selection:
 
 EVERYTHING = Selection()
 PLAIN_DELETION = Deletion()
+
+_KEY = r"[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?"
+_REQUIREMENT = re.compile(
+    rf"^\s*(?:(?P<absent>!)\s*(?P<absent_key>{_KEY})|(?P<key>{_KEY})\s*(?:(?P<operator>==|=|!=)\s*(?P<value>[-A-Za-z0-9_.]*)"
+    rf"|(?P<set_operator>\s(?:in|notin))\s*\((?P<values>[^()]*)\))?)\s*$"
+)
+_EXPRESSION_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
+
+
+def selector_predicate(label_selector: str, field_selector: str, selectable: frozenset[str]) -> Predicate | None:
+    """Return one predicate for both selectors, None when both are empty."""
+    requirements = _parse_labels(label_selector)
+    fields = _parse_fields(field_selector)
+    for path, _, _ in fields:
+        if path not in selectable:
+            raise bad_request(f"field label not supported: {path}")
+    if not requirements and not fields:
+        return None
+
+    def matches(obj: JsonObject) -> bool:
+        labels = obj["metadata"].get("labels") or {}
+        return all(requirement.matches(labels) for requirement in requirements) and all(
+            (_field_text(obj, path) == value) is wanted for path, wanted, value in fields
+        )
+
+    return matches
+
+
+def _field_text(obj: JsonObject, path: str) -> str:
+    value = field_at(obj, path)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def matches_label_selector(selector: JsonObject, labels: Mapping[str, Any]) -> bool:
+    """Whether a metav1.LabelSelector matches; the empty one matches everything."""
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(
+        _Requirement(
+            entry["key"], _EXPRESSION_OPERATORS[entry["operator"]], frozenset(entry.get("values") or ())
+        ).matches(labels)
+        for entry in selector.get("matchExpressions") or ()
+    )
+
+
+@dataclass(frozen=True)
+class _Requirement:
+    """One requirement of a label selector."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, Any]) -> bool:
+        present = self.key in labels
+        match self.operator:
+            case "exists":
+                return present
+            case "absent":
+                return not present
+            case "in":
+                return present and labels[self.key] in self.values
+            case _:
+                return not present or labels[self.key] not in self.values
+
+
+def _parse_labels(selector: str) -> tuple[_Requirement, ...]:
+    """Return the requirements of a label selector; commas inside parentheses do not separate."""
+    if not selector.strip():
+        return ()
+    return tuple(_requirement(part, selector) for part in re.split(r",(?![^()]*\))", selector))
+
+
+def _requirement(text: str, selector: str) -> _Requirement:
+    found = _REQUIREMENT.match(text)
+    if found is None:
+        raise bad_request(f"unable to parse requirement: {text.strip()!r} in label selector {selector!r}")
+    if found["absent"]:
+        return _Requirement(found["absent_key"], "absent")
+    key = found["key"]
+    if found["operator"]:
+        operator = "notin" if found["operator"] == "!=" else "in"
+        return _Requirement(key, operator, frozenset((found["value"],)))
+    if found["set_operator"]:
+        values = frozenset(value.strip() for value in found["values"].split(","))
+        return _Requirement(key, found["set_operator"].strip(), values)
+    return _Requirement(key, "exists")
+
+
+def _parse_fields(selector: str) -> tuple[tuple[str, bool, str], ...]:
+    """Return (path, whether equal is wanted, value) for each part of a field selector."""
+    parsed = []
+    for part in filter(None, (piece.strip() for piece in selector.split(","))):
+        found = re.match(r"^([^=!]+?)\s*(==|=|!=)\s*(.*)$", part)
+        if found is None:
+            raise bad_request(f"invalid field selector: {part!r} is not of the form path=value or path!=value")
+        parsed.append((found[1], found[2] != "!=", found[3]))
+    return tuple(parsed)

@@ -1,7 +1,7 @@
 """What the API knows of a resource besides its objects: names, scope, subresources, columns, and how it behaves.
 
-Built-in kinds come from a table (`kinds/builtin`), custom ones from their CustomResourceDefinition
-(`custom_resources`). The store treats both alike: all that differs is in the `Behaviour`.
+Built-in kinds come from `kinds/builtin.py`, custom ones from their CustomResourceDefinition (`kinds/custom_resources.py`). The
+store treats both alike; what differs is in the `Behaviour`.
 """
 
 # The methods of Behaviour are for subclasses to override: their arguments are named for them.
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kube_sandbox.api_server.errors import FieldError, GroupResource
-from kube_sandbox.api_server.kinds import shapes as builtin_shapes
+from kube_sandbox.api_server.kinds import model_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from kube_sandbox.api_server.json_values import JsonObject
+    from kube_sandbox.api_server.values import JsonObject
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -45,39 +45,39 @@ class ScalePaths:
 
 
 class Behaviour:
-    """How writes to a kind are shaped and judged. The base class accepts everything; kinds override what differs."""
+    """How writes to a kind are completed and validated. The base class accepts everything; kinds override what differs."""
 
-    #: The client's model of a built-in kind (`V1Pod`), empty for custom ones.
+    # The client's model of a built-in kind (`V1Pod`), empty for custom ones.
     model = ""
-    #: Whether metadata.generation exists and counts changes outside metadata (and status).
+    # Whether metadata.generation exists and counts changes outside metadata (and status).
     counts_generation = False
-    #: Whether a PUT may leave metadata.resourceVersion out (most built-in kinds) or not (custom ones, Leases).
+    # Whether a PUT may leave metadata.resourceVersion out (most built-in kinds) or not (custom ones, Leases).
     unconditional_update = True
-    #: Whether deletion marks even an object that goes at once (pods).
+    # Whether deletion marks even an object that goes at once (pods).
     marks_deletion = False
-    #: Which rule names follow: `subdomain`, `label`, `dns1035` or `path`.
+    # Which rule names follow: `subdomain`, `label` or `dns1035`.
     name_rule = "subdomain"
-    #: Whether deletion answers with the object (pods, claims, services) or with a Status.
+    # Whether deletion answers with the object (pods, claims, services) or with a Status.
     returns_deleted_object = False
 
     def drop_unknown_fields(self, obj: JsonObject) -> list[str]:
-        """Removes fields the kind does not have and tells their paths."""
+        """Remove fields that the kind does not have; return their paths."""
         return []
 
     def set_defaults(self, obj: JsonObject) -> None:
-        """Fills in what the author left out; runs on every write and on every read of stored objects of custom kinds."""
+        """Fill in what the author left out; runs on every write."""
 
     def admit(self, obj: JsonObject, old: JsonObject | None) -> None:
-        """What admission adds after the author's fields have been noted; nobody owns it."""
+        """Add what admission adds; no field manager owns it."""
 
     def prepare_create(self, obj: JsonObject) -> None:
-        """Sets what only the server may set on a new object."""
+        """Set what only the server may set on a new object."""
 
     def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
-        """Carries over what an ordinary update cannot change."""
+        """Carry over what an ordinary update cannot change."""
 
     def prepare_status_update(self, new: JsonObject, old: JsonObject) -> None:
-        """Carries over what an update of the status subresource cannot change: by default all but status."""
+        """Carry over what an update of the status subresource cannot change: by default all but status."""
         metadata = dict(old["metadata"])
         metadata["resourceVersion"] = new["metadata"].get("resourceVersion", "")
         status = new.get("status")
@@ -88,40 +88,40 @@ class Behaviour:
             new["status"] = status
 
     def validate(self, new: JsonObject, old: JsonObject | None, subresource: str) -> list[FieldError]:
-        """Complaints about the object as it would be stored."""
+        """Return the complaints about the object as it would be stored."""
         return []
 
     def judge_among(self, new: JsonObject, others: Iterable[JsonObject]) -> list[FieldError]:
-        """Complaints about the object beside all others of its kind, in every namespace."""
+        """Return the complaints about the object beside all others of its kind, in every namespace."""
         return []
 
     def grace_period_seconds(self, obj: JsonObject, asked: int | None) -> int:
-        """How long the object stays after a deletion for someone to finish; only pods have such a someone."""
+        """Return how long the object stays after a deletion; only a pod's kubelet needs that time."""
         return 0
 
     def mark_deleted(self, obj: JsonObject) -> JsonObject:
-        """What else changes when deletion begins (a namespace's phase)."""
+        """Return the object with what else changes when deletion begins (a namespace's phase)."""
         return obj
 
     def is_held(self, obj: JsonObject) -> bool:
-        """Whether something besides finalizers and the grace period keeps an object that is marked for deletion."""
+        """Whether the kind keeps an object that is marked for deletion, besides finalizers and the grace period."""
         return False
 
     def list_map_keys(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
-        """Keys of the list at this path, () for a set, None for an atomic list (path: field names, `*` for items)."""
-        return builtin_shapes.list_map_keys(path)
+        """Return the keys of the list at this path, () for a set, None for an atomic list (path: field names, `*` for items)."""
+        return model_schemas.list_map_keys(path)
 
     def key_default(self, path: tuple[str, ...], key: str) -> Any:
-        """What an item of the keyed list at this path means when it leaves a key out."""
-        return builtin_shapes.key_default(path, key)
+        """Return the value of a key that an item of the keyed list at this path leaves out."""
+        return model_schemas.key_default(path, key)
 
     def is_atomic_map(self, path: tuple[str, ...]) -> bool:
         """Whether the map at this path is owned and replaced as a whole."""
-        return builtin_shapes.is_atomic_map(path)
+        return model_schemas.is_atomic_map(path)
 
     def is_always_there(self, path: tuple[str, ...]) -> bool:
-        """Whether the map or list at this path exists in every object, so that nobody owns its existence."""
-        return builtin_shapes.is_always_there(path)
+        """Whether the map or list at this path exists in every object, so that its existence has no owner."""
+        return model_schemas.is_always_there(path)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class ResourceType:
     behaviour: Behaviour = field(default_factory=Behaviour)
     custom: bool = False
     served: bool = True
-    #: Translates an object from the stored version, and back.
+    # Translate an object from the stored version, and back.
     from_stored: Callable[[JsonObject], JsonObject] | None = None
     to_stored: Callable[[JsonObject], JsonObject] | None = None
 
@@ -165,7 +165,7 @@ class ResourceType:
 
     @property
     def storage_key(self) -> tuple[str, str]:
-        """Under what objects are kept, in whatever version they are seen."""
+        """The key of the stored objects, the same for all versions."""
         return self.group, self.plural
 
     @property
@@ -176,3 +176,41 @@ class ResourceType:
     def subresources(self) -> tuple[str, ...]:
         own = (("status",) if self.has_status else ()) + (("scale",) if self.scale else ())
         return own + self.other_subresources
+
+
+class ResourceRegistry:
+    """Which resources the API serves now, by (group, version, plural). `generation` changes with every definition."""
+
+    def __init__(self, builtin: Iterable[ResourceType]) -> None:
+        self._types: dict[tuple[str, str, str], ResourceType] = {}
+        self.generation = 0
+        for resource in builtin:
+            self._types[resource.group, resource.version, resource.plural] = resource
+
+    def find(self, group: str, version: str, plural: str) -> ResourceType | None:
+        found = self._types.get((group, version, plural))
+        return found if found is not None and found.served else None
+
+    def of_storage(self, storage_key: tuple[str, str]) -> ResourceType | None:
+        """Return one served resource of these objects."""
+        return next((resource for resource in self if resource.storage_key == storage_key), None)
+
+    def replace_custom(self, group: str, plural: str, types: Iterable[ResourceType]) -> None:
+        """Register the versions of one custom resource in place of its former ones."""
+        for key in [key for key in self._types if key[0] == group and key[2] == plural]:
+            del self._types[key]
+        for resource in types:
+            self._types[resource.group, resource.version, resource.plural] = resource
+        self.generation += 1
+
+    def groups(self) -> dict[str, list[str]]:
+        """Return the served groups with their versions in order of registration."""
+        found: dict[str, list[str]] = {}
+        for resource in self:
+            versions = found.setdefault(resource.group, [])
+            if resource.version not in versions:
+                versions.append(resource.version)
+        return found
+
+    def __iter__(self) -> Iterator[ResourceType]:
+        return (resource for resource in list(self._types.values()) if resource.served)

@@ -1,56 +1,45 @@
-"""HTTP in front of the object store: one handler for every path, on the loopback interface, without TLS.
+"""HTTP in front of the object store: one handler for every path, on a loopback address, without TLS.
 
-Several servers may live in one process; each has its own port and its own objects.
+Several servers may run in one process, each with its own port and objects.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import yaml
 from aiohttp import web
 
+from kube_sandbox.api_server import discovery, subresources, verbs
 from kube_sandbox.api_server.errors import NoSuchPathError, StatusError, method_not_allowed
-from kube_sandbox.api_server.http import subresources as http_subresources
-from kube_sandbox.api_server.http import targets as http_targets
-from kube_sandbox.api_server.http import verbs as http_verbs
-from kube_sandbox.api_server.http.fixed_documents import FixedDocuments
-from kube_sandbox.api_server.http.watch import WatchStream, WatchWish
 from kube_sandbox.api_server.kinds import model_schemas
 from kube_sandbox.api_server.store.object_store import ObjectStore
+from kube_sandbox.api_server.watch import WatchStream, WatchWish
 from kube_sandbox.client import Connection, netloc
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kube_sandbox.api_server.http.targets import Target
+    from kube_sandbox.api_server.subresources import LogProvider
+    from kube_sandbox.api_server.verbs import Target
 
 logger = logging.getLogger(__name__)
 
 
-class LogProvider(Protocol):
-    """Where container logs come from: the kubelet's files."""
-
-    def __call__(
-        self, namespace: str, pod: str, container: str, tail_lines: int | None, follow: bool, /
-    ) -> AsyncIterator[bytes]: ...
-
-
-#: Called before each request and after its answer is ready: tests make faults with them. A hook may be a coroutine function
-#: (latency), raise StatusError (a refusal; after the answer: the write has happened all the same), or raise
-#: `DropConnectionError`.
+# Called before each request and after its answer is ready, for faults in tests. A hook may be a coroutine function (latency),
+# raise StatusError (a refusal; in `after_request` the write has happened nevertheless), or raise `DropConnectionError`.
 RequestHook = Callable[[web.BaseRequest], Awaitable[None] | None]
 
 
 class DropConnectionError(Exception):
-    """Raised by a hook: the connection is cut without an answer, so that the client cannot know the outcome."""
+    """Raised by a hook to cut the connection without an answer: the client does not learn the outcome."""
 
 
 class SandboxApiServer:
-    """The embedded Kubernetes API at `url`. `store` is the core, for whoever shares the process."""
+    """The embedded Kubernetes API at `url`. Tests in the same process may use its `store` directly."""
 
     def __init__(
         self,
@@ -71,7 +60,6 @@ class SandboxApiServer:
         self.after_request: RequestHook | None = None
         self._bookmark_interval_seconds = bookmark_interval_seconds
         self._runner: web.ServerRunner | None = None
-        self._documents: FixedDocuments | None = None
         self._stopping = asyncio.Event()
 
     @property
@@ -90,7 +78,7 @@ class SandboxApiServer:
 
     @property
     def connection(self) -> Connection:
-        """How the kubelet gets here."""
+        """The kubelet's connection to this server."""
         return Connection(self.url)
 
     async def start(self) -> None:
@@ -103,17 +91,16 @@ class SandboxApiServer:
             loop.call_soon(self.store.run_background)
 
         self.store.on_background_work = run_background_soon
-        run_background_soon()  # what a stop interrupted
+        run_background_soon()  # work that a stop interrupted
         self._runner = web.ServerRunner(web.Server(self._answer, access_log=None), shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port)
         await site.start()
         self._port = self._runner.addresses[0][1]
-        self._documents = FixedDocuments(self.store.registry, netloc(self._host, self._port))
         logger.info("embedded Kubernetes API at %s", self.url)
 
     async def stop(self) -> None:
-        """Ends running watches, then the listener. Objects stay, and are served again by `start`."""
+        """End running watches, then the listener. Objects stay, and `start` serves them again."""
         self._stopping.set()
         if self._runner is not None:
             await self._runner.cleanup()
@@ -123,7 +110,7 @@ class SandboxApiServer:
             self._store.storage.close_watches()
 
     def write_kubeconfig(self, path: Path) -> None:
-        """A kubeconfig with one context, for kubectl and every client."""
+        """Write a kubeconfig with one context."""
         name = "kube-sandbox"
         config = {
             "apiVersion": "v1",
@@ -142,7 +129,7 @@ class SandboxApiServer:
             response = await self._answer_path(request)
             await _call_hook(self.after_request, request)
         except StatusError as error:
-            return http_verbs.error_response(error)
+            return verbs.error_response(error)
         except NoSuchPathError as error:
             return web.Response(text=f"{error}\n", status=404)
         except DropConnectionError:
@@ -152,33 +139,32 @@ class SandboxApiServer:
         return response
 
     async def _answer_path(self, request: web.BaseRequest) -> web.StreamResponse:
-        assert self._documents is not None, "set by start()"
-        document = self._documents.answer(request)
+        document = discovery.document_at(self.store.registry, netloc(self._host, self._port), request.path)
         if document is not None:
             return document
-        return await self._answer_target(request, http_targets.find_target(self.store.registry, request.path))
+        return await self._answer_target(request, verbs.find_target(self.store.registry, request.path))
 
     async def _answer_target(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:  # noqa: PLR0911
         store = self.store
-        if target.subresource in http_subresources.VERBS:
-            return await http_subresources.answer(store, target, request, self.log_provider)
+        if target.subresource in subresources.VERBS:
+            return await subresources.answer(store, target, request, self.log_provider)
         match request.method:
             case "GET" if not target.name or _asks_watch(request):
                 if _asks_watch(request):
                     return await self._watch(request, target)
-                return await http_verbs.read_list(store, target, request)
+                return await verbs.read_list(store, target, request)
             case "GET":
-                return await http_verbs.read_one(store, target, request)
+                return await verbs.read_one(store, target, request)
             case "POST" if not target.name:
-                return await http_verbs.create(store, target, request)
+                return await verbs.create(store, target, request)
             case "PUT" if target.name:
-                return await http_verbs.update(store, target, request)
+                return await verbs.update(store, target, request)
             case "PATCH" if target.name:
-                return await http_verbs.patch(store, target, request)
+                return await verbs.patch(store, target, request)
             case "DELETE" if target.name:
-                return await http_verbs.delete(store, target, request)
+                return await verbs.delete(store, target, request)
             case "DELETE":
-                return await http_verbs.delete_collection(store, target, request)
+                return await verbs.delete_collection(store, target, request)
         raise method_not_allowed()
 
     async def _watch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
@@ -186,14 +172,14 @@ class SandboxApiServer:
             self.store,
             target,
             WatchWish.read(request),
-            http_verbs.watch_render(self.store, target, request),
+            verbs.render(self.store, target, request),
             self._bookmark_interval_seconds,
         )
         return await stream.answer(request, self._stopping)
 
 
 def _asks_watch(request: web.BaseRequest) -> bool:
-    return http_targets.is_true(request.query.get("watch"))
+    return verbs.is_true(request.query.get("watch"))
 
 
 async def _call_hook(hook: RequestHook | None, request: web.BaseRequest) -> None:

@@ -7,7 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
-from kube_sandbox.api_server.custom.custom_resources import custom_resource_types
+from kube_sandbox.api_server.kinds.custom_resources import custom_resource_types
 from tests.fuzz.schema import definition, fields_of_rule, spec_node
 
 if TYPE_CHECKING:

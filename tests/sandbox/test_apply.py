@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube_sandbox.api_server.errors import StatusError
-from kube_sandbox.api_server.patching.field_sets import from_fields_v1, to_fields_v1
 from kube_sandbox.api_server.requests import Write
+from kube_sandbox.api_server.store.field_sets import from_fields_v1, to_fields_v1
 
 if TYPE_CHECKING:
     from kube_sandbox.api_server.resource_types import ResourceType
@@ -85,7 +85,7 @@ def test_what_is_not_applied_any_more_is_taken_back(store: ObjectStore, things: 
         thing(replicas=5, config={"a": "1", "b": "2"}, parts=[{"id": 1, "code": "x"}, {"id": 2, "code": "y"}]),
         "alice",
     )
-    store.patch_merge(things, "default", "one", {"spec": {"config": {"c": "3"}}}, Write(field_manager="bob"))
+    store.patch(things, "default", "one", {"spec": {"config": {"c": "3"}}}, Write(field_manager="bob"))
     left = _apply(store, things, thing(config={"b": "2"}, parts=[{"id": 2, "code": "y"}]), "alice")
     assert left["spec"] == {
         "mode": "Small",
@@ -127,13 +127,18 @@ def test_status_is_applied_apart(store: ObjectStore, things: ResourceType, thing
 
 def test_updates_take_over_the_fields_they_change(store: ObjectStore, things: ResourceType, thing: Any) -> None:
     _apply(store, things, thing(replicas=5), "alice")
-    changed = store.patch_merge(things, "default", "one", {"spec": {"replicas": 6}}, Write(field_manager="bob")).obj
+    changed = store.patch(things, "default", "one", {"spec": {"replicas": 6}}, Write(field_manager="bob")).obj
     assert _managers(changed) == {
         ("alice", "Apply"): {"f:spec": {"f:mode": {}}},
         ("bob", "Update"): {"f:spec": {"f:replicas": {}}},
     }
-    removed = store.patch_json(
-        things, "default", "one", [{"op": "remove", "path": "/spec/replicas"}], Write(field_manager="carol")
+    removed = store.patch(
+        things,
+        "default",
+        "one",
+        [{"op": "remove", "path": "/spec/replicas"}],
+        Write(field_manager="carol"),
+        kind="json",
     ).obj
     assert removed["spec"]["replicas"] == 3
     assert _managers(removed)["carol", "Update"] == {"f:spec": {"f:replicas": {}}}

@@ -126,7 +126,7 @@ async def test_the_official_lease_lock_is_taken_and_lost(server: SandboxApiServe
     stolen = {
         "spec": {"holderIdentity": "other", "leaseDurationSeconds": 600, "renewTime": "2099-01-01T00:00:00.000000Z"}
     }
-    server.store.patch_merge(leases, "default", "lock", stolen, Write())
+    server.store.patch(leases, "default", "lock", stolen, Write())
     async with asyncio.timeout(20):
         await election
     assert server.store.get(leases, "default", "lock").obj["spec"]["holderIdentity"] == "other"

@@ -132,13 +132,13 @@ async def test_wait_sees_conditions_and_deletion(
     ready = asyncio.create_task(kubectl("wait", "--for=condition=Ready", "th/one", "--timeout=20s"))
     await until(lambda: collection.watches)
     status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    store.patch_merge(things, "default", "one", status, Write(), subresource="status")
+    store.patch(things, "default", "one", status, Write(), subresource="status")
     assert "condition met" in await ready
-    store.patch_merge(things, "default", "one", {"metadata": {"finalizers": ["example.dev/x"]}}, Write())
+    store.patch(things, "default", "one", {"metadata": {"finalizers": ["example.dev/x"]}}, Write())
     deletion = asyncio.create_task(kubectl("delete", "th", "one", "--timeout=20s"))
     await until(lambda: "deletionTimestamp" in store.get(things, "default", "one").obj["metadata"])
     await until(lambda: collection.watches)
-    store.patch_merge(things, "default", "one", {"metadata": {"finalizers": None}}, Write())
+    store.patch(things, "default", "one", {"metadata": {"finalizers": None}}, Write())
     assert "deleted" in await deletion
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kube_sandbox.api_server.custom.structural_schema import SchemaNode
 from kube_sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.kinds.schema import SchemaNode
 from kube_sandbox.api_server.requests import Write
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def test_a_name_is_judged_by_the_schema_too(
     store.update(definitions, "", "things.example.dev", {**current, "spec": definition["spec"]})
     things = store.resource("example.dev", "v1", "things")
     assert _complaints(store, things, {**thing(), "metadata": {"name": name}}) == expected
-    store.patch_merge(things, "default", "made-before", {"spec": {"replicas": 4}}, Write())
+    store.patch(things, "default", "made-before", {"spec": {"replicas": 4}}, Write())
 
 
 def test_the_message_lists_all_complaints(store: ObjectStore, things: ResourceType, thing: Any) -> None:
@@ -141,7 +141,7 @@ def test_transition_rules_compare_with_the_old_object(store: ObjectStore, things
     store.create(things, "default", thing(epoch=5, parts=[{"id": 1, "code": ""}, {"id": 2, "code": "b"}]))
 
     def patch(spec: dict[str, Any]) -> None:
-        store.patch_merge(things, "default", "one", {"spec": spec}, Write())
+        store.patch(things, "default", "one", {"spec": spec}, Write())
 
     patch({"epoch": 6})
     with pytest.raises(StatusError, match=r"spec.epoch: Invalid value: 4: failed rule: self >= oldSelf"):
@@ -163,9 +163,9 @@ def test_unchanged_parts_are_not_judged_again(definition: dict[str, Any], store:
     changed = {**current, "spec": definition["spec"]}
     store.update(definitions, "", "things.example.dev", changed)
     things = store.resource("example.dev", "v1", "things")
-    store.patch_merge(things, "default", "one", {"spec": {"replicas": 4}}, Write())
+    store.patch(things, "default", "one", {"spec": {"replicas": 4}}, Write())
     with pytest.raises(StatusError, match="may not be more than 1 bytes"):
-        store.patch_merge(things, "default", "one", {"spec": {"names": ["abd"]}}, Write())
+        store.patch(things, "default", "one", {"spec": {"names": ["abd"]}}, Write())
 
 
 RULES: list[tuple[str, Any, bool]] = [
@@ -181,7 +181,7 @@ RULES: list[tuple[str, Any, bool]] = [
         True,
     ),
     ("self.n.lowerAscii() == 'abc' && self.n.split('B').size() == 2", {"n": "ABC"}, True),
-    ("self.n.indexOf('b') == 1 && self.n.replace('a', 'x') == 'xb'", {"n": "ab"}, True),
+    ("self.n.lastIndexOf('b') == 1 && self.n.replace('a', 'x') == 'xb'", {"n": "ab"}, True),
     ("self.a == 'x' ? self.b > 1 : true", {"a": "x", "b": 1}, False),
     ("self.all(k, k.startsWith('a'))", {"ab": 1}, True),
     ("self.__namespace__ == 'x' && self.a__dash__b == 1", {"namespace": "x", "a-b": 1}, True),
@@ -189,7 +189,9 @@ RULES: list[tuple[str, Any, bool]] = [
     ("quantity(self.q).compareTo(quantity('1000m')) == 0 && isQuantity(self.q)", {"q": "1"}, True),
     ("duration(self.d).getSeconds() == 90", {"d": "1m30s"}, True),
     ("self.a == 1 || self.missing == 2", {"a": 1}, True),
-    ("self.a.isSorted() && self.a.sum() == 3", {"a": [1, 2]}, True),
+    ("self.a.sum() == 3", {"a": [1, 2]}, True),
+    ("quantity(self.q).isInteger() && quantity(self.q).isLessThan(quantity('2k'))", {"q": "1Ki"}, True),
+    ("quantity(self.q).isInteger()", {"q": "1500m"}, False),
 ]
 
 
@@ -258,21 +260,34 @@ def test_a_definition_with_a_broken_rule_is_refused(
     spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["x-kubernetes-validations"] = [change]
     definitions = store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-    with pytest.raises(StatusError, match="x-kubernetes-validations") as caught:
+    with pytest.raises(StatusError, match="cannot be served") as caught:
         store.create(definitions, "", definition)
-    assert expected in caught.value.message
+    assert (caught.value.code, expected in caught.value.message) == (422, True)
+    with pytest.raises(LookupError):
+        store.resource("example.dev", "v1", "others")
 
 
-def test_a_definition_must_be_structural(definition: dict[str, Any], store: ObjectStore) -> None:
+UNREADABLE = {"name": "Odd", "type": "string", "jsonPath": "..odd"}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"versions": []},
+        {"versions": [{"name": "v1", "storage": True, "additionalPrinterColumns": [UNREADABLE]}]},
+        {"names": {"kind": "Other"}},
+    ],
+)
+def test_a_definition_that_cannot_be_served_is_refused(
+    definition: dict[str, Any], store: ObjectStore, broken: dict[str, Any]
+) -> None:
     definition["metadata"]["name"] = "others.example.dev"
-    definition["spec"]["names"] = {"plural": "others", "kind": "Other"}
-    del definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["type"]
+    definition["spec"] |= broken
     definitions = store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-    with pytest.raises(StatusError, match=r"properties\[spec\].type: Required value"):
+    with pytest.raises(StatusError, match="cannot be served") as caught:
         store.create(definitions, "", definition)
-    definition["metadata"]["name"] = "elsewhere.example.dev"
-    with pytest.raises(StatusError, match=r"must be spec\.names\.plural"):
-        store.create(definitions, "", definition)
+    assert caught.value.code == 422
+    assert store.storage.get(definitions.storage_key, ("", "others.example.dev")) is None
 
 
 def test_a_definition_is_established_in_the_moment_it_is_stored(store: ObjectStore) -> None:

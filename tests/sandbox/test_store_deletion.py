@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube_sandbox.api_server.errors import StatusError
-from kube_sandbox.api_server.http.targets import Target
-from kube_sandbox.api_server.json_values import clone
 from kube_sandbox.api_server.requests import Deletion, Selection, Write
 from kube_sandbox.api_server.store.object_store import ObjectStore
-from kube_sandbox.api_server.store.subresources import bind, evict
+from kube_sandbox.api_server.subresources import bind, evict
+from kube_sandbox.api_server.values import clone
+from kube_sandbox.api_server.verbs import Target
 
 if TYPE_CHECKING:
     from kube_sandbox.api_server.resource_types import ResourceType
@@ -52,10 +52,8 @@ def test_finalizers_hold_an_object(store: ObjectStore, things: ResourceType, thi
     assert not gone
     assert version.obj["metadata"]["deletionTimestamp"] == "2027-01-15T08:00:00Z"
     with pytest.raises(StatusError, match="no new finalizers can be added if the object is being deleted"):
-        store.patch_merge(
-            things, "default", "one", {"metadata": {"finalizers": ["example.dev/a", "example.dev/b"]}}, Write()
-        )
-    store.patch_merge(things, "default", "one", {"metadata": {"finalizers": None}}, Write())
+        store.patch(things, "default", "one", {"metadata": {"finalizers": ["example.dev/a", "example.dev/b"]}}, Write())
+    store.patch(things, "default", "one", {"metadata": {"finalizers": None}}, Write())
     assert not _exists(store, things, "one")
 
 
@@ -80,14 +78,14 @@ def test_a_running_pod_waits_for_its_kubelet(
 def test_the_fence_finalizer_outlives_a_deletion_without_grace(
     store: ObjectStore, pods: ResourceType, running_pod: dict[str, Any]
 ) -> None:
-    store.patch_merge(pods, "default", "p", {"metadata": {"finalizers": ["brokergroup.dev/fence"]}}, Write())
+    store.patch(pods, "default", "p", {"metadata": {"finalizers": ["brokergroup.dev/fence"]}}, Write())
     version, gone = store.delete(pods, "default", "p", Deletion(grace_period_seconds=0))
     assert not gone
     assert version.obj["metadata"]["deletionGracePeriodSeconds"] == 0
     status = {"status": {"phase": "Failed"}}
-    store.patch_merge(pods, "default", "p", status, Write(), subresource="status")
+    store.patch(pods, "default", "p", status, Write(), subresource="status")
     assert _exists(store, pods, "p"), "a kubelet can report what became of the containers"
-    store.patch_merge(pods, "default", "p", {"metadata": {"finalizers": None}}, Write())
+    store.patch(pods, "default", "p", {"metadata": {"finalizers": None}}, Write())
     assert not _exists(store, pods, "p")
 
 
@@ -115,7 +113,7 @@ def test_eviction_asks_the_disruption_budget(
         evict(store, target, {}, Write())
     assert caught.value.code == 429
     allowed = {"status": {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}}
-    store.patch_merge(budgets, "default", "b", allowed, Write(), subresource="status")
+    store.patch(budgets, "default", "b", allowed, Write(), subresource="status")
     evict(store, target, {}, Write())
     assert "deletionTimestamp" in store.get(pods, "default", "p").obj["metadata"]
     # Nobody else is let go until the disruption controller has counted again.
@@ -172,7 +170,7 @@ def test_foreground_deletion_waits_for_blocking_dependents(
     store.delete(things, "default", "one", Deletion(propagation="Foreground"))
     store.run_background()
     assert _exists(store, things, "one")
-    store.patch_merge(maps, "default", "held", {"metadata": {"finalizers": None}}, Write())
+    store.patch(maps, "default", "held", {"metadata": {"finalizers": None}}, Write())
     store.run_background()
     assert not _exists(store, things, "one")
 
@@ -210,7 +208,7 @@ def test_a_namespace_empties_itself_first(store: ObjectStore, things: ResourceTy
     with pytest.raises(StatusError, match="because it is being terminated") as caught:
         store.create(things, "lab", thing("two"))
     assert caught.value.code == 403
-    store.patch_merge(things, "lab", "one", {"metadata": {"finalizers": None}}, Write())
+    store.patch(things, "lab", "one", {"metadata": {"finalizers": None}}, Write())
     store.run_background()
     assert not _exists(store, namespaces, "lab", namespace="")
 

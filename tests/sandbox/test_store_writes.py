@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube_sandbox.api_server.errors import StatusError
-from kube_sandbox.api_server.json_values import clone
-from kube_sandbox.api_server.patching.strategic_merge import strategic_merge
 from kube_sandbox.api_server.requests import Write
+from kube_sandbox.api_server.store.patches import patched
+from kube_sandbox.api_server.values import clone
 
 if TYPE_CHECKING:
     from kube_sandbox.api_server.resource_types import ResourceType
@@ -76,10 +76,10 @@ def test_put_names_another_incarnation_by_its_uid(store: ObjectStore, things: Re
 def test_a_patch_that_names_another_uid_is_invalid(store: ObjectStore, things: ResourceType, thing: Any) -> None:
     store.create(things, "default", thing())
     patch = {"metadata": {"uid": "another", "labels": {"a": "b"}}}
-    error = _refused(422, "Invalid", lambda: store.patch_merge(things, "default", "one", patch, Write()))
+    error = _refused(422, "Invalid", lambda: store.patch(things, "default", "one", patch, Write()))
     assert 'metadata.uid: Invalid value: "another": field is immutable' in error.message
     stale = {"metadata": {"uid": "another", "resourceVersion": "1"}}
-    _refused(409, "Conflict", lambda: store.patch_merge(things, "default", "one", stale, Write()))
+    _refused(409, "Conflict", lambda: store.patch(things, "default", "one", stale, Write()))
 
 
 def test_put_without_resource_version_is_invalid_for_custom_objects(
@@ -92,10 +92,10 @@ def test_put_without_resource_version_is_invalid_for_custom_objects(
 
 def test_generation_counts_changes_of_the_spec_only(store: ObjectStore, things: ResourceType, thing: Any) -> None:
     store.create(things, "default", thing())
-    store.patch_merge(things, "default", "one", {"metadata": {"labels": {"a": "b"}}}, Write())
-    store.patch_merge(things, "default", "one", {"status": {"replicas": 2}}, Write(), subresource="status")
+    store.patch(things, "default", "one", {"metadata": {"labels": {"a": "b"}}}, Write())
+    store.patch(things, "default", "one", {"status": {"replicas": 2}}, Write(), subresource="status")
     assert store.get(things, "default", "one").obj["metadata"]["generation"] == 1
-    store.patch_merge(things, "default", "one", {"spec": {"replicas": 4}}, Write())
+    store.patch(things, "default", "one", {"spec": {"replicas": 4}}, Write())
     assert store.get(things, "default", "one").obj["metadata"]["generation"] == 2
 
 
@@ -115,7 +115,7 @@ def test_a_write_that_changes_nothing_commits_nothing(store: ObjectStore, things
     created = store.create(things, "default", thing())
     revision = store.storage.revision
     assert store.update(things, "default", "one", created.obj).obj == created.obj
-    store.patch_merge(things, "default", "one", {"spec": {"mode": "Small"}}, Write())
+    store.patch(things, "default", "one", {"spec": {"mode": "Small"}}, Write())
     assert store.storage.revision == revision
 
 
@@ -131,21 +131,21 @@ def test_json_patch_tests_before_it_changes(store: ObjectStore, things: Resource
         {"op": "test", "path": "/metadata/resourceVersion", "value": version},
         {"op": "replace", "path": "/spec/replicas", "value": 4},
     ]
-    store.patch_json(things, "default", "one", good, Write())
-    error = _refused(422, "Invalid", lambda: store.patch_json(things, "default", "one", good, Write()))
+    store.patch(things, "default", "one", good, Write(), kind="json")
+    error = _refused(422, "Invalid", lambda: store.patch(things, "default", "one", good, Write(), kind="json"))
     assert "the server rejected our request" in error.message
     missing = [{"op": "remove", "path": "/spec/nothing"}]
-    _refused(422, "Invalid", lambda: store.patch_json(things, "default", "one", missing, Write()))
+    _refused(422, "Invalid", lambda: store.patch(things, "default", "one", missing, Write(), kind="json"))
 
 
 def test_merge_patch_removes_by_null_and_checks_its_resource_version(
     store: ObjectStore, things: ResourceType, thing: Any
 ) -> None:
     store.create(things, "default", thing(config={"a": "1", "b": "2"}))
-    patched = store.patch_merge(things, "default", "one", {"spec": {"config": {"a": None, "c": "3"}}}, Write())
+    patched = store.patch(things, "default", "one", {"spec": {"config": {"a": None, "c": "3"}}}, Write())
     assert patched.obj["spec"]["config"] == {"b": "2", "c": "3"}
     stale = {"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 4}}
-    _refused(409, "Conflict", lambda: store.patch_merge(things, "default", "one", stale, Write()))
+    _refused(409, "Conflict", lambda: store.patch(things, "default", "one", stale, Write()))
 
 
 def test_strategic_merge_patch_knows_the_keys_of_lists() -> None:
@@ -154,34 +154,40 @@ def test_strategic_merge_patch_knows_the_keys_of_lists() -> None:
         {"name": "b", "image": "y", "args": ["1"]},
         {"name": "c", "image": "y"},
     ]
-    pod = {"metadata": {"finalizers": ["x.dev/one"]}, "spec": {"containers": containers, "nodeSelector": {"a": "b"}}}
+    metadata = {"finalizers": ["x.dev/one"], "ownerReferences": [{"uid": "u"}, {"uid": "v"}], "labels": {"a": "b"}}
     patch = {
-        "metadata": {"finalizers": ["x.dev/two"], "$deleteFromPrimitiveList/finalizers": ["x.dev/one"]},
+        "metadata": {
+            "finalizers": ["x.dev/two"],
+            "ownerReferences": [{"uid": "u", "$patch": "delete"}, {"uid": "none", "$patch": "delete"}],
+            "labels": {"a": None},
+        },
         "spec": {
             "$setElementOrder/containers": [{"name": "b"}, {"name": "a"}],
             "containers": [
                 {"name": "a", "image": "z", "env": [{"name": "K", "$patch": "delete"}]},
                 {"name": "b", "args": ["2"]},
                 {"name": "c", "$patch": "delete"},
+                {"name": "d", "image": "w"},
             ],
-            "nodeSelector": {"$patch": "replace", "c": "d"},
         },
     }
-    assert strategic_merge(pod, patch) == {
-        "metadata": {"finalizers": ["x.dev/two"]},
+    assert patched("strategic", {"metadata": metadata, "spec": {"containers": containers}}, patch) == {
+        "metadata": {"finalizers": ["x.dev/one", "x.dev/two"], "ownerReferences": [{"uid": "v"}], "labels": {}},
         "spec": {
             "containers": [
-                {"name": "b", "image": "y", "args": ["2"]},
                 {"name": "a", "image": "z", "env": [{"name": "L", "value": "2"}]},
+                {"name": "b", "image": "y", "args": ["2"]},
+                {"name": "d", "image": "w"},
             ],
-            "nodeSelector": {"c": "d"},
         },
     }
+    nameless = {"spec": {"containers": [{"image": "z"}]}}
+    _refused(400, "BadRequest", lambda: patched("strategic", {"spec": {"containers": containers}}, nameless))
 
 
 def test_custom_objects_have_no_strategic_merge(store: ObjectStore, things: ResourceType, thing: Any) -> None:
     store.create(things, "default", thing())
-    _refused(415, "UnsupportedMediaType", lambda: store.patch_strategic(things, "default", "one", {}, Write()))
+    _refused(415, "UnsupportedMediaType", lambda: store.patch(things, "default", "one", {}, Write(), kind="strategic"))
 
 
 def test_names_and_labels_are_checked(store: ObjectStore, things: ResourceType, thing: Any) -> None:
@@ -229,9 +235,9 @@ def test_hardly_anything_of_a_pod_may_change(store: ObjectStore) -> None:
     pods = store.resource("", "v1", "pods")
     spec = {"containers": [{"name": "c", "image": "x"}]}
     store.create(pods, "default", {"metadata": {"name": "p"}, "spec": spec})
-    store.patch_strategic(pods, "default", "p", {"spec": {"containers": [{"name": "c", "image": "y"}]}}, Write())
-    error = _refused(
-        422, "Invalid", lambda: store.patch_merge(pods, "default", "p", {"spec": {"nodeName": "n"}}, Write())
+    store.patch(
+        pods, "default", "p", {"spec": {"containers": [{"name": "c", "image": "y"}]}}, Write(), kind="strategic"
     )
+    error = _refused(422, "Invalid", lambda: store.patch(pods, "default", "p", {"spec": {"nodeName": "n"}}, Write()))
     assert "spec: Forbidden: pod updates may not change fields other than" in error.message
     _refused(422, "Invalid", lambda: store.create(pods, "default", {"metadata": {"name": "q"}, "spec": {}}))

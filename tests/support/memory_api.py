@@ -12,9 +12,8 @@ from multidict import CIMultiDict
 from brokergroup_operator.kube.client import KubernetesApi, WatchEvent
 from brokergroup_operator.kube.errors import GoneError, error_from_status
 from brokergroup_operator.kube.settings import settings_from_url
+from kube_sandbox.api_server import verbs
 from kube_sandbox.api_server.errors import StatusError
-from kube_sandbox.api_server.http import targets as http_targets
-from kube_sandbox.api_server.http import verbs as http_verbs
 from kube_sandbox.api_server.kinds import model_schemas
 from kube_sandbox.api_server.requests import Selection
 from kube_sandbox.api_server.server import SandboxApiServer
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
     from brokergroup_operator.kube.resources import Resource
-    from kube_sandbox.api_server.http.targets import Target
     from kube_sandbox.api_server.store.storage import Storage
+    from kube_sandbox.api_server.verbs import Target
 
 HALF_A_ROUND_TRIP_SECONDS = 0.0005
 # When virtual time begins, by the API's clock.
@@ -33,7 +32,7 @@ BEGINNING_UNIX_SECONDS = 1_700_000_000
 
 
 class MemoryRequest:
-    """What http_verbs reads of an aiohttp request."""
+    """What `verbs` reads of an aiohttp request."""
 
     def __init__(self, method: str, path: str, query: dict[str, str], body: bytes, content_type: str) -> None:
         self.method, self.path, self.query, self.content_type = method, path, query, content_type
@@ -59,14 +58,14 @@ class MemoryApiServer:
         self.store.on_background_work = run_background_soon
 
     def target(self, path: str) -> Target:
-        return http_targets.find_target(self.store.registry, path)
+        return verbs.find_target(self.store.registry, path)
 
     async def answer(self, request: MemoryRequest) -> tuple[int, Any]:
         """Status and decoded body."""
         try:
             response: Any = await self._server._answer_target(request, self.target(request.path))  # type: ignore[arg-type]
         except StatusError as error:
-            response = http_verbs.error_response(error)
+            response = verbs.error_response(error)
         return response.status, msgspec.json.decode(response.body)
 
     @contextlib.contextmanager

@@ -10,9 +10,9 @@ import os
 import zlib
 from typing import Any
 
-from kube_sandbox.api_server.json_values import JsonObject, field_at
+from kube_sandbox.api_server.values import JsonObject, field_at
 
-# Of this process: part of every cluster address that it gives.
+# Part of every cluster address that this process hands out.
 _PROCESS_NUMBER = int.from_bytes(os.urandom(4))
 _TOLERATION_SECONDS = 300
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -26,27 +26,10 @@ def _fill(target: JsonObject, defaults: JsonObject) -> None:
 
 
 def default_pod(pod: JsonObject) -> None:
-    """Pods."""
-    if pod.get("spec") is not None:
-        default_pod_spec(pod["spec"])
-
-
-def admit_pod(pod: JsonObject) -> None:
-    """What the admission plugins Priority and DefaultTolerationSeconds add."""
+    """Complete a pod."""
     spec = pod.get("spec")
     if spec is None:
         return
-    _fill(spec, {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"})
-    tolerations = spec.setdefault("tolerations", [])
-    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
-        if not any(toleration.get("key") in (key, None, "") for toleration in tolerations):
-            tolerations.append(
-                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_SECONDS}
-            )
-
-
-def default_pod_spec(spec: JsonObject) -> None:
-    """Pod templates and pods alike."""
     _fill(
         spec,
         {
@@ -105,8 +88,22 @@ def _default_volume(volume: JsonObject) -> None:
             volume[source].setdefault("defaultMode", 0o644)
 
 
+def admit_pod(pod: JsonObject) -> None:
+    """Add what the admission plugins Priority and DefaultTolerationSeconds add."""
+    spec = pod.get("spec")
+    if spec is None:
+        return
+    _fill(spec, {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"})
+    tolerations = spec.setdefault("tolerations", [])
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
+        if not any(toleration.get("key") in (key, None, "") for toleration in tolerations):
+            tolerations.append(
+                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_SECONDS}
+            )
+
+
 def default_service(service: JsonObject) -> None:
-    """Services; the cluster address is given at creation."""
+    """Complete a Service, except for its cluster address."""
     spec = service.setdefault("spec", {})
     _fill(spec, {"type": "ClusterIP", "sessionAffinity": "None"})
     for port in spec.get("ports") or ():
@@ -117,9 +114,9 @@ def default_service(service: JsonObject) -> None:
 
 
 def give_cluster_address(service: JsonObject) -> None:
-    """An address of 127.128.0.0/9, which is local everywhere: whoever carries Services (``services.py``) can listen on it.
+    """Set an address of 127.128.0.0/9, which is local everywhere, so that ``services.py`` can listen on it.
 
-    It depends on the service's name and this process, so that two sandboxes on one machine do not hand out the same one.
+    It depends on the service's name and this process: two sandboxes on one machine hand out different ones.
     """
     spec = service["spec"]
     if spec.get("type") == "ExternalName":
@@ -134,12 +131,12 @@ def give_cluster_address(service: JsonObject) -> None:
 
 
 def default_claim(claim: JsonObject) -> None:
-    """PersistentVolumeClaims."""
+    """Complete a claim."""
     claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
 
 
 def default_secret(secret: JsonObject) -> None:
-    """Secrets: `stringData` is a way to write `data`."""
+    """Complete a Secret; `stringData` is a way to write `data`."""
     secret.setdefault("type", "Opaque")
     texts: dict[str, Any] = secret.pop("stringData", None) or {}
     if texts:
@@ -147,23 +144,13 @@ def default_secret(secret: JsonObject) -> None:
         data.update({key: base64.b64encode(text.encode()).decode() for key, text in texts.items()})
 
 
-def default_network_policy(policy: JsonObject) -> None:
-    """NetworkPolicies."""
-    spec = policy.setdefault("spec", {})
-    if "policyTypes" not in spec:
-        spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
-    for rule in [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]:
-        for port in rule.get("ports") or ():
-            port.setdefault("protocol", "TCP")
-
-
 def default_event(event: JsonObject) -> None:
-    """Events."""
+    """Complete an Event."""
     event.setdefault("source", {})
 
 
 def quality_of_service(spec: JsonObject) -> str:
-    """`status.qosClass` of a pod."""
+    """Return `status.qosClass` of a pod."""
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     resources = [container.get("resources") or {} for container in containers]
     if not any(entry.get("requests") or entry.get("limits") for entry in resources):

@@ -1,8 +1,7 @@
-"""The shape of built-in kinds, read off the official client's models.
+"""The shape of built-in kinds: their fields, from the official client's models, and which of their lists are keyed.
 
-The client's classes are generated from the API's own OpenAPI document and carry every field with its JSON name and type; nothing of
-it is copied here. From them come the pruning and type checks of built-in objects. The client is imported when first needed: it
-costs two thirds of a second.
+The client's classes are generated from the API's OpenAPI document and have every field with its JSON name and type. Pruning and
+type checks of built-in objects come from them. The client is imported when first needed: that takes two thirds of a second.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from kube_sandbox.api_server.errors import bad_request
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kube_sandbox.api_server.json_values import JsonObject
+    from kube_sandbox.api_server.store.field_sets import Place
+    from kube_sandbox.api_server.values import JsonObject
 
 _TYPE = re.compile(r"^(?:(List)\[(.+)\]|(Dict)\[str, (.+)\]|(\w+))$")
 _INDEX = re.compile(r"\[[0-9]+\]")
-#: Maps whose values are quantities: numbers are as good as texts.
+# Maps whose values are quantities: numbers are as good as texts.
 _QUANTITY_MAPS = frozenset(("limits", "requests", "capacity", "allocatable", "overhead", "allocatedResources"))
 _JSON_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "string"),
@@ -45,15 +45,37 @@ class ModelField:
         return self.type not in _JSON_TYPES and self.type != "object"
 
 
+def read_as(obj: JsonObject, model: str) -> list[str]:
+    """Drop unknown fields and nulls in place; return the unknown ones; 400 if a value has the wrong type."""
+    walk = _Walk(str(obj.get("kind", "")), str(obj.get("apiVersion", "")).rpartition("/")[2])
+    for name, field in _fields_of(model).items():
+        if name in obj and name not in ("apiVersion", "kind", "metadata") and obj[name] is not None and field.is_model:
+            walk._expect(obj[name], (list,) if field.container else (dict,), "struct", name, model)  # noqa: SLF001
+    metadata = obj.pop("metadata", {})
+    walk.model(obj, model, "")
+    obj["metadata"] = metadata
+    return walk.unknown
+
+
+def load(models: Iterable[str]) -> None:
+    """Import the client and read these models and all that they reach, so that no write waits for it."""
+    waiting, seen = list(models), set()
+    while waiting:
+        model = waiting.pop()
+        if model not in seen:
+            seen.add(model)
+            waiting.extend(field.type for field in _fields_of(model).values() if field.is_model)
+
+
 def _client() -> Any:
-    import kubernetes.client  # noqa: PLC0415  slow to import, and only needed once a built-in object is written
+    import kubernetes.client  # noqa: PLC0415  slow to import
 
     return kubernetes.client
 
 
 @functools.cache
-def fields_of(model: str) -> dict[str, ModelField]:
-    """JSON name -> field, for one model of the client (`V1Pod`)."""
+def _fields_of(model: str) -> dict[str, ModelField]:
+    """The fields of one model of the client (`V1Pod`), by JSON name."""
     cls = getattr(_client(), model)
     fields = {}
     for attribute, type_text in cls.openapi_types.items():
@@ -73,7 +95,7 @@ class _Walk:
         self.unknown: list[str] = []
 
     def model(self, value: JsonObject, model: str, path: str) -> None:
-        fields = fields_of(model)
+        fields = _fields_of(model)
         for name in list(value):
             field = fields.get(name)
             below = f"{path}.{name}" if path else name
@@ -118,23 +140,67 @@ def _quantity_text(value: Any) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def read_as(obj: JsonObject, model: str) -> list[str]:
-    """Drops unknown fields and nulls in place, telling the unknown ones; 400 where a value has the wrong type."""
-    walk = _Walk(str(obj.get("kind", "")), str(obj.get("apiVersion", "")).rpartition("/")[2])
-    for name, field in fields_of(model).items():
-        if name in obj and name not in ("apiVersion", "kind", "metadata") and obj[name] is not None and field.is_model:
-            walk._expect(obj[name], (list,) if field.container else (dict,), "struct", name, model)  # noqa: SLF001
-    metadata = obj.pop("metadata", {})
-    walk.model(obj, model, "")
-    obj["metadata"] = metadata
-    return walk.unknown
+# By field name: a name means the same everywhere except `ports`. From the patchMergeKey and x-kubernetes-list-map-keys markers
+# of k8s.io/api.
+_KEYS: dict[str, tuple[str, ...]] = {
+    "containers": ("name",),
+    "initContainers": ("name",),
+    "ephemeralContainers": ("name",),
+    "env": ("name",),
+    "volumes": ("name",),
+    "volumeMounts": ("mountPath",),
+    "volumeDevices": ("devicePath",),
+    "imagePullSecrets": ("name",),
+    "hostAliases": ("ip",),
+    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "conditions": ("type",),
+    "podIPs": ("ip",),
+    "hostIPs": ("ip",),
+    "addresses": ("type",),
+    "ownerReferences": ("uid",),
+    "secrets": ("name",),
+    "resourceClaims": ("name",),
+    "schedulingGates": ("name",),
+}
+_SETS = frozenset(("finalizers", "podCIDRs"))
+_ATOMIC_MAPS = frozenset(
+    ("nodeSelector", "labelSelector", "namespaceSelector", "podSelector", "fieldRef", "resourceFieldRef", "configMapKeyRef",
+     "secretKeyRef", "involvedObject", "related", "regarding", "claimRef", "dataSource", "targetRef", "roleRef")
+)  # fmt: skip
+# Structs and lists that Go writes even when empty.
+_ALWAYS_THERE = frozenset(
+    (("metadata",), ("spec",), ("status",), ("spec", "containers"), ("spec", "resources"), ("source",), ("deprecatedSource",))
+)  # fmt: skip
 
 
-def load(models: Iterable[str]) -> None:
-    """Imports the client and reads these models and all that they reach, so that no write has to wait for it."""
-    waiting, seen = list(models), set()
-    while waiting:
-        model = waiting.pop()
-        if model not in seen:
-            seen.add(model)
-            waiting.extend(field.type for field in fields_of(model).values() if field.is_model)
+def list_map_keys(place: Place) -> tuple[str, ...] | None:
+    """Return the keys of the list at this place of a built-in kind, () for a set, None for an atomic list."""
+    name = place[-1] if place else ""
+    return () if name in _SETS else merge_keys(place)
+
+
+def merge_keys(place: Place) -> tuple[str, ...] | None:
+    """Return the keys by which a strategic merge patch matches the items of a list."""
+    name = place[-1] if place else ""
+    if name == "ports":
+        return ("port", "protocol") if len(place) == 2 else ("containerPort", "protocol")
+    if name == "addresses" and place[0] != "status":
+        return None
+    return _KEYS.get(name)
+
+
+def key_default(place: Place, key: str) -> Any:
+    """Return the value of a key that an item of the list at this place leaves out."""
+    return "TCP" if key == "protocol" and place[-1] == "ports" else None
+
+
+def is_atomic_map(place: Place) -> bool:
+    """Whether the map at this place is owned and replaced as a whole."""
+    if not place:
+        return False
+    return place[-1] in _ATOMIC_MAPS or place == ("spec", "selector")
+
+
+def is_always_there(place: Place) -> bool:
+    """Whether the map or list at this place exists in every object."""
+    return place in _ALWAYS_THERE

@@ -1,4 +1,4 @@
-"""What kube-apiserver refuses of built-in objects: the rules a client of this project can break.
+"""What kube-apiserver refuses of built-in objects: the rules that an operator's objects can break.
 
 k8s.io/kubernetes/pkg/apis/core/validation/validation.go; complaints are worded as there.
 """
@@ -17,15 +17,13 @@ from kube_sandbox.api_server.errors import (
     required,
     unsupported,
 )
-from kube_sandbox.api_server.json_values import clone, field_at
-from kube_sandbox.api_server.kinds.pod_rules import pod_spec_errors
-from kube_sandbox.api_server.kinds.quantities import is_quantity
-from kube_sandbox.api_server.store.metadata import label_errors, name_errors
+from kube_sandbox.api_server.store.metadata import key_errors, label_errors, label_value_errors, name_errors
+from kube_sandbox.api_server.values import clone, field_at, is_quantity, parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from kube_sandbox.api_server.json_values import JsonObject
+    from kube_sandbox.api_server.values import JsonObject
 
 _POD_UPDATE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -39,19 +37,176 @@ _CONFIG_KEY_RULE = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or"
     " 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
-_PORT_RANGE = "must be between 1 and 65535, inclusive"
+_PORT_NAME_RULE = "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
+_ENVIRONMENT_RULE = "a valid environment variable name must consist only of printable ASCII characters other than '='"
+_ENVIRONMENT_NAME = re.compile(r"[^\x00-\x20\x7f-\U0010ffff=]+")
+_PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9]|-(?!-))*(?<!-)")
+_LONGEST_PORT_NAME = 15
+
+
+def pod_errors(pod: JsonObject, old: JsonObject | None) -> list[FieldError]:
+    """Pods: what a new one must have, and that hardly anything of it may change."""
+    spec = pod.get("spec") or {}
+    return _pod_spec_errors(spec, "spec") if old is None else _pod_update_errors(spec, old.get("spec") or {})
+
+
+def workload_errors(workload: JsonObject, _old: JsonObject | None) -> list[FieldError]:
+    """StatefulSets and Deployments: the pods to be made of them."""
+    template = (workload.get("spec") or {}).get("template") or {}
+    errors = label_errors("spec.template.labels", (template.get("metadata") or {}).get("labels") or {})
+    return errors + _pod_spec_errors(template.get("spec") or {}, "spec.template.spec")
+
+
+def _pod_spec_errors(spec: JsonObject, path: str) -> list[FieldError]:
+    volumes = spec.get("volumes") or []
+    errors = _unique_names(volumes, f"{path}.volumes")
+    for index, volume in enumerate(volumes):
+        errors += _label_errors(f"{path}.volumes[{index}].name", volume.get("name"))
+    errors += _containers_errors(spec, path, {volume.get("name") for volume in volumes})
+    policy, policies = spec.get("restartPolicy", "Always"), ("Always", "OnFailure", "Never")
+    if policy not in policies:
+        errors.append(unsupported(f"{path}.restartPolicy", policy, policies))
+    errors += label_errors(f"{path}.nodeSelector", spec.get("nodeSelector") or {})
+    for key in ("hostname", "subdomain", "serviceAccountName", "priorityClassName", "runtimeClassName"):
+        if spec.get(key):
+            errors += name_errors(
+                f"{path}.{key}", spec[key], "label" if key in ("hostname", "subdomain") else "subdomain"
+            )
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        errors += _toleration_errors(toleration, f"{path}.tolerations[{index}]")
+    for index, spread in enumerate(spec.get("topologySpreadConstraints") or ()):
+        if not spread.get("topologyKey"):
+            errors += _topology_key_errors(f"{path}.topologySpreadConstraints[{index}].topologyKey", None)
+    for at, term in _affinity_terms(spec.get("affinity") or {}, f"{path}.affinity"):
+        errors += _topology_key_errors(f"{at}.topologyKey", term.get("topologyKey"))
+    return errors
+
+
+def _toleration_errors(toleration: JsonObject, path: str) -> list[FieldError]:
+    key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
+    value, effect = toleration.get("value") or "", toleration.get("effect") or ""
+    errors = key_errors(f"{path}.key", key) if key else []
+    if not key and operator != "Exists":
+        detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        errors.append(invalid(f"{path}.operator", operator, detail))
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        errors.append(invalid(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
+    if operator == "Exists" and value:
+        errors.append(invalid(f"{path}.operator", value, "value must be empty when `operator` is 'Exists'"))
+    elif operator not in ("Equal", "Exists"):
+        errors.append(unsupported(f"{path}.operator", operator, ("Equal", "Exists")))
+    else:
+        errors += label_value_errors(f"{path}.operator", value)
+    effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+    return [*errors, unsupported(f"{path}.effect", effect, effects)] if effect and effect not in effects else errors
+
+
+def _topology_key_errors(path: str, key: str | None) -> list[FieldError]:
+    return key_errors(path, key) if key else [required(path, "can not be empty")]
+
+
+def _affinity_terms(affinity: JsonObject, path: str) -> Iterator[tuple[str, JsonObject]]:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        terms = affinity.get(kind) or {}
+        required_terms = "requiredDuringSchedulingIgnoredDuringExecution"
+        for index, term in enumerate(terms.get(required_terms) or ()):
+            yield f"{path}.{kind}.{required_terms}[{index}]", term
+        preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+        for index, weighted in enumerate(terms.get(preferred) or ()):
+            yield f"{path}.{kind}.{preferred}[{index}].podAffinityTerm", weighted.get("podAffinityTerm") or {}
+
+
+def _containers_errors(spec: JsonObject, path: str, volumes: set[Any]) -> list[FieldError]:
+    containers, before = spec.get("containers") or [], spec.get("initContainers") or []
+    errors = _unique_names(containers, f"{path}.containers") if containers else [required(f"{path}.containers")]
+    names = {one.get("name") for one in containers}
+    for index, container in enumerate(before):
+        if container.get("name") in names:
+            errors.append(duplicate(f"{path}.initContainers[{index}].name", container["name"]))
+    for key, listed in (("initContainers", before), ("containers", containers)):
+        for index, container in enumerate(listed):
+            errors += _container_errors(container, f"{path}.{key}[{index}]", volumes)
+    return errors
+
+
+def _container_errors(container: JsonObject, path: str, volumes: set[Any]) -> list[FieldError]:
+    errors = _label_errors(f"{path}.name", container.get("name"))
+    image = str(container.get("image") or "")
+    if not image:
+        errors.append(required(f"{path}.image"))
+    elif image != image.strip():
+        errors.append(invalid(f"{path}.image", image, "must not have leading or trailing whitespace"))
+    for index, port in enumerate(container.get("ports") or ()):
+        errors += _port_errors(f"{path}.ports[{index}].containerPort", port.get("containerPort"))
+        errors += _port_name_errors(f"{path}.ports[{index}].name", port.get("name"))
+    for index, entry in enumerate(container.get("env") or ()):
+        at = f"{path}.env[{index}].name"
+        if not entry.get("name"):
+            errors.append(required(at))
+        elif not _ENVIRONMENT_NAME.fullmatch(entry["name"]):
+            errors.append(invalid(at, entry["name"], _ENVIRONMENT_RULE))
+    errors += _mount_errors(container.get("volumeMounts") or [], f"{path}.volumeMounts", volumes)
+    return errors + _resource_errors(container.get("resources") or {}, f"{path}.resources")
 
 
 def _port_errors(path: str, port: Any) -> list[FieldError]:
     if port is None or port == 0:
         return [required(path)]
-    return [] if type(port) is int and 1 <= port <= 65535 else [invalid(path, port, _PORT_RANGE)]
+    is_port = type(port) is int and 1 <= port <= 65535
+    return [] if is_port else [invalid(path, port, "must be between 1 and 65535, inclusive")]
+
+
+def _port_name_errors(path: str, name: str | None) -> list[FieldError]:
+    if name and len(name) > _LONGEST_PORT_NAME:
+        return [invalid(path, name, f"must be no more than {_LONGEST_PORT_NAME} characters")]
+    return [invalid(path, name, _PORT_NAME_RULE)] if name and not _PORT_NAME.fullmatch(name) else []
+
+
+def _mount_errors(mounts: list[JsonObject], path: str, volumes: set[Any]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, mount in enumerate(mounts):
+        at, place = f"{path}[{index}]", mount.get("mountPath", "")
+        if mount.get("name") not in volumes:
+            errors.append(missing_reference(f"{at}.name", mount.get("name", "")))
+        if not place:
+            errors.append(required(f"{at}.mountPath"))
+        elif place in seen:
+            errors.append(invalid(f"{at}.mountPath", place, "must be unique"))
+        seen.add(place)
+    return errors
+
+
+def _resource_errors(resources: JsonObject, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for kind in ("limits", "requests"):
+        for name, amount in (resources.get(kind) or {}).items():
+            at = f"{path}.{kind}[{name}]"
+            errors += _resource_name_errors(at, name)
+            if not is_quantity(amount):
+                errors.append(invalid(at, amount, "must be a quantity"))
+    for name, amount in (resources.get("requests") or {}).items():
+        most = (resources.get("limits") or {}).get(name, "")
+        if is_quantity(amount) and is_quantity(most) and parse_quantity(amount) > parse_quantity(most):
+            errors.append(invalid(f"{path}.requests", amount, f"must be less than or equal to {name} limit of {most}"))
+    return errors
+
+
+def _resource_name_errors(path: str, name: str) -> list[FieldError]:
+    errors = key_errors(path, name)
+    if "/" in name:
+        is_extended = not name.startswith("requests.") and not key_errors(path, f"requests.{name}")
+        return (
+            errors if errors or is_extended else [invalid(path, name, "doesn't follow extended resource name standard")]
+        )
+    if name in ("cpu", "memory", "ephemeral-storage") or name.startswith("hugepages-"):
+        return errors
+    unknown = [] if errors else [invalid(path, name, "must be a standard resource type or fully qualified")]
+    return [*errors, *unknown, invalid(path, name, "must be a standard resource for containers")]
 
 
 def _label_errors(path: str, name: Any) -> list[FieldError]:
-    if not name:
-        return [required(path)]
-    return name_errors(path, str(name), "label")
+    return name_errors(path, str(name), "label") if name else [required(path)]
 
 
 def _unique_names(items: list[JsonObject], path: str) -> list[FieldError]:
@@ -62,66 +217,6 @@ def _unique_names(items: list[JsonObject], path: str) -> list[FieldError]:
             errors.append(duplicate(f"{path}[{index}].name", name))
         seen.add(name)
     return errors
-
-
-def pod_errors(pod: JsonObject, old: JsonObject | None) -> list[FieldError]:
-    """Pods: what a new one must have, and that hardly anything of it may change."""
-    spec = pod.get("spec") or {}
-    if old is not None:
-        return _pod_update_errors(spec, old.get("spec") or {})
-    volumes = spec.get("volumes") or []
-    errors = _unique_names(volumes, "spec.volumes")
-    for index, volume in enumerate(volumes):
-        errors += _label_errors(f"spec.volumes[{index}].name", volume.get("name"))
-    containers = spec.get("containers") or []
-    if not containers:
-        errors.append(required("spec.containers"))
-    errors += _unique_names(containers, "spec.containers")
-    names = {volume.get("name") for volume in volumes}
-    for key in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(key) or ()):
-            errors += _container_errors(container, f"spec.{key}[{index}]", names)
-    if spec.get("restartPolicy") not in ("Always", "OnFailure", "Never"):
-        errors.append(unsupported("spec.restartPolicy", spec.get("restartPolicy"), ("Always", "OnFailure", "Never")))
-    return errors + pod_spec_errors(spec, "spec")
-
-
-def workload_errors(workload: JsonObject, _old: JsonObject | None) -> list[FieldError]:
-    """StatefulSets and Deployments: the pods that are to be made of them."""
-    template = (workload.get("spec") or {}).get("template") or {}
-    errors = label_errors("spec.template.labels", (template.get("metadata") or {}).get("labels") or {})
-    return errors + pod_spec_errors(template.get("spec") or {}, "spec.template.spec")
-
-
-def _container_errors(container: JsonObject, path: str, volumes: set[Any]) -> list[FieldError]:
-    errors = _label_errors(f"{path}.name", container.get("name"))
-    if not container.get("image"):
-        errors.append(required(f"{path}.image"))
-    for index, port in enumerate(container.get("ports") or ()):
-        errors += _port_errors(f"{path}.ports[{index}].containerPort", port.get("containerPort"))
-    for index, entry in enumerate(container.get("env") or ()):
-        if not entry.get("name"):
-            errors.append(required(f"{path}.env[{index}].name"))
-    seen: set[str] = set()
-    for index, mount in enumerate(container.get("volumeMounts") or ()):
-        at = f"{path}.volumeMounts[{index}]"
-        if mount.get("name") not in volumes:
-            errors.append(missing_reference(f"{at}.name", mount.get("name", "")))
-        if not mount.get("mountPath"):
-            errors.append(required(f"{at}.mountPath"))
-        elif mount["mountPath"] in seen:
-            errors.append(invalid(f"{at}.mountPath", mount["mountPath"], "must be unique"))
-        seen.add(mount.get("mountPath", ""))
-    return errors + _resource_errors(container.get("resources") or {}, f"{path}.resources")
-
-
-def _resource_errors(resources: JsonObject, path: str) -> list[FieldError]:
-    return [
-        invalid(f"{path}.{kind}[{name}]", amount, "must be a quantity")
-        for kind in ("limits", "requests")
-        for name, amount in (resources.get(kind) or {}).items()
-        if not is_quantity(amount)
-    ]
 
 
 def _pod_update_errors(spec: JsonObject, old: JsonObject) -> list[FieldError]:
@@ -156,14 +251,14 @@ def service_errors(service: JsonObject, old: JsonObject | None) -> list[FieldErr
     kinds = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
     if spec.get("type") not in kinds:
         errors.append(unsupported("spec.type", spec.get("type"), kinds))
-    before = field_at(old, "spec.clusterIP") if old is not None else None
+    before = field_at(old, "spec.clusterIP")
     if before and field_at(old, "spec.type") != "ExternalName" and spec.get("clusterIP") != before:
         errors.append(invalid("spec.clusterIPs[0]", spec.get("clusterIPs") or [""], "may not change once set"))
     return errors
 
 
 def node_port_errors(service: JsonObject, others: Iterable[JsonObject]) -> list[FieldError]:
-    """A number is given once in the cluster, whatever the protocol; the real one stops at the first that is not free."""
+    """A node port belongs to one Service, whatever the protocol; only the first that is taken is reported."""
     wanted = _node_ports(service)
     taken = {number for other in others for number in _node_ports(other).values()} if wanted else set()
     found = [(index, number) for index, number in wanted.items() if number in taken]
@@ -194,7 +289,8 @@ def claim_errors(claim: JsonObject, old: JsonObject | None) -> list[FieldError]:
     if old is not None and not errors:
         frozen, before = clone(spec), clone(old.get("spec") or {})
         for part in (frozen, before):
-            part.pop("volumeName" if not field_at(old, "spec.volumeName") else "", None)
+            if not field_at(old, "spec.volumeName"):
+                part.pop("volumeName", None)
             if field_at(old, "status.phase") == "Bound":
                 part.pop("resources", None)
         if frozen != before:
@@ -220,24 +316,19 @@ def config_map_errors(config_map: JsonObject, old: JsonObject | None) -> list[Fi
 
 
 def event_errors(event: JsonObject, old: JsonObject | None) -> list[FieldError]:
-    """Events stand in the namespace of what they are about."""
+    """Events: in the namespace of the object that they are about."""
     about = field_at(event, "involvedObject.namespace") or ""
-    own = event["metadata"].get("namespace", "")
-    if old is None and about not in ("", own):
+    if old is None and about not in ("", event["metadata"].get("namespace", "")):
         return [invalid("involvedObject.namespace", about, "does not match event.namespace")]
     return []
 
 
 def lease_errors(lease: JsonObject, _old: JsonObject | None) -> list[FieldError]:
     """Leases."""
-    errors = []
     duration = field_at(lease, "spec.leaseDurationSeconds")
     if duration is not None and duration <= 0:
-        errors.append(invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
-    transitions = field_at(lease, "spec.leaseTransitions")
-    if transitions is not None and transitions < 0:
-        errors.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
-    return errors
+        return [invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")]
+    return []
 
 
 def disruption_budget_errors(budget: JsonObject, _old: JsonObject | None) -> list[FieldError]:

@@ -1,4 +1,4 @@
-"""ObjectMeta: what a client may say about an object, what only the server says, and the rules for names and labels.
+"""ObjectMeta: fields that a client sets, fields that only the server sets, and the rules for names and labels.
 
 Rules as in k8s.io/apimachinery/pkg/api/validation/objectmeta.go and util/validation.
 """
@@ -14,8 +14,8 @@ from kube_sandbox.api_server.errors import FieldError, bad_request, forbidden_fi
 if TYPE_CHECKING:
     import random
 
-    from kube_sandbox.api_server.json_values import JsonObject
     from kube_sandbox.api_server.resource_types import ResourceType
+    from kube_sandbox.api_server.values import JsonObject
 
 _KNOWN = {
     "name": str,
@@ -66,12 +66,12 @@ _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def timestamp(now_seconds: float) -> str:
-    """metav1.Time: whole seconds, UTC."""
+    """Return a metav1.Time: whole seconds, UTC."""
     return datetime.fromtimestamp(int(now_seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def check_shape(obj: JsonObject, resource: ResourceType) -> None:
-    """400 for what kube-apiserver's decoder would not even read; unknown metadata fields are dropped."""
+    """Raise 400 for what kube-apiserver's decoder would not read; drop unknown metadata fields."""
     if obj.setdefault("apiVersion", resource.api_version) != resource.api_version:
         raise bad_request(
             f"the API version in the data ({obj['apiVersion']}) does not match the expected API version"
@@ -106,14 +106,14 @@ def _go_kind(value: Any) -> str:
 
 
 def tidy(metadata: JsonObject) -> None:
-    """Drops empty maps and lists and empty strings: Go's omitempty."""
+    """Drop empty maps, lists and strings: Go's omitempty."""
     for key in ("labels", "annotations", "ownerReferences", "finalizers", "generateName", "managedFields", "selfLink"):
         if key in metadata and not metadata[key]:
             del metadata[key]
 
 
 def prepare_create(metadata: JsonObject, *, uid: str, now_seconds: float, random_source: random.Random) -> None:
-    """Gives a new object its identity; what the client claimed about it does not count."""
+    """Give a new object its identity, whatever the client sent of it."""
     for key in (*_SERVER_OWNED, "resourceVersion", "selfLink"):
         metadata.pop(key, None)
     if not metadata.get("name") and metadata.get("generateName"):
@@ -124,7 +124,7 @@ def prepare_create(metadata: JsonObject, *, uid: str, now_seconds: float, random
 
 
 def prepare_update(metadata: JsonObject, old: JsonObject) -> None:
-    """Carries identity over from the stored object."""
+    """Carry identity over from the stored object."""
     for key in _SERVER_OWNED:
         if key in old:
             metadata[key] = old[key]
@@ -135,10 +135,12 @@ def prepare_update(metadata: JsonObject, old: JsonObject) -> None:
 
 
 def validate(metadata: JsonObject, old: JsonObject | None, *, name_rule: str = "subdomain") -> list[FieldError]:
-    """Names, labels, finalizers and owners."""
+    """Return complaints about name, labels, finalizers and owners."""
     errors: list[FieldError] = []
     if old is None:
-        errors += _name_errors(metadata.get("name", ""), name_rule)
+        name = metadata.get("name", "")
+        missing = [required("metadata.name", "name or generateName is required")]
+        errors += name_errors("metadata.name", name, name_rule) if name else missing
     errors += label_errors("metadata.labels", metadata.get("labels") or {})
     errors += [
         invalid("metadata.annotations", key, _KEY_RULE)
@@ -150,19 +152,12 @@ def validate(metadata: JsonObject, old: JsonObject | None, *, name_rule: str = "
     return errors
 
 
-def _name_errors(name: str, rule: str) -> list[FieldError]:
-    if not name:
-        return [required("metadata.name", "name or generateName is required")]
-    return name_errors("metadata.name", name, rule)
-
-
 def name_errors(field: str, name: str, rule: str = "subdomain") -> list[FieldError]:
-    """A name in a field, its own or another object's: `subdomain`, `label`, `dns1035` or `path`."""
+    """Return complaints about a name, its own or another object's: `subdomain`, `label` or `dns1035`."""
     pattern, longest, text = {
         "subdomain": (_SUBDOMAIN, 253, _SUBDOMAIN_RULE),
         "label": (_LABEL, 63, _LABEL_RULE),
         "dns1035": ("[a-z]([-a-z0-9]*[a-z0-9])?", 63, _DNS_1035_RULE),
-        "path": (r"[^/%]+", 253, "may not contain '/' or '%'"),
     }[rule]
     if len(name) > longest:
         unit = "characters" if rule == "dns1035" else "bytes"
@@ -174,7 +169,7 @@ def name_errors(field: str, name: str, rule: str = "subdomain") -> list[FieldErr
 
 
 def key_errors(field: str, key: str) -> list[FieldError]:
-    """The key of a label, also where it stands in a field of its own."""
+    """Return complaints about the key of a label, also in a field of its own."""
     return [] if _is_qualified_name(key) else [invalid(field, key, _KEY_RULE)]
 
 
@@ -186,7 +181,7 @@ def _is_qualified_name(key: str) -> bool:
 
 
 def label_errors(field: str, labels: JsonObject) -> list[FieldError]:
-    """Labels, also where they are wanted of others."""
+    """Return complaints about labels, also those that a selector wants."""
     errors = [error for key in labels for error in key_errors(field, key)]
     for value in labels.values():
         errors += label_value_errors(field, value)
@@ -194,7 +189,7 @@ def label_errors(field: str, labels: JsonObject) -> list[FieldError]:
 
 
 def label_value_errors(field: str, value: str) -> list[FieldError]:
-    """The value of a label."""
+    """Return complaints about the value of a label."""
     if len(value) > 63:
         return [invalid(field, value, "must be no more than 63 bytes")]
     return [invalid(field, value, _VALUE_RULE)] if value and not re.fullmatch(_QUALIFIED_NAME, value) else []

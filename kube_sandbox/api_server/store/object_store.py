@@ -1,8 +1,7 @@
-"""The API without its sockets: every verb on every resource, each one an ordinary method call that commits or raises.
+"""The API without sockets: each verb is a method that commits or raises.
 
-A write goes fetch -> shape (patch, defaults, what the server owns) -> judge (validation) -> commit, without an await in
-between, so that there is nothing to interleave with. The clock, the randomness of generated names and uids are passed in:
-a simulation with its own clock and seed gets the same history twice.
+A write reads the object, changes it (patch, defaults, what the server owns), validates it and commits it, without an await in
+between, so that writes never interleave. Clock and seed are arguments: a simulation gets the same history twice.
 
 Semantics follow k8s.io/apiserver/pkg/registry/generic/registry/store.go and registry/rest.
 """
@@ -16,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kube_sandbox.api_server.custom.custom_resources import custom_resource_types
 from kube_sandbox.api_server.errors import (
     already_exists,
     bad_request,
@@ -26,21 +24,27 @@ from kube_sandbox.api_server.errors import (
     not_found,
     unsupported_media_type,
 )
-from kube_sandbox.api_server.json_values import JsonObject, clone
 from kube_sandbox.api_server.kinds.builtin import (
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
     builtin_resources,
 )
-from kube_sandbox.api_server.patching import patches
-from kube_sandbox.api_server.patching.field_managers import Author, lay_over, track_apply, track_update
-from kube_sandbox.api_server.patching.strategic_merge import strategic_merge
-from kube_sandbox.api_server.requests import EVERYTHING, PLAIN_DELETION, Deletion, Selection, Write
-from kube_sandbox.api_server.selectors import selector_predicate
+from kube_sandbox.api_server.kinds.custom_resources import custom_resource_types
+from kube_sandbox.api_server.requests import (
+    EVERYTHING,
+    PLAIN_DELETION,
+    Deletion,
+    PatchKind,
+    Selection,
+    Write,
+    selector_predicate,
+)
+from kube_sandbox.api_server.resource_types import ResourceRegistry
 from kube_sandbox.api_server.store import deletion, metadata, write_checks
-from kube_sandbox.api_server.store.housekeeping import Housekeeping
-from kube_sandbox.api_server.store.registry import ResourceRegistry
+from kube_sandbox.api_server.store.field_managers import Author, lay_over, track_apply, track_update
+from kube_sandbox.api_server.store.patches import patched
 from kube_sandbox.api_server.store.storage import Storage, Version, Watch
+from kube_sandbox.api_server.values import JsonObject, clone
 
 if TYPE_CHECKING:
     from kube_sandbox.api_server.resource_types import ResourceType
@@ -51,14 +55,14 @@ Shape = Callable[[JsonObject], JsonObject]
 
 @dataclass(frozen=True)
 class Page:
-    """The answer to a list."""
+    """The answer to a list request."""
 
     items: list[Version]
     resource_version: int
 
 
 class ObjectStore:
-    """All objects of one embedded API. Objects handed out are shared with the store: read them, never change them."""
+    """All objects of one embedded API. Returned objects are shared with the store: do not change them."""
 
     def __init__(
         self,
@@ -71,27 +75,27 @@ class ObjectStore:
         self.clock = clock
         self.registry = ResourceRegistry(builtin_resources())
         self.storage = Storage(history_length=history_length)
-        self._background_asked = False
         self._random = random.Random(seed)  # noqa: S311  names and uids, nothing secret
+        self._controllers = deletion.Controllers(self, garbage_collection=garbage_collection)
+        # Called when there is work for `run_background`, at most once until the next call of that.
+        self.on_background_work: Callable[[], None] | None = None
+        self._background_asked = False
+        self.storage.listeners.append(self._ask_for_background)
         for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
             self.create(NAMESPACES, "", {"metadata": {"name": name}}, Write(trusted=True))
-        self._housekeeping = Housekeeping(self, garbage_collection=garbage_collection)
-        #: Told, at most once until `run_background` is called, that there is something to do in the background.
-        self.on_background_work: Callable[[], None] | None = None
-        self.storage.listeners.append(self._notice_background_work)
 
     def run_background(self) -> None:
-        """Does what a cluster's controllers would do by now: garbage collection, emptying of namespaces."""
+        """Do what a cluster's controllers would do by now: garbage collection, emptying of namespaces."""
         self._background_asked = False
-        self._housekeeping.run()
+        self._controllers.run()
 
-    def _notice_background_work(self, *_: object) -> None:
-        if self._housekeeping.has_work and not self._background_asked and self.on_background_work is not None:
+    def _ask_for_background(self, *_: object) -> None:
+        if self._controllers.has_work and not self._background_asked and self.on_background_work is not None:
             self._background_asked = True
             self.on_background_work()
 
     def resource(self, group: str, version: str, plural: str) -> ResourceType:
-        """The served resource of that name; LookupError where there is none."""
+        """Return the served resource of that name; LookupError if there is none."""
         found = self.registry.find(group, version, plural)
         if found is None:
             raise LookupError(f"no served resource {plural} in {group or 'core'}/{version}")
@@ -106,7 +110,7 @@ class ObjectStore:
         return self.as_seen(resource, version)
 
     def as_seen(self, resource: ResourceType, version: Version) -> Version:
-        """The version as this API version of the resource shows it."""
+        """Return the object as this API version of the resource shows it."""
         if resource.from_stored is None:
             return version
         return Version(resource.from_stored(version.obj), version.resource_version)
@@ -119,7 +123,7 @@ class ObjectStore:
         return Page(chosen, self.storage.revision)
 
     def watch(self, resource: ResourceType, selection: Selection = EVERYTHING, *, since: int) -> Watch:
-        """Changes after `since`; the versions in its events still have to pass `as_seen`."""
+        """Watch changes after `since`; the versions in the events must still pass `as_seen`."""
         predicate = selector_predicate(selection.label_selector, selection.field_selector, resource.selectable_fields)
         if predicate is not None and resource.from_stored is not None:
             inner, convert = predicate, resource.from_stored
@@ -146,12 +150,7 @@ class ObjectStore:
         if self.storage.get(resource.storage_key, (namespace, name)) is not None:
             raise already_exists(resource.group_resource, name)
         write.created = True
-        if write.applied is None:
-            author = self._author(resource, write, "")
-            track_update(resource.behaviour, obj, None, author, ignores_status=resource.has_status)
-        else:
-            author = self._author(resource, write, "")
-            track_apply(resource.behaviour, obj, None, write.applied, author, force=write.force)
+        self._track(resource, obj, None, write, "")
         resource.behaviour.admit(obj, None)
         return self._commit(resource, (namespace, name), obj, write)
 
@@ -173,52 +172,28 @@ class ObjectStore:
             resource, (namespace, name), lambda _: body if write.owns_body else clone(body), write, subresource
         )
 
-    def patch_json(
-        self, resource: ResourceType, namespace: str, name: str, operations: Any, write: Write, *, subresource: str = ""
+    def patch(
+        self,
+        resource: ResourceType,
+        namespace: str,
+        name: str,
+        patch: Any,
+        write: Write,
+        *,
+        kind: PatchKind = "merge",
+        subresource: str = "",
     ) -> Version:
-        return self._change(
-            resource,
-            (namespace, name),
-            lambda old: patches.json_patch(clone(old), operations),
-            write,
-            subresource,
-            is_patch=True,
-        )
-
-    def patch_merge(
-        self, resource: ResourceType, namespace: str, name: str, patch: Any, write: Write, *, subresource: str = ""
-    ) -> Version:
-        if not isinstance(patch, dict):
-            raise bad_request(f"a merge patch is an object, got {type(patch).__name__}")
-        return self._change(
-            resource,
-            (namespace, name),
-            lambda old: patches.merge_patch(clone(old), patch),
-            write,
-            subresource,
-            is_patch=True,
-        )
-
-    def patch_strategic(
-        self, resource: ResourceType, namespace: str, name: str, patch: Any, write: Write, *, subresource: str = ""
-    ) -> Version:
-        if resource.custom:
+        if resource.custom and kind == "strategic":
             raise unsupported_media_type("application/strategic-merge-patch+json", CUSTOM_PATCH_TYPES)
-        if not isinstance(patch, dict):
-            raise bad_request(f"a strategic merge patch is an object, got {type(patch).__name__}")
+        write.patch_kind = kind
         return self._change(
-            resource,
-            (namespace, name),
-            lambda old: strategic_merge(clone(old), patch),
-            write,
-            subresource,
-            is_patch=True,
+            resource, (namespace, name), lambda old: patched(kind, clone(old), patch), write, subresource
         )
 
     def apply(
         self, resource: ResourceType, namespace: str, name: str, body: Any, write: Write, *, subresource: str = ""
     ) -> Version:
-        """Server-side apply: creates the object, or lays the configuration over it as its manager's share."""
+        """Server-side apply: create the object, or merge the configuration into it."""
         if not isinstance(body, dict):
             raise bad_request(f"an applied configuration is an object, got {type(body).__name__}")
         configuration = self._applied_configuration(resource, namespace, name, clone(body), write, subresource)
@@ -238,7 +213,7 @@ class ObjectStore:
     def _applied_configuration(
         self, resource: ResourceType, namespace: str, name: str, body: JsonObject, write: Write, subresource: str
     ) -> JsonObject:
-        """The part of an applied body that its author can own, checked for shape."""
+        """The part of an applied body that its manager can own, checked for shape."""
         if (body.get("metadata") or {}).get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
         write_checks.check_declared(resource, body)
@@ -260,16 +235,14 @@ class ObjectStore:
         shape: Shape,
         write: Write,
         subresource: str,
-        *,
-        is_patch: bool = False,
     ) -> Version:
-        """One read-modify-write; `shape` gets the object as its author sees it and gives a new one."""
+        """One read-modify-write; `shape` gets the object as this version shows it and returns a new one."""
         namespace, name = key
         current = self.get(resource, namespace, name)
         new = shape(current.obj)
         write_checks.check_body(resource, new, namespace, name, write)
         old = current.obj
-        write_checks.check_preconditions(resource, name, new["metadata"], old, is_patch=is_patch)
+        write_checks.check_preconditions(resource, name, new["metadata"], old, write)
         new["metadata"].update({"name": name} | ({"namespace": namespace} if resource.namespaced else {}))
         metadata.prepare_update(new["metadata"], old["metadata"])
         resource.behaviour.set_defaults(new)
@@ -280,17 +253,22 @@ class ObjectStore:
             self._prepare_main_update(resource, new, old)
         write_checks.judge(resource, new, old, subresource, self._others(resource, key))
         metadata.tidy(new["metadata"])
+        self._track(resource, new, old, write, subresource)
+        return self._commit_change(resource, key, new, current, write)
+
+    def _track(
+        self, resource: ResourceType, new: JsonObject, old: JsonObject | None, write: Write, subresource: str
+    ) -> None:
         author = self._author(resource, write, subresource)
         if write.applied is None:
             track_update(resource.behaviour, new, old, author, ignores_status=resource.has_status)
         else:
             track_apply(resource.behaviour, new, old, write.applied, author, force=write.force)
-        return self._commit_change(resource, key, new, current, write)
 
     def replace_internally(
         self, resource: ResourceType, key: tuple[str, str], obj: JsonObject, write: Write
     ) -> Version:
-        """Commits an object that the server itself has changed where clients may not (a pod's node)."""
+        """Commit an object that the server itself has changed where clients may not (a pod's node)."""
         return self._commit_change(resource, key, obj, self.get(resource, *key), write)
 
     def _prepare_main_update(self, resource: ResourceType, new: JsonObject, old: JsonObject) -> None:
@@ -327,7 +305,7 @@ class ObjectStore:
         return version
 
     def remove_now(self, resource: ResourceType, key: tuple[str, str]) -> Version:
-        """The end of an object: nothing holds it any more."""
+        """Remove an object that nothing holds any more."""
         version = self.as_seen(resource, self.storage.remove(resource.storage_key, key))
         if resource is CUSTOM_RESOURCE_DEFINITIONS:
             self._forget_definition(version.obj)
@@ -338,7 +316,7 @@ class ObjectStore:
     def delete(
         self, resource: ResourceType, namespace: str, name: str, options: Deletion = PLAIN_DELETION
     ) -> tuple[Version, bool]:
-        """The object as it is after the request, and whether it is gone (False: finalizers or a grace period hold it)."""
+        """Return the object after the request, and whether it is gone (False: finalizers or a grace period hold it)."""
         current = self.get(resource, namespace, name)
         deletion.check_preconditions(resource, name, current.obj["metadata"], options)
         marked = deletion.begin(resource, current.obj, options, self.clock())
@@ -355,7 +333,7 @@ class ObjectStore:
 
     @staticmethod
     def _as_answered(marked: JsonObject, gone: Version) -> JsonObject:
-        """Who deletes sees the object marked, under the revision of its end."""
+        """The marked object under the revision of its removal, as the answer to a deletion shows it."""
         version = gone.obj["metadata"]["resourceVersion"]
         return {**marked, "metadata": {**marked["metadata"], "resourceVersion": version}}
 

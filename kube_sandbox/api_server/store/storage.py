@@ -1,8 +1,7 @@
-"""Committed objects, one counter of revisions, and the recent past for watchers.
+"""Committed objects, one counter of revisions, and recent changes for watchers.
 
-The counter plays etcd's revision: every commit takes the next number, and it becomes the object's resourceVersion. The
-past is kept per resource and bounded, as kube-apiserver's watch cache is: a watcher that asks for what has been forgotten
-is told 410 and lists again.
+The counter stands for etcd's revision: each commit takes the next number as the object's resourceVersion. Changes are kept per
+resource and bounded, as in kube-apiserver's watch cache: a watch from an older revision gets 410 and the client lists again.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from kube_sandbox.api_server.errors import too_old
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kube_sandbox.api_server.json_values import JsonObject
-    from kube_sandbox.api_server.selectors import Predicate
+    from kube_sandbox.api_server.requests import Predicate
+    from kube_sandbox.api_server.values import JsonObject
 
 StorageKey = tuple[str, str]
 ObjectKey = tuple[str, str]
@@ -29,7 +28,7 @@ encode_json = msgspec.json.Encoder().encode
 
 
 class Version:
-    """One committed state of one object. Nobody changes `obj`; its JSON is made once, for all readers and watchers."""
+    """One committed state of one object. `obj` never changes; its JSON is made once, for all readers and watchers."""
 
     __slots__ = ("_encoded", "_encoded_as_item", "obj", "resource_version")
 
@@ -47,7 +46,7 @@ class Version:
 
     @property
     def encoded_as_item(self) -> bytes:
-        """As it stands in a list of a built-in kind, which names its kind only once."""
+        """The JSON as an item of a list of a built-in kind, which names its kind only once."""
         if self._encoded_as_item is None:
             bare = {key: value for key, value in self.obj.items() if key not in ("apiVersion", "kind")}
             self._encoded_as_item = encode_json(bare)
@@ -56,7 +55,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One commit, as history keeps it; `before` is what selectors need to tell who sees it as an arrival or a departure."""
+    """One commit, as history keeps it. Selectors need `before` to see an object come into or leave the selection."""
 
     type: ChangeType
     namespace: str
@@ -66,14 +65,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """What one watcher is told."""
+    """A change as one watcher sees it."""
 
     type: ChangeType
     version: Version
 
 
 class Watch:
-    """One subscription: a queue that commits fill at once and the owner drains when it likes."""
+    """One subscription: a queue that commits fill and its owner drains with `take`."""
 
     def __init__(self, storage: Storage, key: StorageKey, namespace: str, predicate: Predicate | None) -> None:
         self._storage = storage
@@ -85,7 +84,7 @@ class Watch:
         self.closed = False
 
     def offer(self, change: Change) -> None:
-        """Called by the storage at every commit; a watcher that lags too far behind is dropped and has to list again."""
+        """Queue a commit; a watcher that is too far behind is closed and must list again."""
         if self._namespace and change.namespace != self._namespace:
             return
         event = self._seen_as(change)
@@ -99,7 +98,7 @@ class Watch:
             self.on_ready()
 
     def _seen_as(self, change: Change) -> WatchEvent | None:
-        """A change of selection is an arrival or a departure, whatever happened to the object itself."""
+        """The event for this selection: an object that comes into it is ADDED, one that leaves it DELETED."""
         if self._predicate is None:
             return WatchEvent(change.type, change.version)
         was = change.before is not None and self._predicate(change.before.obj)
@@ -109,7 +108,7 @@ class Watch:
         return WatchEvent("DELETED", change.version) if was else None
 
     def take(self) -> list[WatchEvent]:
-        """Everything that has happened since the last call."""
+        """Return the events since the last call."""
         taken = list(self._pending)
         self._pending.clear()
         return taken
@@ -140,7 +139,7 @@ class Storage:
         self._history_length = history_length
         self._collections: dict[StorageKey, _Collection] = {}
         self._start_revision = 1
-        #: Told of every commit, before anybody else hears of it.
+        # Called at every commit, before watchers get it.
         self.listeners: list[Callable[[StorageKey, ObjectKey, Change], None]] = []
 
     def _collection(self, key: StorageKey) -> _Collection:
@@ -153,7 +152,7 @@ class Storage:
         return self._collection(key).objects.get(name)
 
     def all(self, key: StorageKey, namespace: str = "") -> list[tuple[ObjectKey, Version]]:
-        """Objects in the order etcd would give them: by namespace, then name."""
+        """Return objects in etcd's order: by namespace, then name."""
         objects = self._collection(key).objects
         names = (name for name in objects if name[0] == namespace) if namespace else iter(objects)
         return [(name, objects[name]) for name in sorted(names)]
@@ -164,7 +163,7 @@ class Storage:
                 yield key, name, version
 
     def put(self, key: StorageKey, name: ObjectKey, obj: JsonObject) -> Version:
-        """Commits an object; it must belong to nobody else from here on."""
+        """Commit an object; the caller must not change it afterwards."""
         self.revision += 1
         obj["metadata"]["resourceVersion"] = str(self.revision)
         version = Version(obj, self.revision)
@@ -175,7 +174,7 @@ class Storage:
         return version
 
     def remove(self, key: StorageKey, name: ObjectKey) -> Version:
-        """Commits a deletion; what watchers get is the last state, under the deletion's own revision."""
+        """Commit a deletion; watchers get the last state under the deletion's own revision."""
         collection = self._collection(key)
         before = collection.objects[name]
         self.revision += 1
@@ -197,7 +196,7 @@ class Storage:
             watch.offer(change)
 
     def watch(self, key: StorageKey, *, since: int, namespace: str = "", predicate: Predicate | None = None) -> Watch:
-        """Everything after revision `since`, first from the past, then as it happens; 410 when that past is gone."""
+        """Return a watch of everything after revision `since`; 410 if changes since then are forgotten."""
         collection = self._collection(key)
         if since < collection.forgotten_up_to:
             raise too_old(since, collection.forgotten_up_to)
@@ -214,14 +213,14 @@ class Storage:
             watches.remove(watch)
 
     def forget_past(self) -> None:
-        """Drops all history, as a compaction would: every watcher that resumes from now on gets 410."""
+        """Drop all history, as a compaction would: a watch that resumes from before gets 410."""
         for collection in self._collections.values():
             collection.history.clear()
             collection.forgotten_up_to = self.revision
         self._start_revision = self.revision
 
     def close_watches(self, key: StorageKey | None = None) -> None:
-        """Ends running watches (of one resource or of all): a definition went away, or a test wants to see the resumption."""
+        """End running watches, of one resource or of all."""
         for collection_key, collection in self._collections.items():
             if key is None or key == collection_key:
                 for watch in tuple(collection.watches):

@@ -1,4 +1,4 @@
-"""What every write has to pass, whatever its verb: shape, preconditions, the kind's own rules."""
+"""What every write must pass, whatever its verb: shape, preconditions, the kind's own rules."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from kube_sandbox.api_server.errors import (
     invalid_object,
     stale_version,
 )
-from kube_sandbox.api_server.json_values import clone
 from kube_sandbox.api_server.store import metadata
+from kube_sandbox.api_server.values import clone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kube_sandbox.api_server.json_values import JsonObject
     from kube_sandbox.api_server.requests import Write
     from kube_sandbox.api_server.resource_types import ResourceType
+    from kube_sandbox.api_server.values import JsonObject
 
 
 def check_body(resource: ResourceType, obj: JsonObject, namespace: str, name: str, write: Write) -> None:
-    """400 for a body that is not about what the request is about; unknown fields are dropped, told or refused."""
+    """Raise 400 if the body names another object than the request; drop, report or refuse unknown fields."""
     if not isinstance(obj, dict):
         raise bad_request(f"the body must be an object, got {type(obj).__name__}")
     metadata.check_shape(obj, resource)
@@ -42,7 +42,7 @@ def check_body(resource: ResourceType, obj: JsonObject, namespace: str, name: st
     unknown = [] if write.trusted else resource.behaviour.drop_unknown_fields(obj)
     if unknown and write.field_validation == "Strict":
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-        if write.patched:
+        if write.patch_kind in ("json", "merge"):
             # The real one prints the whole patched object before the colon.
             text = f"Invalid value: strict decoding error: {listed}"
             cause = {"reason": "FieldValueInvalid", "message": text, "field": "patch"}
@@ -56,10 +56,9 @@ def check_body(resource: ResourceType, obj: JsonObject, namespace: str, name: st
 
 
 def check_declared(resource: ResourceType, configuration: JsonObject) -> None:
-    """500 for an applied configuration with a field that the kind does not have, whatever fieldValidation says.
+    """Raise 500 for an applied configuration with a field that the kind does not have, whatever fieldValidation is.
 
-    Not 400: k8s.io/apimachinery/pkg/util/managedfields fails with a plain error (measured with kube-apiserver 1.35, which tells
-    one field per object, whichever it comes upon).
+    Not 400: k8s.io/apimachinery/pkg/util/managedfields fails with a plain error (measured with kube-apiserver 1.35).
     """
     unknown = resource.behaviour.drop_unknown_fields(clone(configuration))
     if not unknown:
@@ -89,16 +88,14 @@ def _typed_path(resource: ResourceType, value: Any, path: str) -> str:
     return shown
 
 
-def check_preconditions(
-    resource: ResourceType, name: str, new: JsonObject, old: JsonObject, *, is_patch: bool = False
-) -> None:
-    """409 unless the uid and resourceVersion that the body names are those of the stored object.
+def check_preconditions(resource: ResourceType, name: str, new: JsonObject, old: JsonObject, write: Write) -> None:
+    """Raise 409 unless uid and resourceVersion of the body are those of the stored object.
 
-    A patch that names another uid wants to change it, and is 422: only a PUT has preconditions (measured with kube-apiserver 1.35).
+    A patch with another uid tries to change it, and is 422: only a PUT has preconditions (measured with kube-apiserver 1.35).
     """
     wanted_uid = new.get("uid")
     is_another = bool(wanted_uid) and wanted_uid != old["metadata"]["uid"]
-    if is_another and not is_patch:
+    if is_another and write.patch_kind is None:
         why = f"Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {old['metadata']['uid']}"
         raise conflict(resource.group_resource, name, why)
     expected = new.get("resourceVersion")
@@ -112,7 +109,7 @@ def check_preconditions(
 def judge(
     resource: ResourceType, new: JsonObject, old: JsonObject | None, subresource: str, others: Iterable[JsonObject]
 ) -> None:
-    """422 with everything that is wrong with the object as it would be stored; then with what is, beside the others of its kind."""
+    """Raise 422 with all complaints about the object as it would be stored; if none, with those beside others of its kind."""
     old_metadata = old["metadata"] if old is not None else None
     errors = metadata.validate(new["metadata"], old_metadata, name_rule=resource.behaviour.name_rule)
     errors += resource.behaviour.validate(new, old, subresource)
@@ -121,7 +118,7 @@ def judge(
 
 
 def without_apply_times(obj: JsonObject) -> JsonObject:
-    """The object as a second identical apply would leave it: when it was applied does not count as a change."""
+    """Return the object without the times of managedFields, which do not count as a change."""
     entries = obj["metadata"].get("managedFields")
     if entries is None:
         return obj
@@ -130,6 +127,6 @@ def without_apply_times(obj: JsonObject) -> JsonObject:
 
 
 def content(obj: JsonObject, resource: ResourceType) -> JsonObject:
-    """What generation counts changes of."""
+    """Return the part of an object whose changes generation counts."""
     left_out = ("metadata", "status") if resource.has_status else ("metadata",)
     return {key: value for key, value in obj.items() if key not in left_out}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.definitions.generate import KINDS, custom_resource_definition
-from kube_sandbox.api_server.custom.custom_resources import custom_resource_types
+from kube_sandbox.api_server.kinds.custom_resources import custom_resource_types
 from kube_sandbox.api_server.store import metadata
 
 if TYPE_CHECKING:

@@ -1,22 +1,33 @@
-"""A structural OpenAPI schema, compiled once and then applied to every write: prune, default, validate.
+"""A structural OpenAPI schema, compiled once and applied to every write: prune, default, validate.
 
-Complaints are worded as kube-apiserver words them (k8s.io/kube-openapi/pkg/validation), because people read them and tests
-match them. An unchanged part of an object is not judged again on update, as with CRD validation ratcheting.
+Complaints are worded as kube-apiserver words them (k8s.io/kube-openapi/pkg/validation), because people read them and tests match
+them. An unchanged part of an object is not validated again on update, as with CRD validation ratcheting. Not checked: `allOf`,
+`anyOf`, `oneOf`, `not`, `multipleOf`, and formats other than `date-time`, `int32` and `int64`.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kube_sandbox.api_server.custom import schema_checks
-from kube_sandbox.api_server.custom.cel_rules import RuleSet, escaped
-from kube_sandbox.api_server.errors import FieldError, duplicate, required, type_invalid
-from kube_sandbox.api_server.json_values import clone
+from kube_sandbox.api_server.errors import (
+    FieldError,
+    duplicate,
+    invalid,
+    required,
+    too_long,
+    too_many,
+    type_invalid,
+    unsupported,
+)
+from kube_sandbox.api_server.kinds.cel_rules import RuleSet, escaped
+from kube_sandbox.api_server.values import clone
 
 if TYPE_CHECKING:
-    from kube_sandbox.api_server.json_values import JsonObject
+    from kube_sandbox.api_server.values import JsonObject
 
 _NOTHING: Any = object()
 _BLOCKING = frozenset(("Unsupported value", "Required value", "Too long", "Type invalid", "Too many"))
@@ -29,12 +40,12 @@ NOT_CHECKED = FieldError(
 
 
 def is_blocking(errors: list[FieldError]) -> bool:
-    """Whether rules would have to reckon with values of the wrong shape."""
+    """Whether the object has values of the wrong shape, so that CEL rules are not evaluated."""
     return any(error.kind in _BLOCKING for error in errors)
 
 
 class SchemaNode:
-    """One node of the schema; its children hang below."""
+    """One node of the schema, with its children."""
 
     def __init__(self, schema: JsonObject) -> None:
         self.type: str = schema.get("type", "")
@@ -52,7 +63,7 @@ class SchemaNode:
         self.list_type: str = schema.get("x-kubernetes-list-type", "atomic")
         self.list_map_keys: tuple[str, ...] = tuple(schema.get("x-kubernetes-list-map-keys") or ())
         self.map_type: str = schema.get("x-kubernetes-map-type", "granular")
-        self.checks = schema_checks.checks_of(schema)
+        self.checks = _checks_of(schema)
         listed_rules = schema.get("x-kubernetes-validations")
         self.rules = RuleSet(listed_rules) if listed_rules else None
         self._children = [*self.properties.values(), *filter(None, (self.items, self.additional))]
@@ -65,10 +76,8 @@ class SchemaNode:
             child.needs_escaping for child in self._children
         )
 
-    # -- pruning ---------------------------------------------------------------------------------------------------
-
     def prune(self, value: Any, path: str, unknown: list[str]) -> None:
-        """Removes what the schema does not know, in place; tells the paths."""
+        """Remove fields that the schema does not have, in place; append their paths to `unknown`."""
         if isinstance(value, dict):
             self._prune_object(value, path, unknown)
         elif isinstance(value, list) and self.items is not None:
@@ -86,10 +95,8 @@ class SchemaNode:
                 del value[name]
                 unknown.append(f"{path}.{name}" if path else name)
 
-    # -- defaults --------------------------------------------------------------------------------------------------
-
     def set_defaults(self, value: Any) -> None:
-        """Fills in defaults, in place; a null where null is not allowed counts as left out."""
+        """Fill in defaults, in place; a null that the schema does not allow counts as left out."""
         if not self.has_defaults:
             return
         if isinstance(value, dict):
@@ -110,16 +117,13 @@ class SchemaNode:
             for name in value.keys() - self.properties.keys():
                 self.additional.set_defaults(value[name])
 
-    # -- validation ------------------------------------------------------------------------------------------------
-
     def validate(self, value: Any, old: Any, path: str, errors: list[FieldError]) -> None:
-        """Appends complaints about `value`; `old` is the value it replaces, None where there is none."""
+        """Append complaints about `value`; `old` is the value that it replaces, None if there is none."""
         if old is not None and old == value:
             return
         if not self._has_right_type(value, path, errors):
             return
-        for check in self.checks:
-            errors.extend(check(value, path))
+        errors.extend(error for check in self.checks if (error := check(value, path)) is not None)
         if isinstance(value, dict):
             self._validate_object(value, old if isinstance(old, dict) else {}, path, errors)
         elif isinstance(value, list):
@@ -133,9 +137,9 @@ class SchemaNode:
             if isinstance(value, str) or type(value) is int:
                 return True
             wanted = "integer,string"
-        elif not wanted or (value is not None and schema_checks.is_of_type(value, wanted)):
+        elif not wanted or (value is not None and _is_of_type(value, wanted)):
             return True
-        shown = schema_checks.type_name(value)
+        shown = _type_name(value)
         errors.append(type_invalid(path, shown, f'{path} in body must be of type {wanted}: "{shown}"'))
         return False
 
@@ -165,7 +169,7 @@ class SchemaNode:
         return errors
 
     def item_key(self, item: Any) -> str:
-        """What identifies an item of a list between two versions of it: its keys, or the whole of it."""
+        """Return what identifies an item of a list between two versions: its keys, or the whole item."""
         if self.list_type == "map" and isinstance(item, dict) and self.items is not None:
             parts = [item.get(key, self.items.default_of(key)) for key in self.list_map_keys]
             return json.dumps(parts, sort_keys=True)
@@ -176,13 +180,11 @@ class SchemaNode:
         return None if child is None or child.default is _NOTHING else child.default
 
     def correlated(self, items: list[Any]) -> dict[str, Any]:
-        """Items by what identifies them."""
+        """Return items by what identifies them."""
         return {self.item_key(item): item for item in items}
 
-    # -- rules -----------------------------------------------------------------------------------------------------
-
     def judge(self, value: Any, old: Any, path: str, errors: list[FieldError]) -> None:
-        """Evaluates the rules at and below this node. Unchanged values are judged by their transition rules only."""
+        """Evaluate the CEL rules at and below this node; for unchanged values transition rules only."""
         if not self.has_rules or value is None or (not self.has_transitions and old is not None and old == value):
             return
         if self.rules is not None:
@@ -200,7 +202,7 @@ class SchemaNode:
                 self.items.judge(item, known.get(self.item_key(item)), f"{path}[{index}]", errors)
 
     def as_seen(self, value: Any) -> Any:
-        """The value with property names as CEL spells them."""
+        """Return the value with property names as CEL spells them."""
         if isinstance(value, dict):
             seen = {}
             for name, item in value.items():
@@ -214,10 +216,8 @@ class SchemaNode:
             return [self.items.as_seen(item) for item in value]
         return value
 
-    # -- lookup ----------------------------------------------------------------------------------------------------
-
     def at(self, path: tuple[str, ...]) -> SchemaNode | None:
-        """The node below a path of property names and `*` for items."""
+        """Return the node at a path of property names and `*` for items."""
         node: SchemaNode | None = self
         for part in path:
             if node is None:
@@ -230,3 +230,123 @@ def _below(path: str, name: str) -> str:
     if not path:
         return name
     return f"{path}.{name}" if re.fullmatch(r"[^.\[\]/]+", name) else f"{path}[{name}]"
+
+
+def _is_of_type(value: Any, wanted: str) -> bool:
+    """Whether a JSON value is of a schema's type; 3.0 is an integer too."""
+    if type(value) is float and wanted == "integer":
+        return value.is_integer()
+    return type(value) in _CLASSES[wanted]
+
+
+_CLASSES: dict[str, tuple[type, ...]] = {
+    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,), "number": (int, float),
+}  # fmt: skip
+
+
+def _type_name(value: Any) -> str:
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
+    return names.get(type(value), "null")
+
+
+# A check of one keyword: the complaint about a value at a path, None if there is none.
+Check = Callable[[Any, str], FieldError | None]
+
+
+def _checks_of(schema: JsonObject) -> tuple[Check, ...]:
+    """The checks that a schema node makes of its own value."""
+    return tuple(make(schema[key], schema) for key, make in _KEYWORDS.items() if schema.get(key) is not None)
+
+
+def _minimum(bound: float, schema: JsonObject) -> Check:
+    strict = bool(schema.get("exclusiveMinimum"))
+    words = f"should be greater than {'' if strict else 'or equal to '}{bound}"
+    return _when(lambda value: _is_number(value) and (value < bound or (strict and value == bound)), words)
+
+
+def _maximum(bound: float, schema: JsonObject) -> Check:
+    strict = bool(schema.get("exclusiveMaximum"))
+    words = f"should be less than {'' if strict else 'or equal to '}{bound}"
+    return _when(lambda value: _is_number(value) and (value > bound or (strict and value == bound)), words)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def _min_length(shortest: int, _: JsonObject) -> Check:
+    return _when(
+        lambda value: isinstance(value, str) and len(value) < shortest, f"should be at least {shortest} chars long"
+    )
+
+
+def _pattern(pattern: str, _: JsonObject) -> Check:
+    search = re.compile(pattern).search
+    return _when(lambda value: isinstance(value, str) and search(value) is None, f"should match '{pattern}'")
+
+
+def _when(is_wrong: Callable[[Any], bool], words: str) -> Check:
+    return lambda value, path: invalid(path, value, f"{path} in body {words}") if is_wrong(value) else None
+
+
+def _max_length(longest: int, _: JsonObject) -> Check:
+    return lambda value, path: (
+        too_long(path, f"may not be more than {longest} bytes")
+        if isinstance(value, str) and len(value) > longest
+        else None
+    )
+
+
+def _fewest(kind: type[list[Any] | dict[str, Any]], words: str) -> Callable[[int, JsonObject], Check]:
+    return lambda fewest, _: (
+        lambda value, path: (
+            invalid(path, len(value), f"{path} in body should have at least {fewest} {words}")
+            if isinstance(value, kind) and len(value) < fewest
+            else None
+        )
+    )
+
+
+def _most(kind: type[list[Any] | dict[str, Any]]) -> Callable[[int, JsonObject], Check]:
+    return lambda most, _: (
+        lambda value, path: too_many(path, len(value), most) if isinstance(value, kind) and len(value) > most else None
+    )
+
+
+def _enum(allowed: list[Any], _: JsonObject) -> Check:
+    return lambda value, path: None if value in allowed else unsupported(path, value, allowed)
+
+
+def _format(name: str, _: JsonObject) -> Check:
+    def check(value: Any, path: str) -> FieldError | None:
+        words = f"{path} in body must be of type {name}: {json.dumps(value)}"
+        if name == "date-time" and isinstance(value, str) and not _is_date_time(value):
+            return type_invalid(path, value, words)
+        bits = {"int32": 31, "int64": 63}.get(name)
+        if bits is not None and type(value) is int and not -(2**bits) <= value < 2**bits:
+            return invalid(path, value, words)
+        return None
+
+    return check
+
+
+def _is_date_time(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None and "T" in text.upper()
+    except ValueError:
+        return False
+
+
+_KEYWORDS: dict[str, Callable[[Any, JsonObject], Check]] = {
+    "minimum": _minimum,
+    "maximum": _maximum,
+    "minLength": _min_length,
+    "maxLength": _max_length,
+    "pattern": _pattern,
+    "minItems": _fewest(list, "items"),
+    "maxItems": _most(list),
+    "minProperties": _fewest(dict, "properties"),
+    "maxProperties": _most(dict),
+    "enum": _enum,
+    "format": _format,
+}

@@ -1,29 +1,29 @@
 """From a CustomResourceDefinition to served resources.
 
-A definition takes effect in the same call that stores it: there is no moment at which it is Established but not served.
+A definition takes effect in the call that stores it: once it is Established, its kind is served.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kube_sandbox.api_server.custom.structural_schema import NOT_CHECKED, SchemaNode, is_blocking
 from kube_sandbox.api_server.errors import FieldError, invalid
-from kube_sandbox.api_server.json_values import field_at
+from kube_sandbox.api_server.kinds.schema import NOT_CHECKED, SchemaNode, is_blocking
 from kube_sandbox.api_server.resource_types import Behaviour, ResourceType, ScalePaths
-from kube_sandbox.api_server.tables.rows import printer_columns
+from kube_sandbox.api_server.tables import printer_columns
+from kube_sandbox.api_server.values import field_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kube_sandbox.api_server.json_values import JsonObject
+    from kube_sandbox.api_server.values import JsonObject
 
 
 _UNTOUCHED = ("apiVersion", "kind", "metadata")
 
 
 class CustomBehaviour(Behaviour):
-    """Custom objects: shaped and judged by the schema of their version."""
+    """Custom objects: completed and validated by the schema of their version."""
 
     counts_generation = True
     unconditional_update = False
@@ -37,7 +37,7 @@ class CustomBehaviour(Behaviour):
         self._scale = scale
 
     def _scale_errors(self, obj: JsonObject) -> list[FieldError]:
-        """The replicas must be readable as such, whatever the schema says of them."""
+        """Complaints about replicas that the scale subresource cannot show."""
         replicas = field_at(obj, self._scale.spec_replicas) if self._scale is not None else None
         if self._scale is None or replicas is None:
             return []
@@ -59,14 +59,14 @@ class CustomBehaviour(Behaviour):
         self._schema.set_defaults(obj)
 
     def prepare_create(self, obj: JsonObject) -> None:
-        """What a client says about the status of a new object does not count."""
+        """Drop the status that a client gives a new object."""
         if self._has_status:
             obj.pop("status", None)
 
     def validate(self, new: JsonObject, old: JsonObject | None, subresource: str) -> list[FieldError]:
         errors: list[FieldError] = []
         if subresource == "status":
-            # The rest is as it was stored, possibly under an older schema: it is not this writer's doing.
+            # The rest is as stored, possibly under an older schema: not this writer's mistake.
             self._schema.validate(self._content(new), self._content(old or {}), "", errors)
         else:
             if old is None and (name := new["metadata"].get("name")):
@@ -112,7 +112,7 @@ def _schema_of(version: JsonObject) -> SchemaNode:
 
 
 def _name_schema_of(version: JsonObject) -> SchemaNode:
-    """What the schema demands of metadata.name: the one thing of the metadata that it may speak of."""
+    """The schema of metadata.name, the one field of the metadata that a definition may restrict."""
     schema: Any = (version.get("schema") or {}).get("openAPIV3Schema") or {}
     for step in ("metadata", "name"):
         schema = (schema.get("properties") or {}).get(step) or {}
@@ -120,7 +120,7 @@ def _name_schema_of(version: JsonObject) -> SchemaNode:
 
 
 def custom_resource_types(definition: JsonObject) -> list[ResourceType]:
-    """One resource type for each version of the definition. Several versions differ in their apiVersion only (strategy None)."""
+    """Return a resource type for each version of the definition. Versions differ in apiVersion only (conversion None)."""
     spec = definition["spec"]
     versions = spec["versions"]
     stored = next(version["name"] for version in versions if version.get("storage"))

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from kube_sandbox.api_server import verbs
 from kube_sandbox.api_server.errors import StatusError, bad_request, too_old
-from kube_sandbox.api_server.http import targets as http_targets
 from kube_sandbox.api_server.store.storage import Version, WatchEvent, encode_json
 
 if TYPE_CHECKING:
-    from kube_sandbox.api_server.http.targets import Target
     from kube_sandbox.api_server.store.object_store import ObjectStore
     from kube_sandbox.api_server.store.storage import Watch
+    from kube_sandbox.api_server.verbs import Target
 
-#: Turns a version into the JSON that this watcher wants to see: the object itself, or a Table with one row.
+# Turns a version into the JSON of an event: the object itself, or a Table with one row.
 Render = Callable[[Version], bytes]
 
 _DEFAULT_TIMEOUT_SECONDS = 1800.0
@@ -29,7 +29,7 @@ _DEFAULT_TIMEOUT_SECONDS = 1800.0
 
 @dataclass(frozen=True)
 class WatchWish:
-    """What the query of a watch asks for."""
+    """The options of a watch."""
 
     since: int | None
     bookmarks: bool
@@ -44,11 +44,11 @@ class WatchWish:
             raise bad_request(f'resourceVersion: Invalid value: "{since_text}": expected a whole number')
         initial = query.get("sendInitialEvents")
         since = int(since_text) if since_text not in ("", "0") else None
-        timeout = http_targets.whole_number(query, "timeoutSeconds")
+        timeout = verbs.whole_number(query, "timeoutSeconds")
         return cls(
-            since=None if http_targets.is_true(initial) else since,
-            bookmarks=http_targets.is_true(query.get("allowWatchBookmarks")),
-            initial_events=http_targets.is_true(initial),
+            since=None if verbs.is_true(initial) else since,
+            bookmarks=verbs.is_true(query.get("allowWatchBookmarks")),
+            initial_events=verbs.is_true(initial),
             timeout_seconds=float(timeout) if timeout else _DEFAULT_TIMEOUT_SECONDS,
         )
 
@@ -68,8 +68,8 @@ class WatchStream:
         self._bookmarked = 0
 
     async def answer(self, request: web.BaseRequest, stopping: asyncio.Event) -> web.StreamResponse:
-        """Streams until the time is up, the client goes, or the server stops."""
-        selection = http_targets.selection(self._target, request.query)
+        """Stream events until the time is up, the client goes, or the server stops."""
+        selection = verbs.selection(self._target, request.query)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         initial: list[bytes] = []
@@ -97,7 +97,7 @@ class WatchStream:
                 await response.write(b"".join(initial))
             await self._follow(watch, response, stopping)
         except ConnectionError:
-            return response  # the client went away, which is how most watches end
+            pass  # the client went away, which is how most watches end
         finally:
             watch.close()
         return response
@@ -143,7 +143,7 @@ class WatchStream:
         return b'{"type":"' + kind.encode() + b'","object":' + self._render(version) + b"}\n"
 
     def _bookmark(self, *, ends_initial_events: bool = False) -> bytes:
-        """All changes up to this revision have been sent: the watch may be resumed from it."""
+        """An event that says: all changes up to this revision have been sent, so a watch may resume from it."""
         self._bookmarked = self._store.storage.revision
         resource = self._target.resource
         meta: dict[str, object] = {"resourceVersion": str(self._bookmarked), "creationTimestamp": None}

@@ -1,4 +1,4 @@
-"""Objects as a client wants to see them: whole, as a Table for people, or only their metadata.
+"""Objects as a client asks for them: whole, as a Table for people, or their metadata only.
 
 https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables
 """
@@ -6,25 +6,25 @@ https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from kube_sandbox.api_server.resource_types import Column
-from kube_sandbox.api_server.tables.human_time import age
-from kube_sandbox.api_server.tables.json_path import compile_path
+from kube_sandbox.api_server.values import compile_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kube_sandbox.api_server.json_values import JsonObject
     from kube_sandbox.api_server.resource_types import ResourceType
     from kube_sandbox.api_server.store.storage import Version
+    from kube_sandbox.api_server.values import JsonObject
 
 View = Literal["Object", "Table", "PartialObjectMetadata"]
 IncludeObject = Literal["None", "Metadata", "Object"]
 
 
 def wanted_view(accept: str) -> View:
-    """The first form in an Accept header that this server has."""
+    """Return the first form in an Accept header that this server has."""
     for part in accept.split(","):
         found = re.search(r"as=(\w+)", part)
         if found is None:
@@ -39,28 +39,26 @@ def wanted_view(accept: str) -> View:
 
 
 def partial_metadata(obj: JsonObject) -> JsonObject:
+    """Return the metadata of an object as an object of its own."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
 
 def table(
     resource: ResourceType,
     versions: Iterable[Version],
+    resource_version: int,
     *,
-    list_metadata: JsonObject,
     include: IncludeObject,
     now_seconds: float,
     with_columns: bool = True,
 ) -> JsonObject:
-    """A meta.k8s.io/v1 Table; a watch leaves the columns out after its first event."""
-    columns = resource.columns
-    definitions = [_definition(column) for column in columns] if with_columns else None
-    rows = [_row(columns, version.obj, include, now_seconds) for version in versions]
+    """Return a meta.k8s.io/v1 Table; a watch leaves the columns out after its first event."""
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
-        "metadata": list_metadata,
-        "columnDefinitions": definitions,
-        "rows": rows,
+        "metadata": {"resourceVersion": str(resource_version)},
+        "columnDefinitions": [_definition(column) for column in resource.columns] if with_columns else None,
+        "rows": [_row(resource.columns, version.obj, include, now_seconds) for version in versions],
     }
 
 
@@ -84,18 +82,17 @@ def _row(columns: Iterable[Column], obj: JsonObject, include: IncludeObject, now
 
 
 def printer_columns(entries: Iterable[JsonObject]) -> tuple[Column, ...]:
-    """The name, and the `additionalPrinterColumns`; with none, name and age."""
+    """Return the columns of `additionalPrinterColumns`, after the name; name and age if there are none."""
     name = Column("Name", lambda obj, _: str(obj["metadata"].get("name", "")), format="name")
     listed = list(entries) or [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]
     return (name, *(_printer_column(entry) for entry in listed))
 
 
 def _printer_column(entry: JsonObject) -> Column:
-    find, kind = compile_path(entry["jsonPath"]), entry["type"]
     return Column(
         entry["name"],
-        _cell(find, kind),
-        type=kind,
+        _cell(compile_path(entry["jsonPath"]), entry["type"]),
+        type=entry["type"],
         format=entry.get("format", ""),
         description=entry.get("description", ""),
         priority=entry.get("priority", 0),
@@ -105,14 +102,13 @@ def _printer_column(entry: JsonObject) -> Column:
 def _cell(find: Callable[[Any], list[Any]], kind: str) -> Callable[[JsonObject, float], Any]:
     def cell(obj: JsonObject, now_seconds: float) -> Any:
         found = find(obj)
-        if not found or found[0] is None:
-            return None
-        return _shown(found[0], kind, now_seconds)
+        return _shown(found[0], kind, now_seconds) if found and found[0] is not None else None
 
     return cell
 
 
 def _shown(value: Any, kind: str, now_seconds: float) -> Any:
+    """The value as a column of this type shows it; None where it has another type."""
     match kind:
         case "date":
             return age(value, now_seconds)
@@ -128,12 +124,10 @@ def _shown(value: Any, kind: str, now_seconds: float) -> Any:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return "[" + ",".join(f'"{item}"' if isinstance(item, str) else _text(item) for item in value) + "]"
+        return "[" + ",".join(_quoted(item) for item in value) + "]"
     if isinstance(value, dict):
         return "{" + ",".join(f'"{key}":{_quoted(item)}' for key, item in value.items()) + "}"
     return str(value)
@@ -141,3 +135,31 @@ def _text(value: Any) -> str:
 
 def _quoted(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else _text(value)
+
+
+_MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 365 * 86_400
+# Below this many seconds: the first unit and, unless 0, the second.
+_STEPS = (
+    (2 * _MINUTE, 1, "s", 0, ""),
+    (10 * _MINUTE, _MINUTE, "m", 1, "s"),
+    (3 * _HOUR, _MINUTE, "m", 0, ""),
+    (8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
+    (2 * _DAY, _HOUR, "h", 0, ""),
+    (8 * _DAY, _DAY, "d", _HOUR, "h"),
+    (2 * _YEAR, _DAY, "d", 0, ""),
+)
+
+
+def age(text: Any, now_seconds: float) -> str:
+    """Return how long ago a timestamp was, as kubectl prints it: `5s`, `2m30s`, `17m`, `3h5m`, `2d4h`, `400d`, `3y`."""
+    try:
+        whole = int(now_seconds - datetime.fromisoformat(text).timestamp())
+    except (TypeError, ValueError):
+        return "<unknown>"
+    if whole < 0:
+        return "0s" if whole >= -1 else "<invalid>"
+    for below, first, first_unit, second, second_unit in _STEPS:
+        if whole < below:
+            rest = whole % first // second if second else 0
+            return f"{whole // first}{first_unit}" + (f"{rest}{second_unit}" if rest else "")
+    return f"{whole // _YEAR}y"

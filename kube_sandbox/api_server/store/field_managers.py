@@ -1,7 +1,7 @@
-"""Who set which field: metadata.managedFields, kept on every write, and server-side apply on top of it.
+"""Which manager set which field: metadata.managedFields, kept on every write, and server-side apply on top of it.
 
-k8s.io/apimachinery/pkg/util/managedfields. A manager's update takes over the fields that it changes; an apply may only
-change fields of others by force, and takes back what the manager applied before and does not apply any more.
+As k8s.io/apimachinery/pkg/util/managedfields. An update takes over the fields that it changes. An apply changes fields of other
+managers only by force, and removes what the same manager applied before and no longer applies.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kube_sandbox.api_server.errors import StatusError
-from kube_sandbox.api_server.patching import field_sets, field_walk
+from kube_sandbox.api_server.store import field_sets
 from kube_sandbox.api_server.store.metadata import timestamp
 
 if TYPE_CHECKING:
-    from kube_sandbox.api_server.json_values import JsonObject
-    from kube_sandbox.api_server.patching.field_sets import FieldSet
-    from kube_sandbox.api_server.patching.field_walk import Shape
+    from kube_sandbox.api_server.resource_types import Behaviour
+    from kube_sandbox.api_server.store.field_sets import FieldSet
+    from kube_sandbox.api_server.values import JsonObject
 
-#: Nobody owns an object's identity or what only the server writes.
+# Fields without an owner: an object's identity and what only the server writes.
 _UNOWNED = frozenset(
     [("f:apiVersion",), ("f:kind",), ("f:metadata",)]
     + [
@@ -31,7 +31,7 @@ _UNOWNED = frozenset(
 
 @dataclass(frozen=True)
 class Author:
-    """Who writes: the field manager, in one API version, through the object itself or one of its subresources."""
+    """The field manager of a write, its API version, and the subresource that it writes to."""
 
     manager: str
     api_version: str
@@ -104,11 +104,11 @@ def _entry_of(entries: list[_Entry], author: Author, operation: str) -> _Entry:
 
 
 def track_update(
-    shape: Shape, new: JsonObject, old: JsonObject | None, author: Author, *, ignores_status: bool = False
+    kind: Behaviour, new: JsonObject, old: JsonObject | None, author: Author, *, ignores_status: bool = False
 ) -> None:
-    """Writes into `new` who owns what after an ordinary create, update or patch."""
+    """Set the managedFields of `new` after a create, update or patch."""
     live = old["metadata"].get("managedFields") if old is not None else None
-    comparison = field_walk.Comparison(shape).compare(_content(old or {}), _content(new))
+    comparison = field_sets.Comparison(kind).compare(_content(old or {}), _content(new))
     changed, removed = comparison.set - _UNOWNED, comparison.removed - _UNOWNED
     if ignores_status and not author.subresource:
         changed = {path for path in changed if path[0] != "f:status"}
@@ -129,7 +129,7 @@ def track_update(
 
 
 def _content(obj: JsonObject) -> JsonObject:
-    """The object without managedFields, which must not be compared."""
+    """The object without managedFields."""
     metadata = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
     return {**obj, "metadata": metadata} if obj else {}
 
@@ -143,20 +143,20 @@ def _put(obj: JsonObject, entries: list[JsonObject]) -> None:
 
 @dataclass(frozen=True)
 class Applied:
-    """The outcome of laying an applied configuration over the live object, before defaults and validation."""
+    """A live object with an applied configuration merged in, before defaults and validation."""
 
     obj: JsonObject
     fields: FieldSet
     previous: FieldSet
 
 
-def lay_over(shape: Shape, live: JsonObject, configuration: JsonObject, author: Author) -> Applied:
-    """The live object with the configuration merged in, and without what its manager has stopped applying."""
-    fields = field_walk.all_fields(shape, configuration) - _UNOWNED
+def lay_over(kind: Behaviour, live: JsonObject, configuration: JsonObject, author: Author) -> Applied:
+    """Merge the configuration into the live object, and remove what its manager no longer applies."""
+    fields = field_sets.all_fields(kind, configuration) - _UNOWNED
     entries = _decode(live["metadata"].get("managedFields") or [])
     own = next((entry for entry in entries if entry.is_by(author, "Apply")), None)
     previous = own.fields if own is not None else set()
-    merged: Any = field_walk.merge(shape, live, configuration)
+    merged: Any = field_sets.merge(kind, live, configuration)
     others: FieldSet = set()
     for entry in entries:
         if entry is not own:
@@ -164,7 +164,7 @@ def lay_over(shape: Shape, live: JsonObject, configuration: JsonObject, author: 
     kept = _with_parents(fields | others)
     gone = {path for path in previous - fields if path not in kept}
     if gone:
-        merged = field_walk.remove(shape, merged, gone)
+        merged = field_sets.remove(kind, merged, gone)
     return Applied(merged, fields, set(previous))
 
 
@@ -173,13 +173,13 @@ def _with_parents(paths: FieldSet) -> FieldSet:
 
 
 def track_apply(
-    shape: Shape, new: JsonObject, old: JsonObject | None, applied: Applied, author: Author, *, force: bool
+    kind: Behaviour, new: JsonObject, old: JsonObject | None, applied: Applied, author: Author, *, force: bool
 ) -> None:
     """Writes into `new` who owns what after an apply; 409 where it would change what others own."""
     live = old["metadata"].get("managedFields") if old is not None else None
     entries = _decode(live or [])
     own = _entry_of(entries, author, "Apply")
-    comparison = field_walk.Comparison(shape).compare(_content(old or {}), _content(new))
+    comparison = field_sets.Comparison(kind).compare(_content(old or {}), _content(new))
     contested = comparison.set & applied.fields
     conflicts = [
         (entry, path)

@@ -1,1 +1,0 @@
-"""The kinds of CustomResourceDefinitions: structural schemas, defaults, CEL rules."""

@@ -1,1 +1,0 @@
-"""HTTP in front of the store: paths to targets, verbs, watches, discovery."""

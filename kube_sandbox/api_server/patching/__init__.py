@@ -1,1 +1,0 @@
-"""From what a client sends to the object after it: JSON, merge and strategic merge patches, server-side apply and its owners."""

@@ -1,1 +1,0 @@
-"""What `kubectl get` prints: the rows and columns that the server makes."""
