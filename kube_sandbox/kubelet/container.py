@@ -11,7 +11,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import structlog
 
@@ -20,7 +20,7 @@ from kube_sandbox.client import ApiError
 from .environment import NotReadyYetError, UnknownImageError
 from .probes import ProbeTarget, run_probe
 from .process import CONTAINER_MARK, ContainerProcess, Exit, ProcessSpec, start_error_exit
-from .status import ContainerReport, ContainerState, Running, Terminated, Waiting
+from .status import running, terminated, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,8 +81,8 @@ class Container:
         self._restart_policy = restart_policy
         self._back_off = back_off
         self._stop = asyncio.Event()
-        self._state: ContainerState = Waiting("ContainerCreating")
-        self._last_state: JsonObject = {}
+        # ContainerState objects; the last one only of a start that ended.
+        self._state, self._last_state = waiting("ContainerCreating"), cast("JsonObject", {})
         self._restart_count = 0
         self._ready = False
         self._started = False
@@ -98,21 +98,21 @@ class Container:
         self._last_state = earlier.get("lastState") or {}
         if "running" in state or "terminated" in state:
             self._restart_count += 1
-            self._last_state = state if "terminated" in state else _lost_state().as_json()
+            self._last_state = state if "terminated" in state else _lost_state()
 
     @property
-    def report(self) -> ContainerReport:
-        """The container as the status shows it."""
-        return ContainerReport(
-            name=self.name,
-            image=str(self._host.container_spec(self.name).get("image", "")),
-            state=self._state,
-            last_state=self._last_state,
-            restart_count=self._restart_count,
-            ready=self._ready,
-            started=self._started,
-            container_id=self._container_id,
-        )
+    def report(self) -> JsonObject:
+        """The container's ContainerStatus."""
+        return {
+            "name": self.name,
+            "image": str(self._host.container_spec(self.name).get("image", "")),
+            "imageID": "",
+            "state": self._state,
+            "lastState": self._last_state,
+            "restartCount": self._restart_count,
+            "ready": self._ready,
+            "started": self._started,
+        } | ({"containerID": self._container_id} if self._container_id else {})
 
     async def run(self) -> Exit | None:
         """The container's life; None if it was stopped before it ever ended by itself."""
@@ -134,9 +134,9 @@ class Container:
                 self._next_start()
 
     def _next_start(self) -> None:
-        if isinstance(self._state, Terminated):
-            self._last_state = self._state.as_json()
-        self._state = Waiting("ContainerCreating")
+        if "terminated" in self._state:
+            self._last_state = self._state
+        self._state = waiting("ContainerCreating")
         self._restart_count += 1
 
     def _wants_restart(self, exit_: Exit) -> bool:
@@ -151,7 +151,7 @@ class Container:
             except NotReadyYetError as error:
                 self._wait_for(error.reason, str(error), event_reason="Failed")
             except UnknownImageError as error:
-                known = isinstance(self._state, Waiting) and self._state.reason.endswith(("ImagePull", "BackOff"))
+                known = self._state.get("waiting", {}).get("reason", "").endswith(("ImagePull", "BackOff"))
                 self._wait_for("ImagePullBackOff" if known else "ErrImagePull", str(error), event_reason="Failed")
             except ApiError as error:
                 log.warning("container waits for the API", container=self.name, error=str(error))
@@ -160,7 +160,7 @@ class Container:
         return None
 
     def _wait_for(self, reason: str, message: str, *, event_reason: str) -> None:
-        state = Waiting(reason, message)
+        state = waiting(reason, message)
         if state != self._state:
             self._state = state
             self._host.event("Warning", event_reason, message)
@@ -171,10 +171,10 @@ class Container:
             await asyncio.wait_for(self._stop.wait(), seconds)
 
     async def _wait_before_restart(self, seconds: float) -> None:
-        if self._restart_count > 0 and isinstance(self._state, Terminated):
-            self._last_state = self._state.as_json()
+        if self._restart_count > 0 and "terminated" in self._state:
+            self._last_state = self._state
             message = f"back-off {seconds:g}s restarting failed container={self.name}"
-            self._state = Waiting("CrashLoopBackOff", message)
+            self._state = waiting("CrashLoopBackOff", message)
             self._host.event("Warning", "BackOff", message)
             self._host.changed()
         await self._pause(seconds)
@@ -188,7 +188,7 @@ class Container:
         self.process, self._spec = process, spec
         process.on_exit(self._ended)
         self._container_id = f"process://{process.pid}"
-        self._state = Running(process.started_at)
+        self._state = running(process.started_at)
         self._started = "startupProbe" not in container
         self._ready = self._started and "readinessProbe" not in container
         self._host.event("Normal", "Started", f"Started container {self.name}")
@@ -205,7 +205,7 @@ class Container:
         exit_ = start_error_exit()
         message = f"cannot start {list(spec.arguments)!r}: {error}"
         now = exit_.finished_at
-        self._state = Terminated(exit_.code, 0, "StartError", now, now, "", message)
+        self._state = terminated(exit_.code, "StartError", now, now, message=message)
         self._host.event("Warning", "Failed", message)
         self._host.changed()
         return exit_
@@ -213,8 +213,13 @@ class Container:
     def _ended(self, exit_: Exit) -> None:
         assert self.process is not None
         reason = "Completed" if exit_.code == 0 else "Error"
-        self._state = Terminated(
-            exit_.code, exit_.signal, reason, self.process.started_at, exit_.finished_at, self._container_id
+        self._state = terminated(
+            exit_.code,
+            reason,
+            self.process.started_at,
+            exit_.finished_at,
+            signal=exit_.signal,
+            containerID=self._container_id,
         )
         self._ready = self._started = False
         self.process = None
@@ -315,9 +320,8 @@ class Container:
 
     def conclude(self) -> None:
         """The pod is over: whatever was waited for will not come, so that every container is reported terminated."""
-        if isinstance(self._state, Waiting):
-            last = self._last_state.get("terminated")
-            self._state = _terminated_from(last) if last else _lost_state()
+        if "waiting" in self._state:
+            self._state = self._last_state or _lost_state()
         self._ready = self._started = False
 
 
@@ -344,19 +348,7 @@ async def run_beside(spec: ProcessSpec, arguments: list[str], *, timeout_seconds
         process.kill()
 
 
-def _lost_state() -> Terminated:
+def _lost_state() -> JsonObject:
     now = datetime.now(UTC)
     message = "The container could not be located when the pod was terminated or its kubelet restarted"
-    return Terminated(KILLED_EXIT_CODE, 0, "ContainerStatusUnknown", now, now, "", message)
-
-
-def _terminated_from(state: JsonObject) -> Terminated:
-    return Terminated(
-        exit_code=int(state["exitCode"]),
-        signal=int(state.get("signal") or 0),
-        reason=str(state.get("reason", "Error")),
-        started_at=datetime.fromisoformat(state["startedAt"]),
-        finished_at=datetime.fromisoformat(state["finishedAt"]),
-        container_id=str(state.get("containerID", "")),
-        message=str(state.get("message", "")),
-    )
+    return terminated(KILLED_EXIT_CODE, "ContainerStatusUnknown", now, now, message=message)

@@ -1,8 +1,8 @@
 """What a container finds: the programs of its image, its environment and command, and its volumes as folders.
 
-Environment, command and arguments are resolved as Kubernetes does: ``envFrom`` first, then ``env`` in turn, each seeing the
-variables before it, then ``$(VAR)`` in the words. A ConfigMap, Secret or claim that is missing makes the container wait
-(``NotReadyYetError``). The kubelet's own environment is not passed on.
+Environment, command and arguments are resolved as Kubernetes does: ``env`` in turn, each seeing the variables before it, then
+``$(VAR)`` in the words. A ConfigMap, Secret or claim that is missing makes the container wait (``NotReadyYetError``). The kubelet's
+own environment is not passed on.
 
 There is no mount namespace. Where a word names a mount path, ``mount_rewriter`` puts the host's folder in its place: in
 environment values, command and arguments, not in the contents of files.
@@ -82,36 +82,27 @@ class ImageCatalogue:
 
 
 class Sources:
-    """Reads the ConfigMaps and Secrets of one namespace, as bytes by key."""
+    """Reads the ConfigMaps and Secrets of one namespace."""
 
     def __init__(self, api: KubeClient, namespace: str) -> None:
         self._api = api
         self._namespace = namespace
 
-    async def config_map(self, name: str, *, optional: bool) -> dict[str, bytes] | None:
-        """Return a ConfigMap's files; None if it is missing and optional."""
-        obj = await self._read(CONFIG_MAPS, name, optional=optional)
-        if obj is None:
-            return None
-        text = {key: value.encode() for key, value in (obj.get("data") or {}).items()}
-        return text | {key: base64.b64decode(value) for key, value in (obj.get("binaryData") or {}).items()}
-
-    async def secret(self, name: str, *, optional: bool) -> dict[str, bytes] | None:
-        """Return a Secret's files; None if it is missing and optional."""
-        obj = await self._read(SECRETS, name, optional=optional)
-        if obj is None:
-            return None
-        return {key: base64.b64decode(value) for key, value in (obj.get("data") or {}).items()}
-
-    async def _read(self, resource: Resource, name: str, *, optional: bool) -> dict[str, Any] | None:
+    async def files(self, resource: Resource, reference: JsonObject) -> dict[str, bytes]:
+        """Return the content of a ConfigMap or Secret by key; nothing if it is missing and the reference is optional."""
+        name = reference.get("secretName") or reference["name"]
         try:
-            return await self._api.get(resource, name, namespace=self._namespace)
+            obj = await self._api.get(resource, name, namespace=self._namespace)
         except NotFoundError:
-            if optional:
-                return None
-            raise NotReadyYetError(
-                "CreateContainerConfigError", f'{resource.kind.lower()} "{name}" not found in {self._namespace!r}'
-            ) from None
+            if reference.get("optional"):
+                return {}
+            what = f'{resource.kind.lower()} "{name}"'
+            raise NotReadyYetError("CreateContainerConfigError", f"{what} not found in {self._namespace!r}") from None
+        data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+        if resource is SECRETS:
+            data, binary = {}, data
+        text = {key: value.encode() for key, value in data.items()}
+        return text | {key: base64.b64decode(value) for key, value in binary.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +117,10 @@ class PodFacts:
 async def resolve_environment(
     container: JsonObject, pod: JsonObject, facts: PodFacts, sources: Sources
 ) -> dict[str, str]:
-    """Return the variables of one container's ``envFrom`` and ``env``."""
+    """Return the variables of one container."""
+    if container.get("envFrom"):
+        raise UnsupportedFieldError(f"container {container['name']!r}: envFrom is given, expected env")
     environment: dict[str, str] = {}
-    for entry in container.get("envFrom") or []:
-        environment.update(await _whole_source(entry, sources))
     for entry in container.get("env") or []:
         if "valueFrom" in entry:
             value = await _value_from(entry["name"], entry["valueFrom"], pod, facts, sources)
@@ -140,42 +131,25 @@ async def resolve_environment(
     return environment
 
 
-async def _whole_source(entry: JsonObject, sources: Sources) -> dict[str, str]:
-    if "configMapRef" in entry:
-        reference = entry["configMapRef"]
-        data = await sources.config_map(reference["name"], optional=bool(reference.get("optional")))
-    else:
-        reference = entry["secretRef"]
-        data = await sources.secret(reference["name"], optional=bool(reference.get("optional")))
-    prefix = entry.get("prefix") or ""
-    return {prefix + key: value.decode() for key, value in (data or {}).items()}
-
-
 async def _value_from(name: str, source: JsonObject, pod: JsonObject, facts: PodFacts, sources: Sources) -> str | None:
     if "fieldRef" in source:
-        return field_value(name, source["fieldRef"]["fieldPath"], pod, facts)
-    if "configMapKeyRef" in source:
-        kind, reference = "ConfigMap", source["configMapKeyRef"]
-        data = await sources.config_map(reference["name"], optional=bool(reference.get("optional")))
-    elif "secretKeyRef" in source:
-        kind, reference = "Secret", source["secretKeyRef"]
-        data = await sources.secret(reference["name"], optional=bool(reference.get("optional")))
-    else:
-        given = next(iter(source), "nothing")
+        return _field_value(name, source["fieldRef"]["fieldPath"], pod, facts)
+    given = next(iter(source), "nothing")
+    resource = {"configMapKeyRef": CONFIG_MAPS, "secretKeyRef": SECRETS}.get(given)
+    if resource is None:
         raise UnsupportedFieldError(
             f"env {name!r}: valueFrom is {given!r}, expected fieldRef, configMapKeyRef or secretKeyRef"
         )
-    value = (data or {}).get(reference["key"])
+    reference = source[given]
+    value = (await sources.files(resource, reference)).get(reference["key"])
     if value is None and not reference.get("optional"):
-        raise NotReadyYetError(
-            "CreateContainerConfigError",
-            f"env {name!r}: couldn't find key {reference['key']} in {kind} {reference['name']}",
-        )
+        what = f"couldn't find key {reference['key']} in {resource.kind} {reference['name']}"
+        raise NotReadyYetError("CreateContainerConfigError", f"env {name!r}: {what}")
     return None if value is None else value.decode()
 
 
-def field_value(name: str, path: str, pod: JsonObject, facts: PodFacts) -> str:
-    """Return the value of a ``fieldRef``; ``name`` is the variable or volume, for the message."""
+def _field_value(name: str, path: str, pod: JsonObject, facts: PodFacts) -> str:
+    """The value of a ``fieldRef``; ``name`` is the variable, for the message."""
     metadata, spec = pod["metadata"], pod["spec"]
     values: dict[str, Any] = {
         "metadata.name": metadata["name"],
@@ -253,91 +227,58 @@ def mount_rewriter(mounts: Mapping[str, Path]) -> Callable[[str], str]:
 DEFAULT_FILE_MODE = 0o644
 
 
-class Volumes:
-    """Makes the volumes of one pod under its folder. ``claim_folder`` returns a bound claim's folder."""
+async def prepare_volumes(
+    pod: JsonObject, pod_folder: Path, sources: Sources, claim_folder: Callable[[str, str], Path | None]
+) -> dict[str, Path]:
+    """Make a pod's volumes and return their folders by name; raises NotReadyYetError while a source is missing.
 
-    def __init__(
-        self,
-        pod: JsonObject,
-        pod_folder: Path,
-        sources: Sources,
-        claim_folder: Callable[[str, str], Path | None],
-    ) -> None:
-        self._pod = pod
-        self._folder = pod_folder / "volumes"
-        self._sources = sources
-        self._claim_folder = claim_folder
-
-    async def prepare(self, facts: PodFacts) -> dict[str, Path]:
-        """Return each volume's folder by name; raises NotReadyYetError while a source is missing."""
-        return {
-            volume["name"]: await self._prepare_one(volume, facts) for volume in self._pod["spec"].get("volumes") or []
-        }
-
-    async def _prepare_one(self, volume: JsonObject, facts: PodFacts) -> Path:
+    ``claim_folder`` returns a bound claim's folder.
+    """
+    folders: dict[str, Path] = {}
+    for volume in pod["spec"].get("volumes") or []:
         name: str = volume["name"]
         if "persistentVolumeClaim" in volume:
-            return self._claim(volume["persistentVolumeClaim"]["claimName"])
-        if "hostPath" in volume:
-            return Path(volume["hostPath"]["path"])
-        folder = self._folder / name
-        folder.mkdir(parents=True, exist_ok=True)
-        if "emptyDir" in volume:
-            return folder
-        if "projected" in volume:
-            for source in volume["projected"].get("sources") or []:
-                await self._fill(folder, name, source, volume["projected"], facts)
-            return folder
-        await self._fill(folder, name, volume, volume, facts)
-        return folder
-
-    def _claim(self, claim_name: str) -> Path:
-        folder = self._claim_folder(self._pod["metadata"]["namespace"], claim_name)
-        if folder is None:
-            raise NotReadyYetError("ContainerCreating", f'persistentvolumeclaim "{claim_name}" is not bound yet')
-        return folder
-
-    async def _fill(self, folder: Path, name: str, source: JsonObject, defaults: JsonObject, facts: PodFacts) -> None:
-        """Write one source's files. A Secret's name is ``name`` in a projected volume, ``secretName`` elsewhere."""
-        if "configMap" in source:
-            what = source["configMap"]
-            data = await self._sources.config_map(what["name"], optional=bool(what.get("optional")))
-        elif "secret" in source:
-            what = source["secret"]
-            secret_name = what.get("secretName") or what.get("name")
-            data = await self._sources.secret(secret_name, optional=bool(what.get("optional")))
-        elif "downwardAPI" in source:
-            what = source["downwardAPI"]
-            data = {item["path"]: self._downward(name, item, facts) for item in what.get("items") or []}
-            what = {"defaultMode": what.get("defaultMode")}
+            claim = volume["persistentVolumeClaim"]["claimName"]
+            bound = claim_folder(pod["metadata"]["namespace"], claim)
+            if bound is None:
+                raise NotReadyYetError("ContainerCreating", f'persistentvolumeclaim "{claim}" is not bound yet')
+            folders[name] = bound
+        elif "hostPath" in volume:
+            folders[name] = Path(volume["hostPath"]["path"])
         else:
-            kind = next((key for key in source if key != "name"), "nothing")
-            raise UnsupportedFieldError(
-                f"volume {name!r} is a {kind!r}, expected emptyDir, configMap, secret, downwardAPI, hostPath or"
-                " persistentVolumeClaim (for the token volume: set automountServiceAccountToken to false)"
-            )
-        mode = what.get("defaultMode") or defaults.get("defaultMode") or DEFAULT_FILE_MODE
-        _write_files(folder, data or {}, what.get("items"), mode)
-
-    def _downward(self, volume_name: str, item: JsonObject, facts: PodFacts) -> bytes:
-        if "fieldRef" not in item:
-            raise UnsupportedFieldError(f"volume {volume_name!r}: item {item['path']!r} has no fieldRef")
-        return field_value(volume_name, item["fieldRef"]["fieldPath"], self._pod, facts).encode()
+            folders[name] = pod_folder / "volumes" / name
+            _write_files(folders[name], await _files_of(volume, sources))
+    return folders
 
 
-def _write_files(folder: Path, data: Mapping[str, bytes], items: list[JsonObject] | None, mode: int) -> None:
+async def _files_of(volume: JsonObject, sources: Sources) -> list[tuple[str, bytes, int]]:
+    """Path, content and mode of each file of a volume."""
+    if "emptyDir" in volume:
+        return []
+    kind = next((key for key in volume if key != "name"), "nothing")
+    resource = {"configMap": CONFIG_MAPS, "secret": SECRETS}.get(kind)
+    if resource is None:
+        raise UnsupportedFieldError(
+            f"volume {volume['name']!r} is a {kind!r}, expected emptyDir, configMap, secret, hostPath or"
+            " persistentVolumeClaim (for the token volume: set automountServiceAccountToken to false)"
+        )
+    data, items = await sources.files(resource, volume[kind]), volume[kind].get("items")
+    mode = volume[kind].get("defaultMode") or DEFAULT_FILE_MODE
     if items is None:
-        files = [(key, value, mode) for key, value in data.items()]
-    else:
-        missing = [item["key"] for item in items if item["key"] not in data]
-        if missing and data:
-            raise NotReadyYetError("ContainerCreating", f"volume {folder.name!r}: key {missing[0]!r} is not there")
-        files = [(item["path"], data[item["key"]], item.get("mode") or mode) for item in items if item["key"] in data]
-    for path, value, file_mode in files:
+        return [(key, content, mode) for key, content in data.items()]
+    missing = [item["key"] for item in items if item["key"] not in data]
+    if missing and data:
+        raise NotReadyYetError("ContainerCreating", f"volume {volume['name']!r}: key {missing[0]!r} is not there")
+    return [(item["path"], data[item["key"]], item.get("mode") or mode) for item in items if item["key"] in data]
+
+
+def _write_files(folder: Path, files: list[tuple[str, bytes, int]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, content, mode in files:
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(value)
-        file.chmod(file_mode)
+        file.write_bytes(content)
+        file.chmod(mode)
 
 
 def mounts_of(container: JsonObject, volumes: Mapping[str, Path]) -> dict[str, Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -121,8 +122,8 @@ async def read_log(
 ) -> AsyncIterator[bytes]:
     """Yield the file's content or its last lines; with ``follow`` also what is added while ``still_written()``."""
     with file.open("rb") as log:
-        if tail_lines is not None:
-            log.seek(_offset_of_last_lines(file, tail_lines))
+        if tail_lines is not None and (tail := b"".join(deque(log, maxlen=tail_lines))):
+            yield tail
         while True:
             written = still_written()  # before the read, so that the last output is not lost
             chunk = log.read(CHUNK_BYTES)
@@ -132,25 +133,6 @@ async def read_log(
                 await asyncio.sleep(FOLLOW_SECONDS)
             else:
                 return
-
-
-def _offset_of_last_lines(file: Path, lines: int) -> int:
-    """Return where the last ``lines`` lines begin, searching from the end."""
-    with file.open("rb") as log:
-        end = position = log.seek(0, 2)
-        found = 0
-        while position > 0:
-            step = min(CHUNK_BYTES, position)
-            position -= step
-            log.seek(position)
-            chunk = log.read(step)
-            for index in range(step - 1, -1, -1):
-                # The newline that ends the last line does not begin another one.
-                if chunk[index] == 0x0A and position + index != end - 1:
-                    found += 1
-                    if found == lines:
-                        return position + index + 1
-        return 0 if lines > 0 else end
 
 
 class FolderInUseError(Exception):

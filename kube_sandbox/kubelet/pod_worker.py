@@ -25,9 +25,9 @@ from .environment import (
     NotReadyYetError,
     PodFacts,
     Sources,
-    Volumes,
     mount_rewriter,
     mounts_of,
+    prepare_volumes,
     resolve_arguments,
     resolve_environment,
     surroundings,
@@ -196,12 +196,13 @@ class PodWorker:
     async def _set_up(self) -> bool:
         """Address and volumes, the address posted; False if the pod is to go before that is done."""
         metadata = self.pod["metadata"]
-        volumes = Volumes(self.pod, self._node.folders.pod(self.pod), self._sources, self._node.claims.folder_of)
         delay_seconds = RETRY_FIRST_SECONDS
         while not self._leaving.is_set():
             try:
                 await self._attach()
-                self._volumes = await volumes.prepare(self._facts())
+                self._volumes = await prepare_volumes(
+                    self.pod, self._node.folders.pod(self.pod), self._sources, self._node.claims.folder_of
+                )
                 await self._poster.flush()
             except NotReadyYetError as error:
                 self.event("Warning", "FailedMount", str(error))

@@ -290,5 +290,5 @@ def _describe_container(container: Container) -> dict[str, Any]:
         "name": container.name,
         "pid": None if process is None else process.pid,
         "startTicks": None if process is None else process.start_ticks,
-        "restartCount": container.report.restart_count,
+        "restartCount": container.report["restartCount"],
     }

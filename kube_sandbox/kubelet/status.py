@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
 from kube_sandbox.client import EVENTS, PODS, ApiError, ConflictError, NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from kube_sandbox.client import JsonObject, KubeClient
 
@@ -28,153 +27,72 @@ def timestamp(when: datetime) -> str:
     return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Waiting for its first start or a restart."""
-
-    reason: str
-    message: str = ""
-
-    def as_json(self) -> JsonObject:
-        """As ``ContainerState``."""
-        return {"waiting": _without_empty({"reason": self.reason, "message": self.message})}
+def waiting(reason: str, message: str = "") -> JsonObject:
+    """Return the state of a container before a start."""
+    return {"waiting": {"reason": reason} | ({"message": message} if message else {})}
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """The process runs; it may not be ready yet."""
-
-    started_at: datetime
-
-    def as_json(self) -> JsonObject:
-        """As ``ContainerState``."""
-        return {"running": {"startedAt": timestamp(self.started_at)}}
+def running(started_at: datetime) -> JsonObject:
+    """Return the state of a container whose process runs."""
+    return {"running": {"startedAt": timestamp(started_at)}}
 
 
-@dataclass(frozen=True, slots=True)
-class Terminated:
-    """The process ended; a killed one has exit code 128 + signal."""
-
-    exit_code: int
-    signal: int
-    reason: str
-    started_at: datetime
-    finished_at: datetime
-    container_id: str
-    message: str = ""
-
-    def as_json(self) -> JsonObject:
-        """As ``ContainerState``."""
-        state: dict[str, Any] = {
-            "exitCode": self.exit_code,
-            "reason": self.reason,
-            "startedAt": timestamp(self.started_at),
-            "finishedAt": timestamp(self.finished_at),
-        }
-        optional = {"signal": self.signal, "message": self.message, "containerID": self.container_id}
-        return {"terminated": state | _without_empty(optional)}
+def terminated(
+    exit_code: int, reason: str, started_at: datetime, finished_at: datetime, **optional: str | int
+) -> JsonObject:
+    """Return the state of a container whose process ended; a killed one has exit code 128 + signal."""
+    state = {
+        "exitCode": exit_code,
+        "reason": reason,
+        "startedAt": timestamp(started_at),
+        "finishedAt": timestamp(finished_at),
+    }
+    return {"terminated": state | {name: value for name, value in optional.items() if value}}
 
 
-ContainerState = Waiting | Running | Terminated
+def exit_code_of(container: JsonObject) -> int | None:
+    """Return the exit code of a ContainerStatus whose state is terminated."""
+    ended = container["state"].get("terminated")
+    return None if ended is None else int(ended["exitCode"])
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerReport:
-    """One container as the status shows it."""
-
-    name: str
-    image: str
-    state: ContainerState
-    last_state: JsonObject
-    restart_count: int
-    ready: bool
-    started: bool
-    container_id: str
-
-    @property
-    def ended_well(self) -> bool:
-        """Whether it ended with exit code 0."""
-        return isinstance(self.state, Terminated) and self.state.exit_code == 0
-
-    def as_json(self) -> JsonObject:
-        """As ``ContainerStatus``."""
-        report: JsonObject = {
-            "name": self.name,
-            "image": self.image,
-            "imageID": "",
-            "state": self.state.as_json(),
-            "lastState": self.last_state,
-            "restartCount": self.restart_count,
-            "ready": self.ready,
-            "started": self.started,
-        }
-        if self.container_id:
-            report["containerID"] = self.container_id
-        return report
-
-
-def phase_of(init: Sequence[ContainerReport], main: Sequence[ContainerReport], restart_policy: str) -> str:
-    """Return Pending, Running, Succeeded or Failed."""
-    if any(_failed(report) for report in init) and restart_policy == "Never":
+def phase_of(init: Sequence[JsonObject], main: Sequence[JsonObject], restart_policy: str) -> str:
+    """Return Pending, Running, Succeeded or Failed for the ContainerStatus of each container."""
+    before, codes = [exit_code_of(container) for container in init], [exit_code_of(container) for container in main]
+    if any(before) and restart_policy == "Never":
         return "Failed"
-    if not all(report.ended_well for report in init):
+    if any(code != 0 for code in before):
         return "Pending"
-    if all(isinstance(report.state, Terminated) for report in main):
-        if restart_policy == "Never":
-            return "Succeeded" if all(report.ended_well for report in main) else "Failed"
-        if restart_policy == "OnFailure" and all(report.ended_well for report in main):
+    if None not in codes and restart_policy != "Always":
+        if not any(codes):
             return "Succeeded"
-        return "Running"
-    never_ran = [r for r in main if isinstance(r.state, Waiting) and not r.last_state]
+        return "Failed" if restart_policy == "Never" else "Running"
+    never_ran = [one for one in main if "waiting" in one["state"] and not one["lastState"]]
     return "Pending" if never_ran else "Running"
 
 
 def conditions_of(
-    init: Sequence[ContainerReport],
-    main: Sequence[ContainerReport],
-    *,
-    phase: str,
-    known: Sequence[Mapping[str, Any]],
-    now: datetime,
+    init: Sequence[JsonObject], main: Sequence[JsonObject], *, phase: str, known: Sequence[JsonObject], now: datetime
 ) -> list[JsonObject]:
     """Return our conditions, each with the time of its last change, after those of other writers (readiness gates)."""
-    initialized = phase == "Succeeded" or all(report.ended_well for report in init)
-    unready = [report.name for report in main if not report.ready]
+    initialized = phase == "Succeeded" or all(exit_code_of(container) == 0 for container in init)
+    unready = [container["name"] for container in main if not container["ready"]]
     reason = "PodCompleted" if phase == "Succeeded" else "ContainersNotReady"
-    message = f"containers with unready status: [{' '.join(unready)}]" if unready else ""
-    wanted: list[tuple[str, bool, str, str]] = [
-        ("PodScheduled", True, "", ""),
-        ("Initialized", initialized, "" if initialized else "ContainersNotInitialized", ""),
-        ("ContainersReady", not unready, reason if unready else "", message),
-        ("Ready", not unready, reason if unready else "", message),
-    ]
-    ours = {name for name, *_ in wanted}
-    before = {condition["type"]: condition for condition in known}
-    foreign = [dict(condition) for condition in known if condition["type"] not in ours]
-    return foreign + [_condition(entry, before.get(entry[0]), now) for entry in wanted]
-
-
-def _condition(wanted: tuple[str, bool, str, str], before: Mapping[str, Any] | None, now: datetime) -> JsonObject:
-    name, holds, reason, message = wanted
-    status = "True" if holds else "False"
-    unchanged = before is not None and before.get("status") == status
-    since = (
-        before["lastTransitionTime"] if unchanged and before and before.get("lastTransitionTime") else timestamp(now)
-    )
-    return {
-        "type": name,
-        "status": status,
-        "lastTransitionTime": since,
-        **_without_empty({"reason": reason, "message": message}),
+    why = {"reason": reason, "message": f"containers with unready status: [{' '.join(unready)}]"} if unready else {}
+    ours: dict[str, tuple[bool, dict[str, str]]] = {
+        "PodScheduled": (True, {}),
+        "Initialized": (initialized, {} if initialized else {"reason": "ContainersNotInitialized"}),
+        "ContainersReady": (not unready, why),
+        "Ready": (not unready, why),
     }
-
-
-def _failed(report: ContainerReport) -> bool:
-    return isinstance(report.state, Terminated) and report.state.exit_code != 0
-
-
-def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value}
+    before = {condition["type"]: condition for condition in known}
+    conditions = [condition for name, condition in before.items() if name not in ours]
+    for name, (holds, details) in ours.items():
+        status, earlier = str(holds), before.get(name) or {}
+        since = earlier.get("lastTransitionTime") if earlier.get("status") == status else None
+        entry = {"type": name, "status": status, "lastTransitionTime": since or timestamp(now)}
+        conditions.append(entry | details)
+    return conditions
 
 
 FINAL_PHASES = ("Succeeded", "Failed")
@@ -196,13 +114,13 @@ class PodStatusBuilder:
         """Whether the pod has reached its final phase, after which no container runs again."""
         return self._final_phase is not None
 
-    def end(self, main: Sequence[ContainerReport]) -> None:
+    def end(self, main: Sequence[JsonObject]) -> None:
         """Make the phase final after the pod was stopped, whatever its restart policy is."""
         if self._final_phase is None:
-            self._final_phase = "Succeeded" if all(report.ended_well for report in main) else "Failed"
+            self._final_phase = "Failed" if any(exit_code_of(container) != 0 for container in main) else "Succeeded"
 
     def build(
-        self, pod: JsonObject, *, init: Sequence[ContainerReport], main: Sequence[ContainerReport], pod_ip: str | None
+        self, pod: JsonObject, *, init: Sequence[JsonObject], main: Sequence[JsonObject], pod_ip: str | None
     ) -> JsonObject:
         """Return the status as of now; a second call without a change returns the same."""
         phase = self._final_phase
@@ -224,8 +142,8 @@ class PodStatusBuilder:
             "hostIP": self._node_ip,
             "hostIPs": [{"ip": self._node_ip}],
             "startTime": self._start_time,
-            "initContainerStatuses": [report.as_json() for report in init],
-            "containerStatuses": [report.as_json() for report in main],
+            "initContainerStatuses": init,
+            "containerStatuses": main,
         }
         if pod_ip is not None:
             status["podIP"] = pod_ip

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
+import pytest
+
+from brokergroup_operator.kube.resources import CONFIG_MAPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
 from tests.kubelet.node_under_test import NAMESPACE, eventually, is_ready, pod_object, state_of
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ async def test_a_config_map_as_files(node: Node) -> None:
     assert output == "x = ${POD_IP}\nx = ${POD_IP}\nsub\n"
 
 
-async def test_secret_and_downward_files(node: Node) -> None:
+async def test_files_of_a_secret(node: Node) -> None:
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -85,15 +87,29 @@ async def test_secret_and_downward_files(node: Node) -> None:
         "data": {"token": "c2VjcmV0"},
     }
     await node.api.create(SECRETS, secret)
-    mounts = [{"name": "secret", "mountPath": "/secret"}, {"name": "pod", "mountPath": "/pod"}]
-    volumes = [
-        {"name": "secret", "secret": {"secretName": "key"}},
-        {"name": "pod", "downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}},
-    ]
-    output = await output_of(
-        node, "cat /secret/token; echo; cat /pod/name", container={"volumeMounts": mounts}, volumes=volumes
-    )
-    assert output == "secret\na"
+    mounts = [{"name": "secret", "mountPath": "/secret"}]
+    volumes = [{"name": "secret", "secret": {"secretName": "key"}}]
+    output = await output_of(node, "cat /secret/token", container={"volumeMounts": mounts}, volumes=volumes)
+    assert output == "secret"
+
+
+@pytest.mark.parametrize(
+    ("container", "volumes", "says"),
+    [
+        ({"envFrom": [{"configMapRef": {"name": "none"}}]}, [], "envFrom is given, expected env"),
+        ({}, [{"name": "v", "downwardAPI": {"items": []}}], "volume 'v' is a 'downwardAPI', expected emptyDir"),
+        ({}, [{"name": "v", "projected": {"sources": []}}], "volume 'v' is a 'projected', expected emptyDir"),
+    ],
+)
+async def test_what_the_kubelet_does_not_do_is_told(
+    node: Node, container: JsonObject, volumes: list[JsonObject], says: str
+) -> None:
+    await node.create(pod_object("a", "exec sleep 1000", container=container, volumes=volumes))
+
+    async def told() -> bool:
+        return any(says in event["message"] for event in (await node.api.list(EVENTS)).items)
+
+    await eventually(told)
 
 
 async def test_a_missing_config_map_is_waited_for(node: Node) -> None:
