@@ -1,12 +1,11 @@
 """Where a pod's address comes from. Every pod start gets a new one, as in a cluster: an address is never an identity.
 
-Loopback mode needs no rights: all of 127.0.0.0/8 is local, so each pod gets an address of 127.64.0.0/10 and is told by
-``POD_IP`` to bind it. The counter is kept on disk, so that a restarted kubelet goes on instead of handing out the addresses
-of yesterday's pods; it begins at a random place, and each address in use is held by an abstract socket, so that two
-sandboxes on one machine never hand out the same one.
+Loopback mode needs no rights: each pod gets an address of 127.64.0.0/10 and binds it through ``POD_IP``. The counter is on disk, so
+that a restarted kubelet does not hand out the addresses of earlier pods. It begins at a random place, and an abstract socket holds
+each address in use, so that two sandboxes on one machine never hand out the same one.
 
-As root a pod may have a network namespace on a bridge instead: two programs that bind a fixed port on the wildcard address have no
-other way, and it is where a test cuts a pod off.
+As root a pod may have a network namespace on a bridge: for programs that bind a fixed port on the wildcard address, and for tests
+that cut a pod off.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ LOOPBACK_PODS = ipaddress.IPv4Network("127.64.0.0/10")
 
 @dataclass(frozen=True, slots=True)
 class PodAddress:
-    """A pod's place in the network; ``command_prefix`` starts a program inside it."""
+    """A pod's address; ``command_prefix`` starts a program in its network namespace."""
 
     ip: str
     command_prefix: tuple[str, ...] = ()
@@ -38,7 +37,7 @@ class PodAddress:
 
 
 class PodNetworkError(Exception):
-    """A pod cannot be given its place in the network; the message says what is in the way."""
+    """A pod cannot get an address or a namespace; the message says why."""
 
 
 class AddressesUsedUpError(PodNetworkError):
@@ -46,27 +45,27 @@ class AddressesUsedUpError(PodNetworkError):
 
 
 class PodNetwork(Protocol):
-    """What the kubelet asks of a network."""
+    """What the kubelet needs of a network."""
 
     @property
     def node_ip(self) -> str:
         """The node's own address, where pods reach the host."""
 
     async def open(self) -> None:
-        """Make what all pods share, and remove what an earlier run left."""
+        """Remove what an earlier run left, and make what all pods share."""
 
     async def attach(self, pod_uid: str) -> PodAddress:
-        """A fresh address for a pod that starts."""
+        """Return a new address for a pod that starts."""
 
     async def detach(self, pod_uid: str) -> None:
-        """The pod is over; all its processes are gone."""
+        """Release the address; all processes of the pod are gone."""
 
     async def close(self) -> None:
-        """Remove everything made."""
+        """Remove everything."""
 
 
 class AddressCounter:
-    """Hands out a network's addresses in turn, kept in a file: the next one is written before one is given out."""
+    """Hands out a network's addresses in turn. The position is in a file, written before an address is handed out."""
 
     def __init__(self, network: ipaddress.IPv4Network, file: Path, *, skip_first: int = 1) -> None:
         self._network = network
@@ -75,12 +74,12 @@ class AddressCounter:
         self._count = network.num_addresses - 1 - skip_first  # the last one is the broadcast address
 
     def start_at_random(self) -> None:
-        """Where nothing is written yet, begin anywhere."""
+        """Begin at a random position if there is no file yet."""
         if not self._file.exists():
             self._write(random.randrange(self._count))  # noqa: S311 (spreads sandboxes apart, no secret)
 
     def next_address(self, in_use: set[str]) -> str:
-        """The next address that is not in use."""
+        """Return the next address that is not in use."""
         for _ in range(self._count):
             position = self._read() % self._count
             self._write((position + 1) % self._count)
@@ -115,11 +114,11 @@ class LoopbackNetwork:
         return "127.0.0.1"
 
     async def open(self) -> None:
-        """Nothing is shared; only choose where to begin."""
+        """Choose where to begin."""
         self._counter.start_at_random()
 
     async def attach(self, pod_uid: str) -> PodAddress:
-        """The next address nobody on this machine holds."""
+        """Return the next address that no sandbox on this machine holds."""
         in_use = {held for held, _ in self._held.values()}
         while True:
             address = self._counter.next_address(in_use)
@@ -130,19 +129,19 @@ class LoopbackNetwork:
                 return PodAddress(ip=address)
 
     async def detach(self, pod_uid: str) -> None:
-        """Let go of the address."""
+        """Release the address."""
         held = self._held.pop(pod_uid, None)
         if held is not None:
             held[1].close()
 
     async def close(self) -> None:
-        """Let go of all addresses."""
+        """Release all addresses."""
         for pod_uid in list(self._held):
             await self.detach(pod_uid)
 
 
 def hold_name(name: str) -> socket.socket | None:
-    """Claim a name on this machine, None if somebody has it: an abstract socket lives exactly as long as its process."""
+    """Claim a name on this machine; None if another process has it. An abstract socket lives as long as its process."""
     hold = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         hold.bind(f"\0{name}")
@@ -197,13 +196,13 @@ class NetworkNamespaces:
         )
 
     async def attach(self, pod_uid: str) -> PodAddress:
-        """A namespace with one interface, ``eth0``, and the next address that nobody uses."""
+        """Make a namespace with one interface, ``eth0``, and the next free address."""
         address = self._counter.next_address(set(self._addresses.values()))
         self._addresses[pod_uid] = address
         try:
             return await self._make(address)
         except PodNetworkError:
-            # The next attempt takes another address: of this one nothing may stay.
+            # The next attempt takes another address, so nothing of this one may stay.
             with suppress(PodNetworkError):
                 await self.detach(pod_uid)
             raise
@@ -222,7 +221,7 @@ class NetworkNamespaces:
             f"route add default via {self.node_ip}",
             namespace=namespace,
         )
-        # nsenter replaces itself by the program: the process that is signalled is the container's own.
+        # nsenter execs the program, so signals reach the container's own process.
         prefix = ("nsenter", f"--net=/run/netns/{namespace}", "--")
         return PodAddress(ip=address, command_prefix=prefix, network_namespace=namespace)
 
@@ -231,7 +230,7 @@ class NetworkNamespaces:
         address = self._addresses.pop(pod_uid, None)
         if address is not None:
             namespace, link = self._names(address)
-            # The namespace's own removal takes the link down too, but only some time later.
+            # Removing the namespace removes the link too, but only later.
             await _ip(f"link del {link}", f"netns del {namespace}")
 
     async def close(self) -> None:
@@ -243,7 +242,7 @@ class NetworkNamespaces:
             self._hold = None
 
     def namespace_of(self, address: str) -> str:
-        """The namespace in which a pod of ours has this address."""
+        """Return the namespace of a pod of ours with this address."""
         return self._names(address)[0]
 
     def _names(self, address: str) -> tuple[str, str]:
@@ -284,9 +283,9 @@ async def _ip_json(*arguments: str) -> list[dict[str, Any]]:
 
 
 async def _run(*arguments: str, stdin: str = "") -> str:
-    """What the command wrote. PodNetworkError where it cannot be started, does not answer in time, or fails."""
+    """Run a command and return its output; PodNetworkError if it cannot be started, takes too long, or fails."""
     what = f"{' '.join(arguments)} ({stdin!r})"
-    # A file, not a pipe: uvloop raises RuntimeError where a command that reads nothing has ended before the pipe is written.
+    # A file, not a pipe: uvloop raises RuntimeError if the command ends before the pipe is written.
     with tempfile.TemporaryFile() as commands:
         commands.write(stdin.encode())
         commands.seek(0)

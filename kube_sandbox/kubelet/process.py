@@ -1,18 +1,13 @@
-"""One start of a container: a process in a session of its own, watched and signalled through a pidfd.
+"""One start of a container: a process in a session of its own, watched and signalled through a pidfd; and what it leaves behind.
 
-A process id may be reused the moment its process is reaped; a pidfd means that one process for ever. The group is killed
-while its leader is still an unreaped zombie, for the same reason: until then its number cannot belong to anybody else.
+A process id may be reused once its process is reaped; a pidfd always means the same process. The group is killed while its leader
+is an unreaped zombie, because until then the group's number cannot belong to another one.
 
-Nothing outlives its container or its kubelet unnoticed: every process carries marks in its environment.
+Every process has two marks in its environment: the kubelet's data folder, and the start of its container. Leftovers are found
+by these marks in ``/proc``, so a process in a session of its own, or one started just before the kubelet died, is found too. Only a
+process that empties its environment escapes. A container counts as terminated when no process with its mark runs any more.
 
-One mark is the kubelet's data folder, the other the start of a container. Reading them from ``/proc`` instead of from a list
-of ours means that nothing is missed: neither if the kubelet dies between starting a process and writing it down, nor a
-grandchild in a session of its own, which a process group does not hold. Containers have a process namespace for that;
-we have none, and *terminated* must mean that nothing runs any more (docs/concepts/architecture.md, rule 7: the fence's word). Only
-a process that empties its environment escapes.
-
-Leftovers of a dead kubelet are killed, not adopted: to the API this is a node that rebooted, and the pods start again
-on new addresses with the restart counted, which is what happens to them on a real node.
+Leftovers of a dead kubelet are killed, not adopted: to the API the node has rebooted, and its pods start again.
 """
 
 from __future__ import annotations
@@ -42,21 +37,21 @@ EXEC_PAUSE_SECONDS = 0.002
 
 
 def kill_leftovers(data_folder: Path, *, deadline_seconds: float = 5.0) -> list[int]:
-    """Kill every process of an earlier kubelet with this data folder and wait until they are gone; returns their pids.
+    """Kill every process of an earlier kubelet with this data folder, wait until they are gone, and return their pids.
 
-    OSError: TimeoutError of what survives SIGKILL, PermissionError of what we may not kill, EMFILE.
+    OSError: TimeoutError if a process survives SIGKILL, PermissionError if one may not be killed, EMFILE.
     """
     return _kill_marked((f"{KUBELET_MARK}={data_folder}\0",), deadline_seconds)
 
 
 def kill_strays(container_start: str, *, deadline_seconds: float = 5.0) -> list[int]:
-    """Kill what one start of a container left behind, and what was run beside it; wait until it is gone. OSError as above."""
+    """Kill what one start of a container left behind, and what was run beside it. OSError as above."""
     whole = f"{CONTAINER_MARK}={container_start}"
     return _kill_marked((f"{whole}\0", f"{whole}/"), deadline_seconds)
 
 
 def _kill_marked(marks: tuple[str, ...], deadline_seconds: float) -> list[int]:
-    """Kill in passes until one finds nobody: what is found may have started another since the list was read."""
+    """Repeat until a pass finds no process: a process found earlier may have forked after the list was read."""
     wanted = [b"\0" + mark.encode() for mark in marks]
     killed: list[int] = []
     while found := _kill_found(wanted, deadline_seconds):
@@ -65,7 +60,7 @@ def _kill_marked(marks: tuple[str, ...], deadline_seconds: float) -> list[int]:
 
 
 def _kill_found(wanted: list[bytes], deadline_seconds: float) -> list[int]:
-    """One pass. What is found is killed though another could not be; then that one's PermissionError is raised."""
+    """One pass. All that are found are killed; then the PermissionError of one that could not be is raised."""
     found: dict[int, int] = {}
     refused: PermissionError | None = None
     try:
@@ -99,9 +94,9 @@ def _is_marked(pid: int, wanted: list[bytes]) -> bool:
 
 
 def _environment(pid: int) -> bytes:
-    """What a process was started with; empty for one that is gone, and for threads of the kernel.
+    """The environment that a process was started with; empty for one that is gone, and for threads of the kernel.
 
-    In the middle of an exec the kernel shows an empty environment too, so a program's empty one is read again.
+    During an exec the kernel shows an empty environment too, so a program's empty one is read again.
     """
     for _ in range(EXEC_READS):
         try:
@@ -117,7 +112,7 @@ def _environment(pid: int) -> bytes:
 
 
 def _open_marked(pid: int, wanted: list[bytes]) -> int | None:
-    """First the pidfd, then the question again: what the pidfd names cannot change in between."""
+    """Open the pidfd, then look for the mark again: the pid may have been reused, the pidfd cannot be."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -150,19 +145,19 @@ BURY_LAST_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to start: arguments, the whole environment (with its marks), working folder, and the file for both outputs."""
+    """What to start; the environment contains the marks, both outputs go to the log file."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
     working_folder: Path
     log_file: Path
+    # How many of the arguments lead into the pod's network.
     prefix_length: int = 0
-    """How many of the arguments only lead into the pod's network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended. ``code`` is 128 + signal for a killed one, as container engines say it."""
+    """How a process ended. ``code`` is 128 + signal for a killed one, as with container engines."""
 
     code: int
     signal: int
@@ -170,7 +165,7 @@ class Exit:
 
 
 def start_error_exit() -> Exit:
-    """What container engines report for a program that could not be started at all."""
+    """Return what container engines report for a program that could not be started."""
     return Exit(code=128, signal=0, finished_at=datetime.now(UTC))
 
 
@@ -178,7 +173,7 @@ class ContainerProcess:
     """A running process. ``start`` raises OSError if the program cannot be started."""
 
     def __init__(self, child: subprocess.Popen[bytes], mark: str) -> None:
-        """OSError where the child cannot be watched; the caller kills it then."""
+        """OSError if the child cannot be watched; the caller kills it then."""
         self._child = child
         self._mark = mark
         self._reaped = False
@@ -193,7 +188,7 @@ class ContainerProcess:
 
     @classmethod
     def start(cls, spec: ProcessSpec) -> ContainerProcess:
-        """Start it; both outputs go to the log file, the input is empty."""
+        """Start the program of a container."""
         spec.log_file.parent.mkdir(parents=True, exist_ok=True)
         with spec.log_file.open("ab") as log:
             child = subprocess.Popen(  # noqa: S603 (running what pods ask for is this program's purpose)
@@ -208,29 +203,29 @@ class ContainerProcess:
         try:
             return cls(child, spec.environment[CONTAINER_MARK])
         except OSError:
-            # Not watched, it would run on beside the next start of the container, on the same store.
+            # An unwatched process would run on beside the next start of the container, on the same store.
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             raise
 
     def on_exit(self, callback: Callable[[Exit], None]) -> None:
-        """Called before any ``wait`` that begins later returns."""
+        """Call back before any ``wait`` that begins later returns."""
         self._exit.add_done_callback(lambda exit_: callback(exit_.result()))
 
     async def wait(self) -> Exit:
-        """Wait until it ended and nothing that it started runs any more."""
+        """Wait until the process and everything that it started have ended."""
         return await asyncio.shield(self._exit)
 
     def terminate(self) -> None:
-        """SIGTERM to the main process only, as Kubernetes does to process 1 of the container."""
+        """SIGTERM to the main process only, as Kubernetes signals process 1 of the container."""
         if not self._reaped:
             with suppress(PermissionError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to the whole group; frozen (SIGSTOP) processes die of it too."""
+        """SIGKILL to the whole group, frozen (SIGSTOP) processes too."""
         if not self._reaped:
-            with suppress(PermissionError):  # a program that became another user; what is left of it `_bury` tells
+            with suppress(PermissionError):  # a program that became another user; `_bury` retries
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             self._kill_group()
 
@@ -245,7 +240,7 @@ class ContainerProcess:
         self._burial = self._loop.create_task(self._bury(exit_))
 
     async def _bury(self, exit_: Exit) -> None:
-        """The end is told only when nothing of it is left: whatever the machine refuses (EPERM, EMFILE) is tried again."""
+        """Report the exit only after all processes of the container are dead; retry on EPERM and EMFILE."""
         delay_seconds = BURY_FIRST_SECONDS
         while True:
             try:
@@ -261,13 +256,13 @@ class ContainerProcess:
         self._exit.set_result(exit_)
 
     def _kill_group(self) -> None:
-        # Setting up the session is the child's first deed, done before Popen returns: the group's number is the pid.
+        # The child sets up its session before Popen returns, so the group's number is the pid.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
 
 def process_start_ticks(pid: int) -> int:
-    """When the process started, in clock ticks since boot; with the pid it names one process of this boot."""
+    """Return when the process started, in clock ticks since boot; with the pid it names one process of this boot."""
     with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123 (not a path of ours)
-        # The second field is the program's name in parentheses and may hold anything: count from its end.
+        # The second field, the program's name in parentheses, may contain anything: count from its end.
         return int(file.read().rpartition(")")[2].split()[19])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
 from tests.parity.bodies import CORE, pod
 from tests.parity.peer import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from tests.sandbox.things import THING_DEFINITION
 
 if TYPE_CHECKING:
     from tests.parity.peer import Peer
@@ -110,7 +108,7 @@ async def other_core_kinds(peer: Peer) -> None:
     await peer.call("POST", f"{CORE}/secrets", secret)
 
 
-async def leases_budgets_policies_and_events(peer: Peer) -> None:
+async def leases_budgets_and_events(peer: Peer) -> None:
     leases = "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases"
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
@@ -133,14 +131,6 @@ async def leases_budgets_policies_and_events(peer: Peer) -> None:
     }
     await peer.call("POST", budgets, budget)
     await peer.call("PATCH", f"{budgets}/b", {"spec": {"minAvailable": 2}}, content_type=MERGE)
-    policies = "/apis/networking.k8s.io/v1/namespaces/{ns}/networkpolicies"
-    policy = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "n"},
-        "spec": {"podSelector": {"matchLabels": {"a": "b"}}, "ingress": [{"ports": [{"port": 80}]}]},
-    }
-    await peer.call("POST", policies, policy)
     event = {
         "apiVersion": "v1",
         "kind": "Event",
@@ -203,26 +193,6 @@ async def applying_built_in_kinds(peer: Peer) -> None:
     await apply("alice", pod(odd=1), "pods", fieldValidation="Ignore")
     await apply("bob", {**pod(), "spec": {"containers": [{"name": "c", "image": "x", "comand": ["sh"]}]}}, "pods")
     await apply("bob", {**pod(), "spec": {"containers": [{"name": "c", "image": "other"}]}}, "pods")
-
-
-async def the_definition(peer: Peer) -> None:
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    broken = copy.deepcopy(THING_DEFINITION)
-    broken["metadata"]["name"] = "others.example.dev"
-    broken["spec"]["names"] = {"plural": "others", "kind": "Other"}
-    schema = broken["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-
-    def fields(answer: dict[str, Any]) -> list[str]:
-        return sorted({cause["field"] for cause in answer["details"]["causes"]})
-
-    schema["spec"]["x-kubernetes-validations"] = [{"rule": "self.mode =="}]
-    await peer.call("POST", path, broken, only=fields)
-    schema["spec"]["x-kubernetes-validations"] = []
-    del schema["spec"]["type"]
-    await peer.call("POST", path, broken, only=fields)
-    schema["spec"]["type"] = "object"
-    broken["metadata"]["name"] = "wrong.example.dev"
-    await peer.call("POST", path, broken, only=fields)
 
 
 def owned(kind: str, api_version: str, name: str, **fields: Any) -> dict[str, Any]:

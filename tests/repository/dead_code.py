@@ -27,7 +27,7 @@ MIN_CONFIDENCE: Final = 60
 ON_THE_WIRE: Final = ("rocketmq_remoting/", "operator/brokergroup_operator/api/")
 # (file, name): who uses it. What is neither used nor here is dead.
 CALLED_BY_OTHERS: Final[dict[tuple[str, str], str]] = {
-    ("kube_sandbox/api_server/server.py", "__call__"): "the shape of a function",
+    ("kube_sandbox/api_server/subresources.py", "__call__"): "the shape of a function",
     ("kube_sandbox/client.py", "_retry_connection"): "aiohttp",
     ("kube_sandbox/client.py", "trace"): "the interpreter, when a context manager ends",
     ("kube_sandbox/kubelet/process.py", "_burial"): "nobody: it keeps the task alive",
