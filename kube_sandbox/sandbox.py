@@ -52,11 +52,7 @@ class Sandbox:
 
 
 def pod_network(
-    mode: NetworkMode,
-    data_dir: Path,
-    *,
-    bridge: str = DEFAULT_BRIDGE,
-    subnet: ipaddress.IPv4Network = DEFAULT_SUBNET,
+    mode: NetworkMode, data_dir: Path, *, bridge: str = DEFAULT_BRIDGE, subnet: ipaddress.IPv4Network = DEFAULT_SUBNET
 ) -> PodNetwork:
     """The network of that name, with its address counter in the data folder."""
     if mode == "netns":
@@ -170,13 +166,7 @@ async def _stopped_or_failed(kubelet: ProcessKubelet, stop: asyncio.Event) -> No
 def _log_provider(kubelet: ProcessKubelet) -> LogProvider:
     """The kubelet's logs, its refusal in the API's words (``kubectl logs`` of a container that never started)."""
 
-    def logs(
-        namespace: str,
-        pod: str,
-        container: str,
-        tail_lines: int | None,
-        follow: bool,
-    ) -> AsyncIterator[bytes]:
+    def logs(namespace: str, pod: str, container: str, tail_lines: int | None, follow: bool) -> AsyncIterator[bytes]:
         try:
             return kubelet.log_provider(namespace, pod, container, tail_lines, follow)
         except NoSuchLogError as error:

@@ -161,11 +161,7 @@ class NetworkNamespaces:
     """Pods in namespaces ``<bridge>-<address>``; the host is the subnet's first address."""
 
     def __init__(
-        self,
-        state_file: Path,
-        *,
-        bridge: str = DEFAULT_BRIDGE,
-        subnet: ipaddress.IPv4Network = DEFAULT_SUBNET,
+        self, state_file: Path, *, bridge: str = DEFAULT_BRIDGE, subnet: ipaddress.IPv4Network = DEFAULT_SUBNET
     ) -> None:
         if not 0 < len(bridge) <= LONGEST_BRIDGE_NAME:
             raise ValueError(f"bridge is {bridge!r}, expected a name of 1 to {LONGEST_BRIDGE_NAME} characters")

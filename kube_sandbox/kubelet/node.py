@@ -63,13 +63,7 @@ class NodeRegistration:
     """``register()`` once, then run ``run()`` as a task."""
 
     def __init__(
-        self,
-        api: KubeClient,
-        node_name: str,
-        node_ip: str,
-        labels: Mapping[str, str],
-        *,
-        heartbeat_seconds: float,
+        self, api: KubeClient, node_name: str, node_ip: str, labels: Mapping[str, str], *, heartbeat_seconds: float
     ) -> None:
         self._api = api
         self._name = node_name
@@ -268,11 +262,7 @@ class ClaimBinder:
         patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
         try:
             await self._api.patch(
-                PERSISTENT_VOLUME_CLAIMS,
-                metadata["name"],
-                patch,
-                namespace=metadata["namespace"],
-                subresource="status",
+                PERSISTENT_VOLUME_CLAIMS, metadata["name"], patch, namespace=metadata["namespace"], subresource="status"
             )
         except NotFoundError:
             return

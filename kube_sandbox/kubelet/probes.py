@@ -49,10 +49,7 @@ async def run_probe(
     As with the kubelet, a probe that cannot be made counts for nothing: ``errored`` hears of it, the verdict stays.
     """
     period_seconds = float(probe.get("periodSeconds") or 10)
-    needed = {
-        True: int(probe.get("successThreshold") or 1),
-        False: int(probe.get("failureThreshold") or 3),
-    }
+    needed = {True: int(probe.get("successThreshold") or 1), False: int(probe.get("failureThreshold") or 3)}
     verdict, in_a_row, last = passed_at_first, 0, passed_at_first
     await asyncio.sleep(float(probe.get("initialDelaySeconds") or 0))
     while True:

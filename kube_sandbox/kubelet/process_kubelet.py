@@ -176,12 +176,7 @@ class ProcessKubelet:
         return None
 
     def log_provider(
-        self,
-        namespace: str,
-        pod: str,
-        container: str,
-        tail_lines: int | None,
-        follow: bool,
+        self, namespace: str, pod: str, container: str, tail_lines: int | None, follow: bool
     ) -> AsyncIterator[bytes]:
         """A container's latest log, as ``kubectl logs`` wants it; raises ``NoSuchLogError``."""
         workers = self._running(namespace, pod)

@@ -248,10 +248,7 @@ class EventRecorder:
         event = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {
-                "name": f"{metadata['name']}.{next(self._numbers):x}",
-                "namespace": metadata["namespace"],
-            },
+            "metadata": {"name": f"{metadata['name']}.{next(self._numbers):x}", "namespace": metadata["namespace"]},
             "involvedObject": {
                 "apiVersion": "v1",
                 "kind": "Pod",

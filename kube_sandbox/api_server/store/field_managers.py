@@ -200,11 +200,7 @@ def track_apply(
 
 def _conflict_error(conflicts: list[tuple[_Entry, field_sets.Path]]) -> StatusError:
     causes = [
-        {
-            "reason": "FieldManagerConflict",
-            "message": f"conflict with {entry.shown()}",
-            "field": field_sets.shown(path),
-        }
+        {"reason": "FieldManagerConflict", "message": f"conflict with {entry.shown()}", "field": field_sets.shown(path)}
         for entry, path in conflicts
     ]
     if len(conflicts) == 1:

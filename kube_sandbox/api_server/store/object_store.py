@@ -24,11 +24,7 @@ from kube_sandbox.api_server.errors import (
     not_found,
     unsupported_media_type,
 )
-from kube_sandbox.api_server.kinds.builtin import (
-    CUSTOM_RESOURCE_DEFINITIONS,
-    NAMESPACES,
-    builtin_resources,
-)
+from kube_sandbox.api_server.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, builtin_resources
 from kube_sandbox.api_server.kinds.custom_resources import custom_resource_types
 from kube_sandbox.api_server.requests import (
     EVERYTHING,
@@ -229,12 +225,7 @@ class ObjectStore:
         return Author(write.field_manager or "unknown", resource.api_version, subresource, self.clock())
 
     def _change(
-        self,
-        resource: ResourceType,
-        key: tuple[str, str],
-        shape: Shape,
-        write: Write,
-        subresource: str,
+        self, resource: ResourceType, key: tuple[str, str], shape: Shape, write: Write, subresource: str
     ) -> Version:
         """One read-modify-write; `shape` gets the object as this version shows it and returns a new one."""
         namespace, name = key

@@ -5,14 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kube_sandbox.api_server.errors import (
-    StatusError,
-    bad_request,
-    conflict,
-    invalid,
-    invalid_object,
-    stale_version,
-)
+from kube_sandbox.api_server.errors import StatusError, bad_request, conflict, invalid, invalid_object, stale_version
 from kube_sandbox.api_server.store import metadata
 from kube_sandbox.api_server.values import clone
 
