@@ -1,7 +1,7 @@
-"""Every refusal of the API as one exception that knows its Status object.
+"""Every refusal of the API, as an exception that has its Status object.
 
 Messages and details are shaped like kube-apiserver's (k8s.io/apimachinery/pkg/api/errors and util/validation/field), because
-clients match on them: kopf on the code, the official client on `reason`, kubectl prints `message` as it stands.
+clients match on them: kopf on the code, the official client on `reason`. kubectl prints `message` unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _rendered(value: Any) -> str:
 
 @dataclass(frozen=True)
 class FieldError:
-    """One complaint about one field; `kind` is the text Kubernetes prints in front of the value."""
+    """One complaint about one field; `kind` is the text that Kubernetes prints before the value."""
 
     field: str
     kind: str
@@ -91,7 +91,7 @@ def too_long(field: str, detail: str) -> FieldError:
 
 @dataclass(frozen=True)
 class GroupResource:
-    """How an error names what it is about: `pods`, or `things.example.dev`."""
+    """The name of a resource in an error: `pods`, or `things.example.dev`."""
 
     group: str
     resource: str
@@ -108,7 +108,7 @@ class GroupResource:
 
 
 class StatusError(Exception):
-    """A request refused; the HTTP layer answers with `to_status()`, tests look at `code` and `reason`."""
+    """A refused request; the HTTP layer answers with `to_status()`."""
 
     def __init__(self, code: int, reason: str, message: str, details: JsonObject | None = None) -> None:
         super().__init__(message)
@@ -118,19 +118,12 @@ class StatusError(Exception):
         self.details = details
 
     def to_status(self) -> JsonObject:
-        status: JsonObject = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-        }
-        # An error that the server has no word for carries none.
+        status: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        status |= {"message": self.message, "code": self.code}
         if self.reason:
             status["reason"] = self.reason
         if self.details is not None:
             status["details"] = self.details
-        status["code"] = self.code
         return status
 
 
@@ -139,7 +132,7 @@ def not_found(what: GroupResource, name: str) -> StatusError:
 
 
 class NoSuchPathError(Exception):
-    """A path that is not served: kube-apiserver's mux answers it in plain text, without a Status."""
+    """A path that is not served: answered in plain text, without a Status, as kube-apiserver does."""
 
 
 def no_such_path() -> NoSuchPathError:
@@ -167,7 +160,7 @@ def forbidden(what: GroupResource, name: str, why: str, causes: list[JsonObject]
 
 
 def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """422 with one cause per field, worded as `field.ErrorList.ToAggregate` words it."""
+    """Return 422 with one cause per field, worded as by `field.ErrorList.ToAggregate`."""
     qualified = f"{kind}.{group}" if group else kind
     texts = list(dict.fromkeys(str(error) for error in errors))
     listed = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"

@@ -23,7 +23,7 @@ from kube_sandbox.api_server.errors import (
     type_invalid,
     unsupported,
 )
-from kube_sandbox.api_server.kinds.cel_rules import RuleSet, escaped
+from kube_sandbox.api_server.kinds.cel_rules import RuleSet
 from kube_sandbox.api_server.values import clone
 
 if TYPE_CHECKING:
@@ -71,9 +71,6 @@ class SchemaNode:
         self.has_rules: bool = self.rules is not None or any(child.has_rules for child in self._children)
         self.has_transitions: bool = (self.rules is not None and self.rules.has_transitions) or any(
             child.has_transitions for child in self._children
-        )
-        self.needs_escaping: bool = any(escaped(name) != name for name in self.properties) or any(
-            child.needs_escaping for child in self._children
         )
 
     def prune(self, value: Any, path: str, unknown: list[str]) -> None:
@@ -188,8 +185,7 @@ class SchemaNode:
         if not self.has_rules or value is None or (not self.has_transitions and old is not None and old == value):
             return
         if self.rules is not None:
-            seen, seen_old = (self.as_seen(value), self.as_seen(old)) if self.needs_escaping else (value, old)
-            errors.extend(self.rules.judge(value, old, path=path, seen=seen, seen_old=seen_old))
+            errors.extend(self.rules.judge(value, old, path=path))
         if isinstance(value, dict):
             before = old if isinstance(old, dict) else {}
             for name, item in value.items():
@@ -200,21 +196,6 @@ class SchemaNode:
             known = self.correlated(old) if isinstance(old, list) and self.list_type == "map" else {}
             for index, item in enumerate(value):
                 self.items.judge(item, known.get(self.item_key(item)), f"{path}[{index}]", errors)
-
-    def as_seen(self, value: Any) -> Any:
-        """Return the value with property names as CEL spells them."""
-        if isinstance(value, dict):
-            seen = {}
-            for name, item in value.items():
-                child = self.properties.get(name)
-                if child is not None:
-                    seen[escaped(name)] = child.as_seen(item)
-                else:
-                    seen[name] = item if self.additional is None else self.additional.as_seen(item)
-            return seen
-        if isinstance(value, list) and self.items is not None:
-            return [self.items.as_seen(item) for item in value]
-        return value
 
     def at(self, path: tuple[str, ...]) -> SchemaNode | None:
         """Return the node at a path of property names and `*` for items."""

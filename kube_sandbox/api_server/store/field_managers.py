@@ -108,7 +108,7 @@ def track_update(
 ) -> None:
     """Set the managedFields of `new` after a create, update or patch."""
     live = old["metadata"].get("managedFields") if old is not None else None
-    comparison = field_sets.Comparison(kind).compare(_content(old or {}), _content(new))
+    comparison = field_sets.Comparison(kind, _content(old or {}), _content(new))
     changed, removed = comparison.set - _UNOWNED, comparison.removed - _UNOWNED
     if ignores_status and not author.subresource:
         changed = {path for path in changed if path[0] != "f:status"}
@@ -175,11 +175,11 @@ def _with_parents(paths: FieldSet) -> FieldSet:
 def track_apply(
     kind: Behaviour, new: JsonObject, old: JsonObject | None, applied: Applied, author: Author, *, force: bool
 ) -> None:
-    """Writes into `new` who owns what after an apply; 409 where it would change what others own."""
+    """Set the managedFields of `new` after an apply; 409 if it would change fields of other managers."""
     live = old["metadata"].get("managedFields") if old is not None else None
     entries = _decode(live or [])
     own = _entry_of(entries, author, "Apply")
-    comparison = field_sets.Comparison(kind).compare(_content(old or {}), _content(new))
+    comparison = field_sets.Comparison(kind, _content(old or {}), _content(new))
     contested = comparison.set & applied.fields
     conflicts = [
         (entry, path)

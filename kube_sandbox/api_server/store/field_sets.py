@@ -23,18 +23,6 @@ FieldSet = set[Path]
 Place = tuple[str, ...]
 
 
-def field(name: str) -> str:
-    return f"f:{name}"
-
-
-def keyed_item(keys: JsonObject) -> str:
-    return "k:" + json.dumps(keys, separators=(",", ":"), sort_keys=True)
-
-
-def set_value(value: Any) -> str:
-    return "v:" + json.dumps(value, separators=(",", ":"))
-
-
 def to_fields_v1(paths: FieldSet) -> JsonObject:
     """Return the nested form; `.` marks an inner path that is itself in the set."""
     root: JsonObject = {}
@@ -99,142 +87,108 @@ def _part_shown(part: str) -> str:
     return f"[={text}]"
 
 
-def _item_parts(kind: Behaviour, place: Place, items: list[Any]) -> dict[str, Any] | None:
-    """The items of a keyed list or a set by their path part; None if the list is atomic or an item is no object."""
-    keys = kind.list_map_keys(place)
-    if keys is None:
-        return None
-    if not keys:
-        return {set_value(item): item for item in items}
-    parts: dict[str, Any] = {}
-    for item in items:
-        if not isinstance(item, dict):
+def _parts(kind: Behaviour, place: Place, value: Any) -> dict[str, tuple[Place, Any]] | None:
+    """Place and value of each field of a map or item of a list, by path part; None for a value that is owned as a whole."""
+    if isinstance(value, dict):
+        if kind.is_atomic_map(place):
             return None
-        named = {}
-        for key in keys:
-            value = item.get(key, kind.key_default(place, key))
-            if value is not None:
-                named[key] = value
-        parts[keyed_item(named)] = item
-    return parts
+        return {f"f:{name}": ((*place, name), item) for name, item in value.items()}
+    keys = kind.list_map_keys(place) if isinstance(value, list) else None
+    if keys is None or (keys and not all(isinstance(item, dict) for item in value)):
+        return None
+    inner = (*place, "*")
+    return {_item_part(kind, place, keys, item): (inner, item) for item in value}
 
 
-def _is_open_map(kind: Behaviour, place: Place, value: Any) -> bool:
-    return isinstance(value, dict) and not kind.is_atomic_map(place)
+def _item_part(kind: Behaviour, place: Place, keys: tuple[str, ...], item: Any) -> str:
+    if not keys:
+        return "v:" + json.dumps(item, separators=(",", ":"))
+    named = {key: item.get(key, kind.key_default(place, key)) for key in keys}
+    present = {key: value for key, value in named.items() if value is not None}
+    return "k:" + json.dumps(present, separators=(",", ":"), sort_keys=True)
 
 
-def all_fields(kind: Behaviour, value: Any, place: Place = (), path: Path = ()) -> FieldSet:
+def all_fields(kind: Behaviour, configuration: JsonObject) -> FieldSet:
     """Return every field that an applied configuration names."""
     found: FieldSet = set()
-    _add_fields(kind, value, place, path, found)
+    _add_fields(kind, configuration, (), (), found)
     return found
 
 
 def _add_fields(kind: Behaviour, value: Any, place: Place, path: Path, found: FieldSet) -> None:
-    if _is_open_map(kind, place, value) and (value or not path):
-        for name, item in value.items():
-            _add_fields(kind, item, (*place, name), (*path, field(name)), found)
-        return
-    if isinstance(value, list) and value:
-        parts = _item_parts(kind, place, value)
-        if parts is not None:
-            for part, item in parts.items():
-                below = (*path, part)
-                found.add(below)
-                if isinstance(item, dict):
-                    _add_fields(kind, item, (*place, "*"), below, found)
-            return
-    found.add(path)
+    parts = _parts(kind, place, value)
+    if not parts and path:
+        found.add(path)
+    for part, (inner, item) in (parts or {}).items():
+        if not part.startswith("f:"):
+            found.add((*path, part))
+        _add_fields(kind, item, inner, (*path, part), found)
 
 
 def _everything_below(kind: Behaviour, value: Any, place: Place, path: Path, found: FieldSet) -> None:
     """Like `_add_fields`, with the inner paths too: for a value that came or went as a whole."""
     if not kind.is_always_there(place):
         found.add(path)
-    if _is_open_map(kind, place, value):
-        for name, item in value.items():
-            _everything_below(kind, item, (*place, name), (*path, field(name)), found)
-    elif isinstance(value, list):
-        for part, item in (_item_parts(kind, place, value) or {}).items():
-            _everything_below(kind, item, (*place, "*"), (*path, part), found)
+    for part, (inner, item) in (_parts(kind, place, value) or {}).items():
+        _everything_below(kind, item, inner, (*path, part), found)
 
 
 class Comparison:
     """The fields that differ between two states of an object."""
 
-    def __init__(self, kind: Behaviour) -> None:
+    def __init__(self, kind: Behaviour, old: JsonObject, new: JsonObject) -> None:
         self._kind = kind
         self.set: FieldSet = set()
         self.removed: FieldSet = set()
+        self._compare(old, new, (), ())
 
-    def compare(self, old: Any, new: Any, place: Place = (), path: Path = ()) -> Comparison:
+    def _compare(self, old: Any, new: Any, place: Place, path: Path) -> None:
         if old == new:
-            return self
-        old_parts, new_parts = self._parts(old, place), self._parts(new, place)
+            return
+        old_parts, new_parts = _parts(self._kind, place, old), _parts(self._kind, place, new)
         if old_parts is None or new_parts is None:
             self.set.add(path)
-            return self
-        for part, item in new_parts.items():
-            inner = self._place_of(place, part)
+            return
+        for part, (inner, item) in new_parts.items():
             if part in old_parts:
-                self.compare(old_parts[part], item, inner, (*path, part))
+                self._compare(old_parts[part][1], item, inner, (*path, part))
             else:
                 _everything_below(self._kind, item, inner, (*path, part), self.set)
-        for part, item in old_parts.items():
+        for part, (inner, item) in old_parts.items():
             if part not in new_parts:
-                _everything_below(self._kind, item, self._place_of(place, part), (*path, part), self.removed)
-        return self
-
-    def _parts(self, value: Any, place: Place) -> dict[str, Any] | None:
-        if _is_open_map(self._kind, place, value):
-            return {field(name): item for name, item in value.items()}
-        return _item_parts(self._kind, place, value) if isinstance(value, list) else None
-
-    @staticmethod
-    def _place_of(place: Place, part: str) -> Place:
-        return (*place, part[2:]) if part.startswith("f:") else (*place, "*")
+                _everything_below(self._kind, item, inner, (*path, part), self.removed)
 
 
 def merge(kind: Behaviour, live: Any, applied: Any, place: Place = ()) -> Any:
     """Return the live value with the applied one merged in."""
-    if _is_open_map(kind, place, applied) and isinstance(live, dict):
-        merged = dict(live)
-        for name, item in applied.items():
-            merged[name] = merge(kind, live[name], item, (*place, name)) if name in live else clone(item)
-        return merged
-    if isinstance(applied, list) and isinstance(live, list):
-        applied_parts = _item_parts(kind, place, applied)
-        live_parts = _item_parts(kind, place, live)
-        if applied_parts is not None and live_parts is not None:
-            inner = (*place, "*")
-            kept = [
-                merge(kind, item, applied_parts[part], inner) if part in applied_parts else item
-                for part, item in live_parts.items()
-            ]
-            return kept + [clone(item) for part, item in applied_parts.items() if part not in live_parts]
-    return clone(applied)
+    parts, live_parts = _parts(kind, place, applied), _parts(kind, place, live)
+    if parts is None or live_parts is None or type(applied) is not type(live):
+        return clone(applied)
+    merged = {
+        part: merge(kind, item, parts[part][1], inner) if part in parts else item
+        for part, (inner, item) in live_parts.items()
+    }
+    merged |= {part: clone(item) for part, (_, item) in parts.items() if part not in live_parts}
+    return _whole(live, merged)
 
 
 def remove(kind: Behaviour, value: Any, gone: FieldSet, place: Place = ()) -> Any:
     """Return the value without the fields in `gone` (paths relative to it), and without maps that this empties."""
+    parts = _parts(kind, place, value)
+    if parts is None:
+        return value
     heads: dict[str, FieldSet] = {}
     for path in gone:
         heads.setdefault(path[0], set()).add(path[1:])
-    if _is_open_map(kind, place, value):
-        kept_map = {}
-        for name, item in value.items():
-            below = heads.get(field(name), set())
-            if () in below:
-                continue
-            left = remove(kind, item, below, (*place, name)) if below else item
-            if left or not below:
-                kept_map[name] = left
-        return kept_map
-    if isinstance(value, list):
-        kept_list = []
-        for part, item in (_item_parts(kind, place, value) or {}).items():
-            below = heads.get(part, set())
-            if () not in below:
-                kept_list.append(remove(kind, item, below, (*place, "*")) if below else item)
-        return kept_list
-    return value
+    kept = {}
+    for part, (inner, item) in parts.items():
+        below = heads.get(part, set())
+        left = remove(kind, item, below, inner) if below and () not in below else item
+        if () not in below and (left or not below or isinstance(value, list)):
+            kept[part] = left
+    return _whole(value, kept)
+
+
+def _whole(like: Any, parts: dict[str, Any]) -> Any:
+    """The map or list that has these parts."""
+    return list(parts.values()) if isinstance(like, list) else {part[2:]: item for part, item in parts.items()}
