@@ -308,7 +308,9 @@ def whatif(  # noqa: PLR0913 - one argument a flag
             observed = what_if.Setup(seen, minimum, observed_zones, master_alone=alone)
             wanted = what_if.durabilities_of(durability or [], min_in_sync or [])
             timeouts_ms = [round(one * 1000) for one in timeout_seconds or []]
-            others = what_if.setups_of(replicas or [1, 2, 3, 5], wanted, zones or [observed_zones], timeouts_ms or [None])
+            others = what_if.setups_of(
+                replicas or [1, 2, 3, 5], wanted, zones or [observed_zones], timeouts_ms or [None]
+            )
         except ValueError as error:
             raise fail(f"--{str(error).replace('min_in_sync', 'min-in-sync')}") from error
         first, rest = what_if.outcomes_of(told, fleet, observed, others)
