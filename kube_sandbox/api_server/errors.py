@@ -73,20 +73,8 @@ def duplicate(field: str, value: Any) -> FieldError:
     return FieldError(field, "Duplicate value", _rendered(value))
 
 
-def missing_reference(field: str, value: Any) -> FieldError:
-    return FieldError(field, "Not found", _rendered(value))
-
-
 def forbidden_field(field: str, detail: str) -> FieldError:
     return FieldError(field, "Forbidden", detail)
-
-
-def too_many(field: str, count: int, most: int) -> FieldError:
-    return FieldError(field, "Too many", f"{count}: must have at most {most} item{'s' if most != 1 else ''}")
-
-
-def too_long(field: str, detail: str) -> FieldError:
-    return FieldError(field, "Too long", detail)
 
 
 @dataclass(frozen=True)
@@ -147,11 +135,6 @@ def conflict(what: GroupResource, name: str, why: str) -> StatusError:
     return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {what} "{name}": {why}', what.details(name))
 
 
-def stale_version(what: GroupResource, name: str) -> StatusError:
-    why = "the object has been modified; please apply your changes to the latest version and try again"
-    return conflict(what, name, why)
-
-
 def forbidden(what: GroupResource, name: str, why: str, causes: list[JsonObject] | None = None) -> StatusError:
     details = what.details(name)
     if causes:
@@ -170,10 +153,6 @@ def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError
     details["kind"] = kind
     details["causes"] = [error.to_cause() for error in errors]
     return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details)
-
-
-def unprocessable(message: str) -> StatusError:
-    return StatusError(422, "Invalid", f"the server rejected our request due to an error in our request: {message}", {})
 
 
 def bad_request(message: str) -> StatusError:
@@ -195,7 +174,3 @@ def unsupported_media_type(content_type: str, accepted: Sequence[str]) -> Status
         f" (got {content_type!r})"
     )
     return StatusError(415, "UnsupportedMediaType", message)
-
-
-def too_many_requests(message: str, causes: list[JsonObject]) -> StatusError:
-    return StatusError(429, "TooManyRequests", message, {"causes": causes})

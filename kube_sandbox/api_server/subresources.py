@@ -12,6 +12,7 @@ from aiohttp import web
 from kube_sandbox.api_server import verbs
 from kube_sandbox.api_server.errors import (
     GroupResource,
+    StatusError,
     bad_request,
     conflict,
     invalid,
@@ -19,7 +20,6 @@ from kube_sandbox.api_server.errors import (
     method_not_allowed,
     not_found,
     required,
-    too_many_requests,
     unsupported_media_type,
 )
 from kube_sandbox.api_server.requests import Deletion, Selection, Write, matches_label_selector
@@ -99,7 +99,8 @@ def evict(store: ObjectStore, target: Target, eviction: JsonObject, write: Write
         allowed = field_at(version.obj, "status.disruptionsAllowed") or 0
         if allowed < 1:
             cause = {"reason": "DisruptionBudget", "message": f"The disruption budget {name} does not allow it now"}
-            raise too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", [cause])
+            message = "Cannot evict pod as it would violate the pod's disruption budget."
+            raise StatusError(429, "TooManyRequests", message, {"causes": [cause]})
         disrupted = {target.name: timestamp(store.clock())}
         granted = {"status": {"disruptionsAllowed": allowed - 1, "disruptedPods": disrupted}}
         if not write.dry_run:

@@ -1,7 +1,8 @@
-"""One container of a pod: start it, watch it, start it again with back-off, stop it.
+"""One container of a pod: start it, probe it, start it again with back-off, stop it.
 
-The rules are Kubernetes': ``restartPolicy`` decides whether an ended container starts again, the delay doubles from start
-to start up to a bound and falls back once the container ran long enough, and what it was doing last stays in ``lastState``.
+As Kubernetes does: ``restartPolicy`` decides whether an ended container starts again, the delay doubles from start to start up
+to a bound and is reset once the container ran long enough, and ``lastState`` keeps the end of the last start. Probes have
+Kubernetes' fields and defaults; readiness starts as failed, liveness as passed.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
+import aiohttp
 import structlog
 
-from kube_sandbox.client import ApiError
-
-from .environment import NotReadyYetError, UnknownImageError
-from .probes import ProbeTarget, run_probe
-from .process import CONTAINER_MARK, ContainerProcess, Exit, ProcessSpec, start_error_exit
-from .status import running, terminated, waiting
+from kube_sandbox.client import ApiError, netloc
+from kube_sandbox.kubelet.environment import NotReadyYetError, UnknownImageError
+from kube_sandbox.kubelet.process import CONTAINER_MARK, ContainerProcess, Exit, ProcessSpec, start_error_exit
+from kube_sandbox.kubelet.status import running, terminated, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from kube_sandbox.client import JsonObject
 
@@ -35,7 +36,7 @@ KILLED_EXIT_CODE = 137
 
 @dataclass(frozen=True, slots=True)
 class BackOffSettings:
-    """How long an ended container waits before it starts again."""
+    """The delay before an ended container starts again."""
 
     first_seconds: float = 0.5
     last_seconds: float = 30.0
@@ -43,26 +44,26 @@ class BackOffSettings:
 
 
 class ContainerHost(Protocol):
-    """What a container asks of its pod."""
+    """What a container needs of its pod."""
 
     def container_spec(self, name: str) -> JsonObject:
-        """The container's part of the pod, as the API has it now."""
+        """Return the container's part of the pod, as the API has it now."""
 
     async def prepare(self, name: str, restart_count: int) -> ProcessSpec:
-        """What to start; raises ``NotReadyYetError`` or ``UnknownImageError``, and ``ApiError`` while the API is away."""
+        """Return what to start; raises NotReadyYetError, UnknownImageError, and ApiError while the API is away."""
 
     def probe_target(self, name: str, spec: ProcessSpec) -> ProbeTarget:
-        """Where to probe it."""
+        """Return where to probe the container."""
 
     def changed(self) -> None:
-        """Something that the pod's status shows is different now."""
+        """Post the pod's status soon."""
 
     def event(self, kind: str, reason: str, message: str) -> None:
-        """Tell the user (``kubectl describe``); ``kind`` is Normal or Warning."""
+        """Post an Event; ``kind`` is Normal or Warning."""
 
 
 class Container:
-    """Run ``run()`` as a task; it ends when the container is not to be started again, or after ``stop()``."""
+    """Run ``run()`` as a task; it ends when the container is not started again, or after ``stop()``."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Container:
     ) -> None:
         self.name = name
         self.process: ContainerProcess | None = None
-        # When it got SIGTERM, on the loop's clock.
+        # When the process got SIGTERM, on the loop's clock.
         self.asked_to_end_seconds: float | None = None
         self._host = host
         self._restart_policy = restart_policy
@@ -92,7 +93,7 @@ class Container:
             self._go_on_from(earlier)
 
     def _go_on_from(self, earlier: JsonObject) -> None:
-        """An earlier kubelet ran this pod: its process was lost with it, which counts as an end."""
+        """Continue after an earlier kubelet; the loss of its process counts as an end."""
         state = earlier.get("state") or {}
         self._restart_count = int(earlier.get("restartCount") or 0)
         self._last_state = earlier.get("lastState") or {}
@@ -115,7 +116,7 @@ class Container:
         } | ({"containerID": self._container_id} if self._container_id else {})
 
     async def run(self) -> Exit | None:
-        """The container's life; None if it was stopped before it ever ended by itself."""
+        """Start the container until it is stopped or done; None if it was stopped before its first start."""
         loop = asyncio.get_running_loop()
         delay_seconds = self._back_off.first_seconds
         while True:
@@ -143,7 +144,7 @@ class Container:
         return self._restart_policy == "Always" or (self._restart_policy == "OnFailure" and exit_.code != 0)
 
     async def _prepared(self) -> ProcessSpec | None:
-        """What to start, as soon as everything it needs is there; None if it is to stop before that."""
+        """Wait until everything that the container needs is there; None if it is stopped before."""
         delay_seconds = self._back_off.first_seconds
         while not self._stop.is_set():
             try:
@@ -189,8 +190,8 @@ class Container:
         process.on_exit(self._ended)
         self._container_id = f"process://{process.pid}"
         self._state = running(process.started_at)
-        self._started = "startupProbe" not in container
-        self._ready = self._started and "readinessProbe" not in container
+        self._started = True
+        self._ready = "readinessProbe" not in container
         self._host.event("Normal", "Started", f"Started container {self.name}")
         self._host.changed()
         probes = asyncio.create_task(self._probe(container, self._host.probe_target(self.name, spec)))
@@ -226,52 +227,15 @@ class Container:
         self._host.changed()
 
     async def _probe(self, container: JsonObject, target: ProbeTarget) -> None:
-        """The start-up probe first, alone; then readiness and liveness side by side."""
-        if "startupProbe" in container:
-            await self._wait_started(container["startupProbe"], target)
         async with asyncio.TaskGroup() as probes:
-            if "readinessProbe" in container:
-                probes.create_task(
-                    run_probe(
-                        container["readinessProbe"],
-                        target,
-                        passed_at_first=False,
-                        changed=self._readiness_changed,
-                        errored=self._probe_errored("readinessProbe"),
-                    )
-                )
-            if "livenessProbe" in container:
-                probes.create_task(
-                    run_probe(
-                        container["livenessProbe"],
-                        target,
-                        passed_at_first=True,
-                        changed=lambda alive: None if alive else self._not_alive("livenessProbe"),
-                        errored=self._probe_errored("livenessProbe"),
-                    )
-                )
-
-    async def _wait_started(self, probe: JsonObject, target: ProbeTarget) -> None:
-        verdict = asyncio.get_running_loop().create_future()
-
-        def changed(passed: bool) -> None:
-            if passed and not verdict.done():
-                verdict.set_result(None)
-
-        deadline_seconds = float(probe.get("periodSeconds") or 10) * int(probe.get("failureThreshold") or 3)
-        errored = self._probe_errored("startupProbe")
-        probing = asyncio.create_task(run_probe(probe, target, passed_at_first=False, changed=changed, errored=errored))
-        try:
-            async with asyncio.timeout(float(probe.get("initialDelaySeconds") or 0) + deadline_seconds):
-                await verdict
-        except TimeoutError:
-            self._not_alive("startupProbe")
-            await asyncio.Event().wait()  # the process ends, and this task with it
-        finally:
-            probing.cancel()
-        self._started = True
-        self._ready = "readinessProbe" not in self._host.container_spec(self.name)
-        self._host.changed()
+            for name, passed, changed in (
+                ("readinessProbe", False, self._readiness_changed),
+                ("livenessProbe", True, self._liveness_changed),
+            ):
+                if name in container:
+                    errored = partial(self._probe_errored, name)
+                    probe = run_probe(container[name], target, passed_at_first=passed, changed=changed, errored=errored)
+                    probes.create_task(probe)
 
     def _readiness_changed(self, ready: bool) -> None:
         self._ready = ready
@@ -279,54 +243,52 @@ class Container:
             self._host.event("Warning", "Unhealthy", f"Readiness probe of {self.name} failed")
         self._host.changed()
 
-    def _probe_errored(self, probe: str) -> Callable[[str], None]:
-        return lambda error: self._host.event("Warning", "Unhealthy", f"{probe} of {self.name} errored: {error}")
+    def _liveness_changed(self, alive: bool) -> None:
+        if not alive:
+            self._host.event("Warning", "Unhealthy", f"livenessProbe of {self.name} failed, it will be killed")
+            self.kill()
 
-    def _not_alive(self, probe: str) -> None:
-        self._host.event("Warning", "Unhealthy", f"{probe} of {self.name} failed, it will be killed")
-        self.kill()
+    def _probe_errored(self, probe: str, error: str) -> None:
+        self._host.event("Warning", "Unhealthy", f"{probe} of {self.name} errored: {error}")
 
     async def stop(self) -> None:
-        """Ask it to end: its preStop hook, then SIGTERM. It is not started again. The caller keeps the deadline."""
+        """Run the preStop hook, then send SIGTERM. The container is not started again."""
         self._stop.set()
         hook = (self._host.container_spec(self.name).get("lifecycle") or {}).get("preStop") or {}
-        if self.process is not None and self._spec is not None:
-            await self._run_hook(hook, self._spec)
+        # The caller's grace period is the hook's deadline.
+        if "exec" in hook and self.process is not None and self._spec is not None:
+            target = self._host.probe_target(self.name, self._spec)
+            await target.run_command(list(hook["exec"]["command"]), None)
+        elif "sleep" in hook and self.process is not None:
+            await asyncio.sleep(float(hook["sleep"]["seconds"]))
         if self.process is not None:
             self._host.event("Normal", "Killing", f"Stopping container {self.name}")
         self.terminate()
 
-    async def _run_hook(self, hook: JsonObject, spec: ProcessSpec) -> None:
-        """The grace period is its deadline."""
-        if "exec" in hook:
-            await self._host.probe_target(self.name, spec).run_command(list(hook["exec"]["command"]), None)
-        elif "sleep" in hook:
-            await asyncio.sleep(float(hook["sleep"]["seconds"]))
-
     def terminate(self) -> None:
-        """SIGTERM, once."""
+        """Send SIGTERM, once."""
         if self.process is not None and self.asked_to_end_seconds is None:
             self.asked_to_end_seconds = asyncio.get_running_loop().time()
             self.process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL, now, to all of it."""
+        """Send SIGKILL to all processes of the container."""
         if self.process is not None:
             self.process.kill()
 
     def never_again(self) -> None:
-        """From here on no process is started; what runs is not touched."""
+        """Start no process any more; a running one is not touched."""
         self._stop.set()
 
     def conclude(self) -> None:
-        """The pod is over: whatever was waited for will not come, so that every container is reported terminated."""
+        """Report the container as terminated, because its pod is over."""
         if "waiting" in self._state:
             self._state = self._last_state or _lost_state()
         self._ready = self._started = False
 
 
 async def run_beside(spec: ProcessSpec, arguments: list[str], *, timeout_seconds: float | None = None) -> bool:
-    """Run a command in a container's surroundings (probe, preStop); whether it ended with 0 in time."""
+    """Run a command beside a container (probe, preStop); return whether it ended with 0 in time."""
     prefix = list(spec.arguments)[: spec.prefix_length]
     mark = f"{spec.environment[CONTAINER_MARK]}/{uuid.uuid4()}"
     beside = replace(
@@ -352,3 +314,98 @@ def _lost_state() -> JsonObject:
     now = datetime.now(UTC)
     message = "The container could not be located when the pod was terminated or its kubelet restarted"
     return terminated(KILLED_EXIT_CODE, "ContainerStatusUnknown", now, now, message=message)
+
+
+_HIGHEST_PORT = 65535
+
+
+class ProbeError(Exception):
+    """A probe that cannot be made as it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeTarget:
+    """A container's address, its named ports, and a function that runs a command beside it."""
+
+    pod_ip: str
+    ports: dict[str, int]
+    run_command: Callable[[list[str], float | None], Awaitable[bool]]
+
+
+async def run_probe(
+    probe: JsonObject,
+    target: ProbeTarget,
+    *,
+    passed_at_first: bool,
+    changed: Callable[[bool], None],
+    errored: Callable[[str], None],
+) -> None:
+    """Probe until cancelled. ``changed`` is called at each change of the verdict.
+
+    As under Kubernetes a probe that cannot be made does not change the verdict; ``errored`` is called.
+    """
+    period_seconds = float(probe.get("periodSeconds") or 10)
+    needed = {True: int(probe.get("successThreshold") or 1), False: int(probe.get("failureThreshold") or 3)}
+    verdict, in_a_row, last = passed_at_first, 0, passed_at_first
+    await asyncio.sleep(float(probe.get("initialDelaySeconds") or 0))
+    while True:
+        try:
+            result = await probe_once(probe, target)
+        except ProbeError as error:
+            errored(str(error))
+            await asyncio.sleep(period_seconds)
+            continue
+        in_a_row = in_a_row + 1 if result is last else 1
+        last = result
+        if result is not verdict and in_a_row >= needed[result]:
+            verdict = result
+            changed(verdict)
+        await asyncio.sleep(period_seconds)
+
+
+async def probe_once(probe: JsonObject, target: ProbeTarget) -> bool:
+    """Probe once, within the probe's timeoutSeconds; ProbeError if it cannot be made."""
+    timeout_seconds = float(probe.get("timeoutSeconds") or 1)
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            if "tcpSocket" in probe:
+                return await _tcp(probe["tcpSocket"], target)
+            if "httpGet" in probe:
+                return await _http(probe["httpGet"], target)
+            if "exec" in probe:
+                return await target.run_command(list(probe["exec"]["command"]), timeout_seconds)
+    except (OSError, TimeoutError, aiohttp.ClientError):
+        return False
+    kinds = [key for key in probe if not key.endswith(("Seconds", "Threshold"))]
+    raise ProbeError(f"probe is {kinds!r}, expected tcpSocket, httpGet or exec")
+
+
+async def _tcp(action: JsonObject, target: ProbeTarget) -> bool:
+    host = action.get("host") or target.pod_ip
+    _, writer = await asyncio.open_connection(host, _port(action["port"], target))
+    writer.close()
+    await writer.wait_closed()
+    return True
+
+
+async def _http(action: JsonObject, target: ProbeTarget) -> bool:
+    scheme = str(action.get("scheme") or "HTTP").lower()
+    host = action.get("host") or target.pod_ip
+    path = str(action.get("path") or "/").lstrip("/")
+    url = f"{scheme}://{netloc(host, _port(action['port'], target))}/{path}"
+    headers = {header["name"]: header["value"] for header in action.get("httpHeaders") or []}
+    # As under Kubernetes: certificates are not checked, redirects count as success.
+    connector = aiohttp.TCPConnector(ssl=False)
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.get(url, headers=headers, allow_redirects=False) as response,
+    ):
+        return 200 <= response.status < 400
+
+
+def _port(port: int | str, target: ProbeTarget) -> int:
+    number = target.ports.get(str(port), port)
+    if not str(number).isdecimal() or not 0 < int(number) <= _HIGHEST_PORT:
+        known = ", ".join(sorted(target.ports)) or "none"
+        raise ProbeError(f"port is {port!r}, expected a number from 1 to {_HIGHEST_PORT}, or a named port: {known}")
+    return int(number)

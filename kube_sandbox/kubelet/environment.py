@@ -118,8 +118,9 @@ async def resolve_environment(
     container: JsonObject, pod: JsonObject, facts: PodFacts, sources: Sources
 ) -> dict[str, str]:
     """Return the variables of one container."""
-    if container.get("envFrom"):
-        raise UnsupportedFieldError(f"container {container['name']!r}: envFrom is given, expected env")
+    for field_name in ("envFrom", "startupProbe"):
+        if container.get(field_name):
+            raise UnsupportedFieldError(f"container {container['name']!r}: {field_name} is not supported here")
     environment: dict[str, str] = {}
     for entry in container.get("env") or []:
         if "valueFrom" in entry:

@@ -1,10 +1,9 @@
-"""What the node, the scheduler and the volume controllers do elsewhere.
+"""The node's own object, and what scheduler and volume controllers do elsewhere.
 
-The Node object is made at the start, kept Ready by a heartbeat, told not Ready at the stop. Pods without a node are given to
-this one; several process kubelets may share an API: the first binding wins and the others hear 409. A claim is bound by its
-status alone (no PersistentVolume object), which is what pods and people look at; its volume is a folder, removed when the claim is
-deleted. The ``kubernetes.io/pvc-protection`` finalizer is taken off once no pod uses the claim: without that no claim could be
-deleted from a bare kube-apiserver.
+The Node is Ready from start to stop, with heartbeats. Pods without a node are bound to this one; with several process kubelets the
+first binding wins and the others get 409. A claim is bound by its status alone (no PersistentVolume object); its volume is a
+folder, removed after the claim. The finalizer ``kubernetes.io/pvc-protection`` is taken off once no pod uses the claim, because a
+bare kube-apiserver has no controller for it.
 """
 
 from __future__ import annotations
@@ -46,10 +45,11 @@ log = structlog.get_logger(__name__)
 
 PODS_AT_MOST = 250
 RETRY_SECONDS = 0.5
+HEARTBEAT_SECONDS = 10.0
 
 
 def default_labels(node_name: str) -> dict[str, str]:
-    """The labels every kubelet puts on its node, and one that tells what kind of kubelet this is."""
+    """Return the labels that every kubelet puts on its node, and one for this kind of kubelet."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return {
         "kubernetes.io/hostname": node_name,
@@ -62,18 +62,15 @@ def default_labels(node_name: str) -> dict[str, str]:
 class NodeRegistration:
     """``register()`` once, then run ``run()`` as a task."""
 
-    def __init__(
-        self, api: KubeClient, node_name: str, node_ip: str, labels: Mapping[str, str], *, heartbeat_seconds: float
-    ) -> None:
+    def __init__(self, api: KubeClient, node_name: str, node_ip: str, labels: Mapping[str, str]) -> None:
         self._api = api
         self._name = node_name
         self._ip = node_ip
         self._labels = dict(labels)
-        self._heartbeat_seconds = heartbeat_seconds
         self._ready_since = timestamp(datetime.now(UTC))
 
     async def register(self) -> None:
-        """Make the Node, or take over the one of an earlier run; waits for an API that is not there yet."""
+        """Create the Node, or take over the one of an earlier run; retry until the API answers."""
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._name, "labels": self._labels}}
         while True:
             try:
@@ -87,9 +84,9 @@ class NodeRegistration:
                 return
 
     async def run(self) -> None:
-        """Say every so often that the node is alive; make the Node again if somebody deleted it."""
+        """Post heartbeats; create the Node again if it was deleted."""
         while True:
-            await asyncio.sleep(self._heartbeat_seconds)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
             try:
                 await self._post(ready=True)
             except NotFoundError:
@@ -98,7 +95,7 @@ class NodeRegistration:
                 log.warning("node heartbeat not posted", node=self._name, error=str(error))
 
     async def say_not_ready(self) -> None:
-        """The kubelet stops in an orderly way; nobody has to wait for the heartbeat to fail."""
+        """Post that the node is not ready, at an orderly stop."""
         with suppress(ApiError):
             await self._post(ready=False)
 
@@ -154,7 +151,7 @@ class Scheduler:
         self._queue: asyncio.Queue[JsonObject] = asyncio.Queue()
 
     def consider(self, pod: JsonObject) -> None:
-        """Bind this pod if it waits for a node and ours will do."""
+        """Queue this pod if it has no node and its node selector fits ours."""
         spec = pod["spec"]
         selector = spec.get("nodeSelector") or {}
         if (
@@ -166,7 +163,7 @@ class Scheduler:
             self._queue.put_nowait(pod)
 
     async def run(self) -> None:
-        """Bind one pod after the other."""
+        """Bind the queued pods in order."""
         while True:
             metadata = (pod := await self._queue.get())["metadata"]
             try:
@@ -174,7 +171,7 @@ class Scheduler:
                     metadata["name"], namespace=metadata["namespace"], node_name=self._node_name, uid=metadata["uid"]
                 )
             except (ApiUnavailableError, OutcomeUnknownError) as error:
-                # Binding twice is harmless: the second one is refused with 409.
+                # A second binding is harmless: the API refuses it with 409.
                 log.warning("pod not bound yet", pod=metadata["name"], error=str(error))
                 await asyncio.sleep(BIND_RETRY_SECONDS)
                 self._queue.put_nowait(pod)
@@ -187,7 +184,7 @@ CLAIM_RETRY_SECONDS = 0.2
 
 
 class ClaimBinder:
-    """Run ``run()`` as a task. ``folders_in_use`` and ``claims_in_use`` tell what running pods hold."""
+    """Run ``run()`` as a task. ``folders_in_use`` and ``claims_in_use`` return what running pods use."""
 
     def __init__(
         self,
@@ -206,7 +203,7 @@ class ClaimBinder:
         self.reflector = Reflector(api, PERSISTENT_VOLUME_CLAIMS, on_change=self._changed)
 
     def folder_of(self, namespace: str, name: str) -> Path | None:
-        """A bound claim's folder; None while it is not bound, or not there."""
+        """Return a bound claim's folder; None if the claim is not bound."""
         claim = self.reflector.objects.get((namespace, name))
         if claim is None or not _is_bound(claim):
             return None
@@ -215,7 +212,7 @@ class ClaimBinder:
         return folder
 
     def look_again(self) -> None:
-        """A pod came or went: a claim may be free now."""
+        """Look at all claims again: after a pod has gone one may be free."""
         self._wake.set()
 
     def _changed(self, event: WatchEvent) -> None:
@@ -224,7 +221,7 @@ class ClaimBinder:
         self._wake.set()
 
     async def run(self) -> None:
-        """Bind, unprotect and remove, whenever something changed."""
+        """Bind claims, release deleted ones and remove their folders, after each change."""
         watching = asyncio.create_task(self.reflector.run())
         try:
             while True:
@@ -280,11 +277,11 @@ class ClaimBinder:
         try:
             await self._api.patch(PERSISTENT_VOLUME_CLAIMS, metadata["name"], patch, namespace=metadata["namespace"])
         except (NotFoundError, ConflictError):
-            return  # the embedded API's own controller was first, or the change's event leads here again
+            return  # the embedded API's own controller was first, or a further event leads here again
 
 
 def _has_grown(claim: JsonObject) -> bool:
-    """A folder has no size of its own, so a claim that asks for more has it at once."""
+    """Whether a claim asks for more than its status shows; a folder has no size, so it is granted at once."""
     shown = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
     asked = ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage", "1Gi")
     return bool(shown != asked)

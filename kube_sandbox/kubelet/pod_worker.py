@@ -1,10 +1,9 @@
 """One pod's life on this node: volumes, address, init containers, containers, and the end.
 
-The order is what the operator relies on. The address is in the API *before* the first container starts. A deleted pod
-gets SIGTERM, its grace period, SIGKILL; then its status says *terminated*, and only then does the object go. A pod that
-is deleted without grace (the fence of a silent master), or is gone from the API, has a second for its preStop hooks and the
-kubelet's minimum of 2 s from SIGTERM to SIGKILL, as under the real one. While a finalizer holds the object, its status says
-that the containers are dead (docs/concepts/architecture.md, rule 7).
+Operators rely on the order. The address is in the API before the first container starts. A deleted pod gets SIGTERM, its grace
+period, SIGKILL; then its status says terminated, and only then the object goes. While a finalizer holds the object, its status
+says that the containers are dead. As under the real kubelet, a pod that is deleted without grace or gone from the API has a
+second for its preStop hooks and at least 2 s from SIGTERM to SIGKILL.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import structlog
 
 from kube_sandbox.client import PODS, ApiError, ConflictError, NotFoundError
 
-from .container import BackOffSettings, Container, run_beside
+from .container import BackOffSettings, Container, ProbeTarget, run_beside
 from .environment import (
     NotReadyYetError,
     PodFacts,
@@ -34,7 +33,6 @@ from .environment import (
 )
 from .files import unique_name
 from .network import PodAddress, PodNetworkError
-from .probes import ProbeTarget
 from .process import CONTAINER_MARK, KUBELET_MARK, ProcessSpec
 from .status import PodStatusBuilder, StatusPoster
 
@@ -55,13 +53,13 @@ log = structlog.get_logger(__name__)
 RETRY_FIRST_SECONDS = 0.05
 RETRY_LAST_SECONDS = 2.0
 LAST_WORDS_SECONDS = 1.0
-# What a pod that is deleted without grace has for its hooks, as the real kubelet's calculateEffectiveGracePeriod gives it.
+# The time for the hooks of a pod that is deleted without grace (the real kubelet's calculateEffectiveGracePeriod).
 LEAST_HOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """What all pods of a node share."""
+    """The parts that all pods of a node share."""
 
     api: KubeClient
     node_name: str
@@ -76,7 +74,7 @@ class NodeParts:
 
 
 class PodWorker:
-    """Run ``run()`` as a task, ``update()`` it with every new version of the pod, tell it when the pod ``vanished()``."""
+    """Run ``run()`` as a task; call ``update()`` with each new version of the pod, ``vanished()`` when it is gone."""
 
     def __init__(self, pod: JsonObject, node: NodeParts, predecessor: asyncio.Task[None] | None = None) -> None:
         self.pod = pod
@@ -131,7 +129,7 @@ class PodWorker:
 
     @property
     def claim_folders(self) -> set[Path]:
-        """The volumes of claims that this pod may be writing to."""
+        """The folders of claims that this pod may be writing to."""
         return {folder for folder in self._volumes.values() if folder.parent == self._node.folders.all_claims}
 
     def update(self, pod: JsonObject) -> None:
@@ -142,22 +140,20 @@ class PodWorker:
             self._grace_changed.set()
 
     def vanished(self) -> None:
-        """The API has this pod no longer: whatever still runs of it has no right to."""
+        """The API no longer has this pod: stop its containers."""
         self._vanished.set()
         self._leaving.set()
         self._grace_changed.set()
 
     def node_stops(self, grace_seconds: float) -> None:
-        """The kubelet itself ends: stop the containers, leave the API alone."""
+        """The kubelet stops: stop the containers, leave the object in the API."""
         self._node_stops_within_seconds = grace_seconds
-        self._vanished.set()
-        self._leaving.set()
-        self._grace_changed.set()
+        self.vanished()
 
     async def run(self) -> None:
-        """The pod's whole life; returns when the pod is gone from the API and from this machine."""
+        """Run the pod until it is gone from the API and from this machine."""
         if self._predecessor is not None:
-            # Same name, and so very likely the same claim: its processes must be dead before ours open the store.
+            # A pod of the same name probably has the same claim: its processes must be dead before ours start.
             await asyncio.wait([self._predecessor])
         poster = asyncio.create_task(self._poster.run())
         life = asyncio.create_task(self._live())
@@ -165,7 +161,7 @@ class PodWorker:
         try:
             await asyncio.wait([life, leaving], return_when=asyncio.FIRST_COMPLETED)
             if life.done():
-                life.result()  # a mistake of ours must not look like a pod that ended
+                life.result()  # raises: a bug here must not look like a pod that ended
             await leaving
             await self._stop_containers()
             life.cancel()
@@ -194,7 +190,7 @@ class PodWorker:
                 running.create_task(container.run())
 
     async def _set_up(self) -> bool:
-        """Address and volumes, the address posted; False if the pod is to go before that is done."""
+        """Get address and volumes and post the address; False if the pod is deleted before that is done."""
         metadata = self.pod["metadata"]
         delay_seconds = RETRY_FIRST_SECONDS
         while not self._leaving.is_set():
@@ -228,13 +224,13 @@ class PodWorker:
             self._node.pods_changed()
 
     async def _stop_containers(self) -> None:
-        """Hook, SIGTERM, the grace period (which a second deletion may shorten), SIGKILL; returns when all are dead."""
+        """Run hooks, SIGTERM, the grace period, SIGKILL; return when all are dead."""
         for container in self.containers:
             container.never_again()
         stopping = asyncio.gather(*(container.stop() for container in self.containers))
         ended = asyncio.create_task(self._all_ended())
         await self._grace_over(ended)
-        stopping.cancel()  # a hook that still runs has had its time
+        stopping.cancel()  # the time of a hook that still runs is over
         with suppress(asyncio.CancelledError):
             await stopping
         for container in self.containers:
@@ -245,7 +241,7 @@ class PodWorker:
         await ended
 
     async def _grace_over(self, ended: asyncio.Task[None]) -> None:
-        """Until the grace period is over, or all have ended. A shorter one counts from the deletion that asked for it."""
+        """Wait until the grace period is over or all have ended. A second deletion may shorten it, from then on."""
         clock = asyncio.get_running_loop().time
         began, grace_seconds = clock(), self._grace_seconds()
         while not ended.done() and (left_seconds := began + grace_seconds - clock()) > 0:
@@ -257,7 +253,7 @@ class PodWorker:
                 began, grace_seconds = clock(), self._grace_seconds()
 
     async def _minimum_grace_over(self, ended: asyncio.Task[None]) -> None:
-        """The last container that got SIGTERM has the minimum too, as in the real kubelet's killContainer."""
+        """Wait until the last container that got SIGTERM has had the minimum (the real kubelet's killContainer)."""
         if self._node_stops_within_seconds is None:
             asked = max((container.asked_to_end_seconds or 0.0 for container in self.containers), default=0.0)
             left_seconds = asked + self._node.minimum_grace_seconds - asyncio.get_running_loop().time()
@@ -281,7 +277,7 @@ class PodWorker:
         return 30.0 if grace is None else max(float(grace), least_seconds)
 
     async def _take_leave(self) -> None:
-        """Report the containers terminated, then let the object go, then wait until it is gone (finalizers may hold it)."""
+        """Report the containers as terminated, delete the object, and wait until it is gone (finalizers may hold it)."""
         if self._node_stops_within_seconds is not None:
             await self._leave_last_words()
             return
@@ -293,7 +289,7 @@ class PodWorker:
         await self._vanished.wait()
 
     async def _leave_last_words(self) -> None:
-        """The pod stays in the API, for the next kubelet; how its containers ended is told if the API answers soon."""
+        """Post how the containers ended, if the API answers soon; the pod stays for the next kubelet."""
         self.changed()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_SECONDS):
@@ -331,27 +327,26 @@ class PodWorker:
     async def _clean_up(self) -> None:
         try:
             await self._node.network.detach(self.pod["metadata"]["uid"])
-        except PodNetworkError as error:  # what is left of it goes when the kubelet stops or starts
-            log.warning("a pod is gone but not its place in the network", pod=unique_name(self.pod), error=str(error))
+        except PodNetworkError as error:
+            log.warning("pod's network is left for the next start", pod=unique_name(self.pod), error=str(error))
         if self._node_stops_within_seconds is None:
             folder = self._node.folders.pod(self.pod)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         self._volumes = {}
         self._node.pods_changed()
 
-    # What containers ask of their pod (container.ContainerHost).
+    # container.ContainerHost
 
     def container_spec(self, name: str) -> JsonObject:
-        """The container's part of the pod, as the API has it now."""
+        """Return the container's part of the pod, as the API has it now."""
         spec = self.pod["spec"]
-        for entry in [*(spec.get("initContainers") or []), *spec["containers"]]:
-            if entry["name"] == name:
-                found: JsonObject = entry
-                return found
-        raise LookupError(f"pod {self.pod['metadata']['name']!r} has no container {name!r}")
+        found: JsonObject = next(
+            entry for entry in [*(spec.get("initContainers") or []), *spec["containers"]] if entry["name"] == name
+        )
+        return found
 
     async def prepare(self, name: str, restart_count: int) -> ProcessSpec:
-        """Everything that the next start of a container needs."""
+        """Return everything that the next start of a container needs."""
         assert self.address is not None
         container = self.container_spec(name)
         image = self._node.images.find(str(container.get("image", "")))
@@ -369,13 +364,13 @@ class PodWorker:
         return ProcessSpec(
             arguments=[*prefix, *arguments],
             environment=environment,
-            working_folder=_working_folder(container, rewrite, scratch),
+            working_folder=Path(rewrite(container["workingDir"])) if container.get("workingDir") else scratch,
             log_file=folders.container_log(self.pod, name, restart_count),
             prefix_length=len(prefix),
         )
 
     def probe_target(self, name: str, spec: ProcessSpec) -> ProbeTarget:
-        """Where to probe a container."""
+        """Return where to probe a container."""
         assert self.address is not None
         ports = {
             port["name"]: port["containerPort"]
@@ -391,12 +386,12 @@ class PodWorker:
         return ProbeTarget(self.address.ip, ports, run_command)
 
     def changed(self) -> None:
-        """Something that the status shows is different now."""
+        """Post the status soon."""
         self._poster.changed()
         self._node.pods_changed()
 
     def event(self, kind: str, reason: str, message: str) -> None:
-        """Tell the user."""
+        """Post an Event about the pod."""
         self._node.events.tell(self.pod, kind, reason, message)
 
     def _facts(self) -> PodFacts:
@@ -410,8 +405,3 @@ class PodWorker:
             main=[container.report for container in self._main],
             pod_ip=None if self.address is None else self.address.ip,
         )
-
-
-def _working_folder(container: JsonObject, rewrite: Callable[[str], str], scratch: Path) -> Path:
-    wanted = container.get("workingDir")
-    return Path(rewrite(wanted)) if wanted else scratch

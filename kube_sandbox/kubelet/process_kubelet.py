@@ -1,8 +1,8 @@
-"""Puts the parts together: one node of a Kubernetes API whose pods are local processes.
+"""One node of a Kubernetes API whose pods are local processes: puts the parts together.
 
-Everything is driven by one watch of all pods. A pod without a node goes to the scheduler, a pod of ours to its worker (one
-per uid, so a pod that is made again under the same name is another pod). What the workers do is level-triggered: the kubelet
-may be stopped and started at any moment, and what it left running is killed before anything is started.
+One watch of all pods drives everything. A pod without a node goes to the scheduler, a pod of ours to its worker (one per uid, so a
+later pod of the same name is another one). The kubelet may be stopped and started at any moment: it kills what an earlier one left
+running before it starts anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .process import kill_leftovers
 from .status import EventRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Coroutine
     from pathlib import Path
 
     from kube_sandbox.client import JsonObject, KubeClient, WatchEvent
@@ -37,17 +37,16 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# Whatever grace a deletion names, a pod that does not end by itself has so long, as under the real kubelet
-# (kubernetes/pkg/kubelet/kuberuntime, minimumGracePeriodInSeconds).
+# The least time from SIGTERM to SIGKILL (minimumGracePeriodInSeconds of kubernetes/pkg/kubelet/kuberuntime).
 MINIMUM_GRACE_SECONDS = 2.0
-# How long beyond the pods' grace a stop waits for them, and then for their workers.
+# How long a stop waits for the pods beyond their grace, and then for their workers.
 STOP_SECONDS = 10.0
 
 
 class ProcessKubelet:
     """``start()`` registers the node and begins to run pods; ``stop()`` ends every process it started."""
 
-    def __init__(  # noqa: PLR0913 (the settings of a node)
+    def __init__(
         self,
         api: KubeClient,
         *,
@@ -55,22 +54,16 @@ class ProcessKubelet:
         data_dir: Path,
         network: PodNetwork,
         images: ImageCatalogue,
-        labels: Mapping[str, str] | None = None,
         back_off: BackOffSettings | None = None,
         minimum_grace_seconds: float = MINIMUM_GRACE_SECONDS,
-        heartbeat_seconds: float = 10.0,
-        schedule: bool = True,
     ) -> None:
         self._folders = DataFolders(data_dir.resolve())
         self._network = network
-        self._schedule = schedule
-        node_labels = default_labels(node_name) | dict(labels or {})
+        node_labels = default_labels(node_name)
         self._node_name = node_name
         self._events = EventRecorder(api, node_name)
         self._scheduler = Scheduler(api, node_name, node_labels)
-        self._registration = NodeRegistration(
-            api, node_name, network.node_ip, node_labels, heartbeat_seconds=heartbeat_seconds
-        )
+        self._registration = NodeRegistration(api, node_name, network.node_ip, node_labels)
         self._claims = ClaimBinder(
             api, self._folders, folders_in_use=self._claim_folders_in_use, claims_in_use=self._claims_in_use
         )
@@ -100,18 +93,18 @@ class ProcessKubelet:
         return self._node_name
 
     async def start(self, *, timeout_seconds: float = 60.0) -> None:
-        """Kill what an earlier run left, register the node, begin to watch."""
-        self._lock_data_folder()
+        """Kill what an earlier kubelet left, register the node, begin to watch."""
+        self._folders.root.mkdir(parents=True, exist_ok=True)
+        self._lock = FolderLock.take(self._folders.lock_file)
         killed = await asyncio.to_thread(kill_leftovers, self._folders.root)
         if killed:
             log.warning("killed processes that an earlier kubelet left", pids=killed)
         await self._network.open()
         async with asyncio.timeout(timeout_seconds):
             await self._registration.register()
-        for part in (self._claims.run(), self._pods.run(), self._events.run(), self._registration.run()):
-            self._run_part(part)
-        if self._schedule:
-            self._run_part(self._scheduler.run())
+        parts = (self._claims, self._pods, self._events, self._registration, self._scheduler)
+        for part in parts:
+            self._run_part(part.run())
         await self._pods.wait_synced(timeout_seconds)
         await asyncio.to_thread(self._remove_folders_of_vanished_pods)
         self._write_pods_file()
@@ -122,18 +115,18 @@ class ProcessKubelet:
         self._tasks.append(task)
 
     def _part_ended(self, task: asyncio.Task[None]) -> None:
-        """No part ends by itself: one that does has met a mistake of ours, and a kubelet without it is deaf or mute."""
+        """A part that ends by itself has a bug, and the kubelet cannot go on without it."""
         if not task.cancelled() and not self._failed.done():
             self._failed.set_result(task.exception() or RuntimeError(f"{task.get_name()} ended"))
 
     async def failed(self) -> BaseException:
-        """Wait until the kubelet cannot go on; returns what broke it. The caller ends the process, or at least says so."""
+        """Wait until the kubelet cannot go on; return what broke it."""
         return await asyncio.shield(self._failed)
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
         """End all pods' processes (SIGTERM, then SIGKILL) and leave the API's objects as they are.
 
-        Whatever holds a pod up, this ends within the grace and 10 s more; what runs then is killed by its marks, or said.
+        This takes at most the grace and 10 s more; what still runs then is killed by its marks, or logged.
         """
         for task in self._tasks:
             task.cancel()
@@ -168,7 +161,7 @@ class ProcessKubelet:
             log.warning("processes of pods are left", error=str(error))
 
     def container_pid(self, namespace: str, pod: str, container: str) -> int | None:
-        """The process id of a container's main process, None while it does not run."""
+        """Return the process id of a container's main process, None while it does not run."""
         for worker in self._running(namespace, pod):
             for candidate in worker.containers:
                 if candidate.name == container and candidate.process is not None:
@@ -178,7 +171,7 @@ class ProcessKubelet:
     def log_provider(
         self, namespace: str, pod: str, container: str, tail_lines: int | None, follow: bool
     ) -> AsyncIterator[bytes]:
-        """A container's latest log, as ``kubectl logs`` wants it; raises ``NoSuchLogError``."""
+        """Return a container's latest log, for ``kubectl logs``; raises NoSuchLogError."""
         workers = self._running(namespace, pod)
         if not workers:
             raise NoSuchLogError(f"pod {namespace}/{pod} does not run on node {self._node_name}")
@@ -198,11 +191,6 @@ class ProcessKubelet:
             if (worker.pod["metadata"]["namespace"], worker.pod["metadata"]["name"]) == (namespace, pod)
         ]
 
-    def _lock_data_folder(self) -> None:
-        """Raises FolderInUseError: two kubelets on one folder kill each other's pods as leftovers."""
-        self._folders.root.mkdir(parents=True, exist_ok=True)
-        self._lock = FolderLock.take(self._folders.lock_file)
-
     def _remove_folders_of_vanished_pods(self) -> None:
         alive = {unique_name(pod) for pod in self._pods.objects.values()}
         for folder in self._folders.all_pods.glob("*"):
@@ -220,7 +208,7 @@ class ProcessKubelet:
             worker.update(pod)
         elif pod["spec"].get("nodeName") == self._node_name:
             self._start_worker(pod)
-        elif self._schedule:
+        else:
             self._scheduler.consider(pod)
 
     def _start_worker(self, pod: JsonObject) -> None:
@@ -245,7 +233,7 @@ class ProcessKubelet:
         return set().union(*(worker.claim_folders for worker in self._workers.values()))
 
     def _claims_in_use(self) -> set[tuple[str, str]]:
-        """Claims named by any pod that is not over, as the protection controller sees it."""
+        """The claims that any pod names."""
         in_use: set[tuple[str, str]] = set()
         for pod in self._pods.objects.values():
             for volume in pod["spec"].get("volumes") or []:
@@ -254,7 +242,7 @@ class ProcessKubelet:
         return in_use
 
     def _pods_changed(self) -> None:
-        """Write pods.json soon, once for all changes of this moment."""
+        """Write pods.json soon, once for several changes."""
         if not self._writing_pods_file:
             self._writing_pods_file = True
             asyncio.get_running_loop().call_soon(self._write_pods_file)
@@ -262,7 +250,7 @@ class ProcessKubelet:
     def _write_pods_file(self) -> None:
         self._writing_pods_file = False
         content = {"node": self._node_name, "pods": [self._describe(worker) for worker in self._workers.values()]}
-        with suppress(FileNotFoundError):  # the data folder may be removed while the last pod goes
+        with suppress(FileNotFoundError):  # the data folder may be removed while the last pod ends
             write_pods_file(self._folders.pods_file, content)
 
     def _describe(self, worker: PodWorker) -> dict[str, Any]:

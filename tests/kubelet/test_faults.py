@@ -15,8 +15,8 @@ import pytest
 
 from brokergroup_operator.kube.resources import EVENTS, PODS
 from kube_sandbox.kubelet import network, process, process_kubelet
+from kube_sandbox.kubelet.container import ProbeError, ProbeTarget, probe_once
 from kube_sandbox.kubelet.network import PodNetworkError
-from kube_sandbox.kubelet.probes import ProbeError, ProbeTarget, probe_once
 from kube_sandbox.kubelet.process import CONTAINER_MARK, KUBELET_MARK, ContainerProcess, ProcessSpec, kill_strays
 from tests.kubelet.node_under_test import NAMESPACE, eventually, is_running, pod_object, state_of
 
@@ -147,7 +147,7 @@ async def test_a_port_that_is_none_is_said_with_those_that_are_known(port: int |
         await probe_once({"tcpSocket": {"port": port}}, target)
 
 
-@pytest.mark.parametrize("kind", ["readinessProbe", "livenessProbe", "startupProbe"])
+@pytest.mark.parametrize("kind", ["readinessProbe", "livenessProbe"])
 async def test_a_probe_that_cannot_be_made_decides_nothing_and_is_told(node: Node, kind: str) -> None:
     probe = {"tcpSocket": {"port": "metrics"}, "periodSeconds": 1, "failureThreshold": 30}
     await node.create(pod_object("a", container={kind: probe}))

@@ -73,16 +73,3 @@ async def test_a_failed_liveness_probe_restarts_the_container(node: Node) -> Non
     await node.create(pod_object("a", container={"livenessProbe": probe}))
     pod = await node.until("a", lambda pod: state_of(pod)["restartCount"] >= 1)
     assert state_of(pod)["lastState"]["terminated"]["exitCode"] == 137
-
-
-async def test_readiness_is_not_asked_before_the_start_up_probe_has_passed(node: Node) -> None:
-    container: JsonObject = {
-        **MOUNT,
-        "startupProbe": {"exec": {"command": ["test", "-e", "/data/up"]}, "periodSeconds": 1, "failureThreshold": 100},
-        "readinessProbe": {"exec": {"command": ["sh", "-c", "echo x >> /data/asked"]}, "periodSeconds": 1},
-    }
-    script = "sleep 0.3; [ ! -e /data/asked ] && echo not asked; touch /data/up; exec sleep 1000"
-    await node.create(pod_object("a", script, container=container, **DATA))
-    pod = await node.until("a", is_ready)
-    assert state_of(pod)["started"] is True
-    assert await node.until_output("a", "not asked")

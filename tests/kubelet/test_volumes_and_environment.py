@@ -96,7 +96,8 @@ async def test_files_of_a_secret(node: Node) -> None:
 @pytest.mark.parametrize(
     ("container", "volumes", "says"),
     [
-        ({"envFrom": [{"configMapRef": {"name": "none"}}]}, [], "envFrom is given, expected env"),
+        ({"envFrom": [{"configMapRef": {"name": "none"}}]}, [], "envFrom is not supported here"),
+        ({"startupProbe": {"tcpSocket": {"port": 80}}}, [], "startupProbe is not supported here"),
         ({}, [{"name": "v", "downwardAPI": {"items": []}}], "volume 'v' is a 'downwardAPI', expected emptyDir"),
         ({}, [{"name": "v", "projected": {"sources": []}}], "volume 'v' is a 'projected', expected emptyDir"),
     ],

@@ -5,6 +5,7 @@ k8s.io/kubernetes/pkg/apis/core/validation/validation.go; complaints are worded 
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from kube_sandbox.api_server.errors import (
     duplicate,
     forbidden_field,
     invalid,
-    missing_reference,
     required,
     unsupported,
 )
@@ -168,7 +168,7 @@ def _mount_errors(mounts: list[JsonObject], path: str, volumes: set[Any]) -> lis
     for index, mount in enumerate(mounts):
         at, place = f"{path}[{index}]", mount.get("mountPath", "")
         if mount.get("name") not in volumes:
-            errors.append(missing_reference(f"{at}.name", mount.get("name", "")))
+            errors.append(FieldError(f"{at}.name", "Not found", json.dumps(mount.get("name", ""))))
         if not place:
             errors.append(required(f"{at}.mountPath"))
         elif place in seen:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,6 @@ from kube_sandbox.api_server.errors import (
     duplicate,
     invalid,
     required,
-    too_long,
-    too_many,
     type_invalid,
     unsupported,
 )
@@ -272,26 +270,33 @@ def _when(is_wrong: Callable[[Any], bool], words: str) -> Check:
 
 def _max_length(longest: int, _: JsonObject) -> Check:
     return lambda value, path: (
-        too_long(path, f"may not be more than {longest} bytes")
+        FieldError(path, "Too long", f"may not be more than {longest} bytes")
         if isinstance(value, str) and len(value) > longest
         else None
     )
 
 
-def _fewest(kind: type[list[Any] | dict[str, Any]], words: str) -> Callable[[int, JsonObject], Check]:
-    return lambda fewest, _: (
-        lambda value, path: (
+def _fewest(kind: type[Sized], words: str) -> Callable[[int, JsonObject], Check]:
+    def make(fewest: int, _: JsonObject) -> Check:
+        return lambda value, path: (
             invalid(path, len(value), f"{path} in body should have at least {fewest} {words}")
             if isinstance(value, kind) and len(value) < fewest
             else None
         )
-    )
+
+    return make
 
 
-def _most(kind: type[list[Any] | dict[str, Any]]) -> Callable[[int, JsonObject], Check]:
-    return lambda most, _: (
-        lambda value, path: too_many(path, len(value), most) if isinstance(value, kind) and len(value) > most else None
-    )
+def _most(kind: type[Sized]) -> Callable[[int, JsonObject], Check]:
+    def make(most: int, _: JsonObject) -> Check:
+        words = f"must have at most {most} item{'s' if most != 1 else ''}"
+        return lambda value, path: (
+            FieldError(path, "Too many", f"{len(value)}: {words}")
+            if isinstance(value, kind) and len(value) > most
+            else None
+        )
+
+    return make
 
 
 def _enum(allowed: list[Any], _: JsonObject) -> Check:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jsonpatch
 import jsonpointer
 
-from kube_sandbox.api_server.errors import bad_request, unprocessable
+from kube_sandbox.api_server.errors import StatusError, bad_request
 from kube_sandbox.api_server.kinds.model_schemas import merge_keys
 from kube_sandbox.api_server.values import JsonObject, clone
 
@@ -38,7 +38,8 @@ def _json_patch(obj: JsonObject, operations: Any) -> JsonObject:
     except jsonpatch.InvalidJsonPatch as error:
         raise bad_request(f"error decoding patch: {error}") from error
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
-        raise unprocessable(str(error)) from error
+        message = f"the server rejected our request due to an error in our request: {error}"
+        raise StatusError(422, "Invalid", message, {}) from error
     if not isinstance(changed, dict):
         raise bad_request("a JSON patch must leave an object behind")
     return changed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kube_sandbox.api_server.errors import StatusError, bad_request, conflict, invalid, invalid_object, stale_version
+from kube_sandbox.api_server.errors import StatusError, bad_request, conflict, invalid, invalid_object
 from kube_sandbox.api_server.store import metadata
 from kube_sandbox.api_server.values import clone
 
@@ -93,7 +93,8 @@ def check_preconditions(resource: ResourceType, name: str, new: JsonObject, old:
         raise conflict(resource.group_resource, name, why)
     expected = new.get("resourceVersion")
     if expected and expected != "0" and expected != old["metadata"]["resourceVersion"]:
-        raise stale_version(resource.group_resource, name)
+        why = "the object has been modified; please apply your changes to the latest version and try again"
+        raise conflict(resource.group_resource, name, why)
     if is_another:
         complaint = invalid("metadata.uid", wanted_uid, "field is immutable")
         raise invalid_object(resource.group, resource.kind, name, [complaint])
