@@ -144,10 +144,6 @@ class ResourceType:
     selectable_fields: frozenset[str] = frozenset()
     behaviour: Behaviour = field(default_factory=Behaviour)
     custom: bool = False
-    served: bool = True
-    # Translate an object from the stored version, and back.
-    from_stored: Callable[[JsonObject], JsonObject] | None = None
-    to_stored: Callable[[JsonObject], JsonObject] | None = None
 
     def __post_init__(self) -> None:
         if not self.singular:
@@ -165,7 +161,7 @@ class ResourceType:
 
     @property
     def storage_key(self) -> tuple[str, str]:
-        """The key of the stored objects, the same for all versions."""
+        """The key of the stored objects."""
         return self.group, self.plural
 
     @property
@@ -188,8 +184,7 @@ class ResourceRegistry:
             self._types[resource.group, resource.version, resource.plural] = resource
 
     def find(self, group: str, version: str, plural: str) -> ResourceType | None:
-        found = self._types.get((group, version, plural))
-        return found if found is not None and found.served else None
+        return self._types.get((group, version, plural))
 
     def of_storage(self, storage_key: tuple[str, str]) -> ResourceType | None:
         """Return one served resource of these objects."""
@@ -213,4 +208,4 @@ class ResourceRegistry:
         return found
 
     def __iter__(self) -> Iterator[ResourceType]:
-        return (resource for resource in list(self._types.values()) if resource.served)
+        return iter(list(self._types.values()))

@@ -1,11 +1,10 @@
-"""Objects as a client asks for them: whole, as a Table for people, or their metadata only.
+"""Objects as a Table for people, as `kubectl get` asks for them.
 
 https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables
 """
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,28 +18,12 @@ if TYPE_CHECKING:
     from kube_sandbox.api_server.store.storage import Version
     from kube_sandbox.api_server.values import JsonObject
 
-View = Literal["Object", "Table", "PartialObjectMetadata"]
 IncludeObject = Literal["None", "Metadata", "Object"]
 
 
-def wanted_view(accept: str) -> View:
-    """Return the first form in an Accept header that this server has."""
-    for part in accept.split(","):
-        found = re.search(r"as=(\w+)", part)
-        if found is None:
-            if part.split(";")[0].strip() in ("application/json", "*/*", "application/*"):
-                return "Object"
-        elif "v=v1beta1" not in part:
-            if found[1] == "Table":
-                return "Table"
-            if found[1] in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-                return "PartialObjectMetadata"
-    return "Object"
-
-
-def partial_metadata(obj: JsonObject) -> JsonObject:
-    """Return the metadata of an object as an object of its own."""
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+def wants_table(accept: str) -> bool:
+    """Whether an Accept header asks for a Table."""
+    return "as=Table;v=v1;" in accept
 
 
 def table(
@@ -77,7 +60,7 @@ def _row(columns: Iterable[Column], obj: JsonObject, include: IncludeObject, now
     if include == "Object":
         row["object"] = obj
     elif include == "Metadata":
-        row["object"] = partial_metadata(obj)
+        row["object"] = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
     return row
 
 

@@ -78,16 +78,11 @@ def find_target(registry: ResourceRegistry, path: str) -> Target:
 async def read_list(store: ObjectStore, target: Target, request: web.BaseRequest) -> web.Response:
     """GET of a collection: everything at once, whatever `limit` says (a server may)."""
     page = store.list_objects(target.resource, selection(target, request.query))
-    match tables.wanted_view(request.headers.get("Accept", "")):
-        case "Table":
-            include, now = included_object(request), store.clock()
-            return json_response(
-                tables.table(target.resource, page.items, page.resource_version, include=include, now_seconds=now)
-            )
-        case "PartialObjectMetadata":
-            items = [tables.partial_metadata(version.obj) for version in page.items]
-            head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
-            return json_response({**head, "metadata": _list_metadata(page), "items": items})
+    if tables.wants_table(request.headers.get("Accept", "")):
+        include, now = included_object(request), store.clock()
+        return json_response(
+            tables.table(target.resource, page.items, page.resource_version, include=include, now_seconds=now)
+        )
     return web.Response(body=_list_body(target.resource, page), content_type="application/json")
 
 
@@ -156,7 +151,8 @@ async def delete_collection(store: ObjectStore, target: Target, request: web.Bas
 
 def render(store: ObjectStore, target: Target, request: web.BaseRequest) -> Callable[[Version], bytes]:
     """Return how this request shows a version of an object; of several Tables only the first has columns."""
-    view = tables.wanted_view(request.headers.get("Accept", ""))
+    if not tables.wants_table(request.headers.get("Accept", "")):
+        return lambda version: version.encoded
     include, with_columns = included_object(request), True
 
     def as_table(version: Version) -> bytes:
@@ -172,11 +168,7 @@ def render(store: ObjectStore, target: Target, request: web.BaseRequest) -> Call
         with_columns = False
         return encode_json(shown)
 
-    if view == "Table":
-        return as_table
-    if view == "PartialObjectMetadata":
-        return lambda version: encode_json(tables.partial_metadata(version.obj))
-    return lambda version: version.encoded
+    return as_table
 
 
 def json_response(obj: Any, *, status: int = 200) -> web.Response:
@@ -198,16 +190,12 @@ def _written(version: Version, write: Write) -> web.Response:
     return response
 
 
-def _list_metadata(page: Page) -> JsonObject:
-    return {"resourceVersion": str(page.resource_version)}
-
-
 def _list_body(resource: ResourceType, page: Page) -> bytes:
     """A list whose items are the JSON that is kept with each version."""
     head: JsonObject = {
         "kind": resource.list_kind,
         "apiVersion": resource.api_version,
-        "metadata": _list_metadata(page),
+        "metadata": {"resourceVersion": str(page.resource_version)},
     }
     if resource.custom:
         head["metadata"]["continue"] = ""

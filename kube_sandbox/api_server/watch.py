@@ -136,8 +136,7 @@ class WatchStream:
         return self._store.storage.revision != self._bookmarked
 
     def _lines(self, events: Iterable[WatchEvent]) -> list[bytes]:
-        resource = self._target.resource
-        return [self._line(event.type, self._store.as_seen(resource, event.version)) for event in events]
+        return [self._line(event.type, event.version) for event in events]
 
     def _line(self, kind: str, version: Version) -> bytes:
         return b'{"type":"' + kind.encode() + b'","object":' + self._render(version) + b"}\n"

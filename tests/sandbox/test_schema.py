@@ -293,18 +293,11 @@ def test_a_definition_is_established_in_the_moment_it_is_stored(store: ObjectSto
     assert status["storedVersions"] == ["v1"]
 
 
-def test_two_versions_show_the_same_objects(definition: dict[str, Any], store: ObjectStore, thing: Any) -> None:
+def test_a_definition_is_served_in_its_storage_version(definition: dict[str, Any], store: ObjectStore) -> None:
     definition["metadata"]["name"] = "others.example.dev"
-    definition["spec"]["names"] = {"plural": "others", "kind": "Thing"}
-    newer = {**definition["spec"]["versions"][0], "name": "v2", "storage": False}
-    definition["spec"]["versions"].append(newer)
+    definition["spec"]["names"] = {"plural": "others", "kind": "Other"}
+    definition["spec"]["versions"].append({**definition["spec"]["versions"][0], "name": "v0", "storage": False})
     store.create(store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", definition)
-    first, second = store.resource("example.dev", "v1", "others"), store.resource("example.dev", "v2", "others")
-    made = store.create(second, "default", {**thing(), "apiVersion": "example.dev/v2"}).obj
-    assert made["apiVersion"] == "example.dev/v2"
-    assert store.get(first, "default", "one").obj["apiVersion"] == "example.dev/v1"
-    changed = {**made, "spec": {**made["spec"], "replicas": 4}}
-    assert store.update(second, "default", "one", changed).obj["apiVersion"] == "example.dev/v2"
-    watch = store.watch(second, since=store.storage.revision)
-    store.delete(first, "default", "one")
-    assert [store.as_seen(second, event.version).obj["apiVersion"] for event in watch.take()] == ["example.dev/v2"]
+    assert store.resource("example.dev", "v1", "others").kind == "Other"
+    with pytest.raises(LookupError):
+        store.resource("example.dev", "v0", "others")

@@ -158,7 +158,7 @@ class MemoryApi(KubernetesApi):
                 ready.clear()
                 await asyncio.sleep(HALF_A_ROUND_TRIP_SECONDS)
                 for event in watch.take():
-                    obj = msgspec.json.decode(store.as_seen(served, event.version).encoded)
+                    obj = msgspec.json.decode(event.version.encoded)
                     yield WatchEvent(event.type, obj)
         finally:
             watch.close()

@@ -14,8 +14,6 @@ from kube_sandbox.api_server.tables import printer_columns
 from kube_sandbox.api_server.values import field_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kube_sandbox.api_server.values import JsonObject
 
 
@@ -120,22 +118,15 @@ def _name_schema_of(version: JsonObject) -> SchemaNode:
 
 
 def custom_resource_types(definition: JsonObject) -> list[ResourceType]:
-    """Return a resource type for each version of the definition. Versions differ in apiVersion only (conversion None)."""
+    """Return the resource of the definition's storage version; other versions are not served."""
     spec = definition["spec"]
-    versions = spec["versions"]
-    stored = next(version["name"] for version in versions if version.get("storage"))
-    return [_resource_type(spec, version, "" if len(versions) == 1 else stored) for version in versions]
-
-
-def _in_version(group: str, version: str) -> Callable[[JsonObject], JsonObject]:
-    return lambda obj: {**obj, "apiVersion": f"{group}/{version}"}
-
-
-def _resource_type(spec: JsonObject, version: JsonObject, stored_version: str) -> ResourceType:
+    version = next(version for version in spec["versions"] if version.get("storage"))
     names = spec["names"]
     subresources = version.get("subresources") or {}
     scale = _scale_paths(subresources.get("scale"))
-    return ResourceType(
+    has_status = "status" in subresources
+    behaviour = CustomBehaviour(_schema_of(version), _name_schema_of(version), has_status=has_status, scale=scale)
+    resource = ResourceType(
         spec["group"],
         version["name"],
         names["plural"],
@@ -144,20 +135,16 @@ def _resource_type(spec: JsonObject, version: JsonObject, stored_version: str) -
         namespaced=spec["scope"] == "Namespaced",
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
-        has_status="status" in subresources,
+        has_status=has_status,
         scale=scale,
         selectable_fields=frozenset(
             entry["jsonPath"].removeprefix(".") for entry in version.get("selectableFields") or ()
         ),
         columns=printer_columns(version.get("additionalPrinterColumns") or ()),
-        behaviour=CustomBehaviour(
-            _schema_of(version), _name_schema_of(version), has_status="status" in subresources, scale=scale
-        ),
+        behaviour=behaviour,
         custom=True,
-        served=version.get("served", True),
-        from_stored=_in_version(spec["group"], version["name"]) if stored_version else None,
-        to_stored=_in_version(spec["group"], stored_version) if stored_version else None,
     )
+    return [resource]
 
 
 def _scale_paths(scale: JsonObject | None) -> ScalePaths | None:

@@ -266,7 +266,7 @@ class GarbageCollector:
         resource, version = self._store.registry.of_storage(place[0]), self._store.storage.get(*place)
         if resource is None or version is None:
             return
-        obj = clone(self._store.as_seen(resource, version).obj)
+        obj = clone(version.obj)
         obj["metadata"][key] = kept
         self._store.update(resource, *place[1], obj, Write(field_manager="garbage-collector"))
 

@@ -103,27 +103,17 @@ class ObjectStore:
         version = self.storage.get(resource.storage_key, (namespace, name))
         if version is None:
             raise not_found(resource.group_resource, name)
-        return self.as_seen(resource, version)
-
-    def as_seen(self, resource: ResourceType, version: Version) -> Version:
-        """Return the object as this API version of the resource shows it."""
-        if resource.from_stored is None:
-            return version
-        return Version(resource.from_stored(version.obj), version.resource_version)
+        return version
 
     def list_objects(self, resource: ResourceType, selection: Selection = EVERYTHING) -> Page:
         predicate = selector_predicate(selection.label_selector, selection.field_selector, resource.selectable_fields)
         found = self.storage.all(resource.storage_key, selection.namespace)
-        seen = [self.as_seen(resource, version) for _, version in found]
-        chosen = [version for version in seen if predicate is None or predicate(version.obj)]
+        chosen = [version for _, version in found if predicate is None or predicate(version.obj)]
         return Page(chosen, self.storage.revision)
 
     def watch(self, resource: ResourceType, selection: Selection = EVERYTHING, *, since: int) -> Watch:
-        """Watch changes after `since`; the versions in the events must still pass `as_seen`."""
+        """Watch changes after `since`."""
         predicate = selector_predicate(selection.label_selector, selection.field_selector, resource.selectable_fields)
-        if predicate is not None and resource.from_stored is not None:
-            inner, convert = predicate, resource.from_stored
-            predicate = lambda obj: inner(convert(obj))  # noqa: E731
         return self.storage.watch(resource.storage_key, since=since, namespace=selection.namespace, predicate=predicate)
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -289,15 +279,14 @@ class ObjectStore:
         metadata.tidy(obj["metadata"])
         if write.dry_run:
             return Version(obj, self.storage.revision)
-        stored = obj if resource.to_stored is None else resource.to_stored(obj)
-        version = self.as_seen(resource, self.storage.put(resource.storage_key, key, stored))
+        version = self.storage.put(resource.storage_key, key, obj)
         if resource is CUSTOM_RESOURCE_DEFINITIONS:
             self._follow_definition(version.obj)
         return version
 
     def remove_now(self, resource: ResourceType, key: tuple[str, str]) -> Version:
         """Remove an object that nothing holds any more."""
-        version = self.as_seen(resource, self.storage.remove(resource.storage_key, key))
+        version = self.storage.remove(resource.storage_key, key)
         if resource is CUSTOM_RESOURCE_DEFINITIONS:
             self._forget_definition(version.obj)
         return version
