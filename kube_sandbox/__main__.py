@@ -1,4 +1,4 @@
-"""``python -m kube_sandbox``: a sandbox with the kinds of a folder of CustomResourceDefinitions, until SIGTERM or SIGINT."""
+"""``python -m kube_sandbox``: a sandbox with the CustomResourceDefinitions of a folder, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .real_api_server import ApiServerPrograms, ApiServerProgramsError
 
 
 def main() -> int:
-    """The exit code; 2 where an option cannot be used."""
+    """Return the exit code; 2 if an option cannot be used."""
     options = _parser().parse_args()
     try:
         options.data_dir.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ async def _run(options: argparse.Namespace, programs: ApiServerPrograms | None) 
         images=ImageCatalogue(dict(options.image)),
         definitions=read_definitions(options.crds) if options.crds else (),
         port=options.port,
-        network_mode=options.network,
+        network=options.network,
         kubeconfig_path=options.kubeconfig,
         programs=programs,
         stop=stop,

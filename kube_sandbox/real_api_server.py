@@ -1,8 +1,7 @@
 """A real kube-apiserver on a real etcd in place of the embedded API, where the machine has both programs.
 
-Everything else stays: the same kubelet, the same kinds, the same kubeconfig. There is no controller-manager, so nothing collects
-what has lost its owner or empties namespaces, and the server does not reach the kubelet for logs:
-they are files in the data folder.
+Kubelet, kinds and kubeconfig are the same. There is no controller-manager, so nothing collects objects without owners or empties
+namespaces. The server does not reach the kubelet for logs: they are files in the data folder.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from .client import Connection
 
 HOST = "127.0.0.1"
-# Within what the service carrier listens on; a kube-apiserver takes no larger one.
+# Within the addresses that the service carrier listens on; a kube-apiserver accepts no larger range.
 SERVICE_ADDRESSES = "127.192.0.0/12"
 START_SECONDS = 120.0
 STOP_SECONDS = 10.0
@@ -38,19 +37,19 @@ LOG_TAIL_LINES = 10
 
 
 class ApiServerProgramsError(Exception):
-    """A program is not here, did not start, or did not become ready; says which, and the end of its log."""
+    """A program is missing, did not start, or did not become ready; the message has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiServerPrograms:
-    """Where the programs are."""
+    """The paths of the programs."""
 
     etcd: str
     kube_apiserver: str
 
     @classmethod
     def find(cls, folders: Iterable[Path] = ()) -> ApiServerPrograms:
-        """In these folders, else in PATH."""
+        """Find the programs in these folders or in PATH; raises ApiServerProgramsError."""
         path = os.pathsep.join([*map(str, folders), os.environ.get("PATH", os.defpath)])
         found = [shutil.which(name, path=path) for name in ("etcd", "kube-apiserver", "openssl")]
         etcd, kube_apiserver, openssl = found
@@ -60,7 +59,7 @@ class ApiServerPrograms:
 
 
 class RealApiServer:
-    """``start()`` returns when the server is ready. Objects are kept in the folder, and served again by the next start."""
+    """``start()`` returns when the server is ready. Objects are kept in the folder for the next start."""
 
     def __init__(self, folder: Path, programs: ApiServerPrograms, *, port: int = 0) -> None:
         self._folder = folder.resolve()
@@ -76,11 +75,11 @@ class RealApiServer:
 
     @property
     def connection(self) -> Connection:
-        """How the kubelet gets here, as administrator."""
+        """The kubelet's connection to this server, as administrator."""
         return connection_of(self._folder / "kubeconfig")
 
     def write_kubeconfig(self, path: Path) -> None:
-        """For the administrator; JSON, which is YAML."""
+        """Write the administrator's kubeconfig."""
         name = "kube-sandbox"
         authority = self._folder / "certificates" / "apiserver.crt"
         config = {
@@ -96,7 +95,7 @@ class RealApiServer:
         path.write_text(json.dumps(config), encoding="utf-8")
 
     async def start(self) -> None:
-        """ApiServerProgramsError, FolderInUseError."""
+        """Start etcd and kube-apiserver; raises ApiServerProgramsError, FolderInUseError."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = FolderLock.take(self._folder / "api-server.lock")
         try:
@@ -113,7 +112,7 @@ class RealApiServer:
             raise
 
     async def stop(self) -> None:
-        """SIGTERM to each, the last one first, and SIGKILL to one that takes longer than 10 s."""
+        """Send SIGTERM to each, the last one first, and SIGKILL after 10 s."""
         for _, process in reversed(self._processes):
             if process.returncode is None:
                 process.terminate()
@@ -177,7 +176,7 @@ class RealApiServer:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _run(self, name: str, *command: str) -> None:
-        """The mark lets the next start kill what a sandbox that died left here."""
+        """The mark lets the next start kill what a dead sandbox left."""
         with (self._folder / f"{name}.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *command,

@@ -1,4 +1,4 @@
-"""A local copy of one kind, kept by list and watch; level-triggered, so a lost event costs time and never truth."""
+"""A local copy of one kind, kept by list and watch; level-triggered, so a lost event only costs time."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ ObjectKey = tuple[str, str]
 
 
 def key_of(obj: JsonObject) -> ObjectKey:
-    """``(namespace, name)`` of an object; the namespace of a cluster-wide object is empty."""
+    """Return ``(namespace, name)`` of an object; the namespace of a cluster-wide object is empty."""
     metadata = obj["metadata"]
     return (metadata.get("namespace", ""), metadata["name"])
 
 
 class Reflector:
-    """Run ``run()`` as a task; read ``objects``; be told through ``on_change`` (in the event loop: it must not block).
+    """Run ``run()`` as a task and read ``objects``. ``on_change`` is called in the event loop and must not block.
 
-    After a relist the differences are told in the words of a watch, so a listener never needs to know that the watch was
-    broken. A DELETED found by relist carries the last object seen.
+    After a relist the differences come as watch events too; a DELETED then has the last object seen.
     """
 
     def __init__(
@@ -52,11 +51,11 @@ class Reflector:
 
     @property
     def objects(self) -> Mapping[ObjectKey, JsonObject]:
-        """The copy. Do not change the objects in it."""
+        """The objects by key. Do not change them."""
         return MappingProxyType(self._objects)
 
     async def wait_synced(self, timeout_seconds: float) -> None:
-        """Wait for the first list; raises ApiUnavailableError with what the API said."""
+        """Wait for the first list; raises ApiUnavailableError with the API's last error."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._synced.wait()
@@ -66,7 +65,7 @@ class Reflector:
             ) from error
 
     async def run(self) -> None:
-        """List, then watch, for ever; cancel the task to stop. An API that is away is asked again, ever less often."""
+        """List and watch until cancelled; retry with backoff."""
         backoff_seconds = FIRST_BACKOFF_SECONDS
         clock = asyncio.get_running_loop().time
         while True:
@@ -77,11 +76,11 @@ class Reflector:
                 await self._follow()
             except ApiError as error:
                 self._last_error = str(error)
-                # Also 403 and 404: rights and kinds may arrive after us.
+                # Also 403 and 404: rights and kinds may be created later.
                 if not isinstance(error, GoneError):
                     log.warning("reflector waits for the API", kind=self._resource.kind, error=str(error))
                 if error.status is not None:
-                    # The server looked at our resourceVersion and refused it: only a fresh list helps.
+                    # The server refused the resourceVersion: list again.
                     self._resource_version = ""
             if clock() - started > LAST_BACKOFF_SECONDS:
                 backoff_seconds = FIRST_BACKOFF_SECONDS
@@ -96,7 +95,7 @@ class Reflector:
         for key, obj in found.items():
             known = self._objects.get(key)
             if known is not None and known["metadata"]["uid"] != obj["metadata"]["uid"]:
-                # Deleted and made again between two lists: two lives, two events.
+                # Deleted and created again between two lists: two events.
                 self._take_in(WatchEvent("DELETED", known))
                 known = None
             if known is None:

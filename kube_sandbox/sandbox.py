@@ -1,7 +1,7 @@
 """The sandbox: the embedded Kubernetes API and the process kubelet in one process, ready for ``kubectl apply``.
 
-``sandbox()`` is for a test that shares its process; ``run_sandbox()`` is what ``python -m kube_sandbox`` runs. The kubeconfig
-appears last, when the API answers, the kinds are served and the node is Ready: when the file is there, begin.
+``sandbox()`` is for a test in the same process; ``python -m kube_sandbox`` runs ``run_sandbox()``. The kubeconfig is written last,
+when the API answers, the kinds are served and the node is Ready.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .api_server.subresources import LogProvider
     from .kubelet.environment import ImageCatalogue
 
-# The schema of a kind may have thousands of lines: libyaml reads them in a tenth of the time, where PyYAML was built with it.
+# libyaml, if PyYAML was built with it, reads long schemas in a tenth of the time.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 log = structlog.get_logger(__name__)
 
@@ -44,7 +44,7 @@ _DEFINITIONS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """What runs."""
+    """The parts of a running sandbox."""
 
     server: SandboxApiServer | RealApiServer
     kubelet: ProcessKubelet
@@ -54,7 +54,7 @@ class Sandbox:
 def pod_network(
     mode: NetworkMode, data_dir: Path, *, bridge: str = DEFAULT_BRIDGE, subnet: ipaddress.IPv4Network = DEFAULT_SUBNET
 ) -> PodNetwork:
-    """The network of that name, with its address counter in the data folder."""
+    """Return the network of that name, with its address counter in the data folder."""
     if mode == "netns":
         return NetworkNamespaces(data_dir / "next-address", bridge=bridge, subnet=subnet)
     return LoopbackNetwork(data_dir / "next-address")
@@ -68,14 +68,14 @@ async def sandbox(  # noqa: PLR0913 (what a sandbox is made of, each with its de
     definitions: Iterable[dict[str, Any]] = (),
     host: str = "127.0.0.1",
     port: int = 0,
-    network: PodNetwork | None = None,
+    network: PodNetwork | NetworkMode = "loopback",
     kubeconfig_path: Path | None = None,
     node_url: Callable[[str], Awaitable[str]] | None = None,
     programs: ApiServerPrograms | None = None,
 ) -> AsyncIterator[Sandbox]:
-    """A running sandbox that serves the CustomResourceDefinitions ``definitions`` beside the built-in kinds.
+    """Run a sandbox that serves the CustomResourceDefinitions ``definitions`` beside the built-in kinds.
 
-    ``node_url`` is given where the API is and answers where the kubelet finds it: a test that cuts nodes off puts a gate there.
+    ``node_url`` gets the API's URL and returns the one that the kubelet uses: a test that cuts nodes off puts a gate there.
     ``programs`` are a real kube-apiserver and etcd to run in place of the embedded API.
     """
     server: SandboxApiServer | RealApiServer = (
@@ -90,14 +90,12 @@ async def sandbox(  # noqa: PLR0913 (what a sandbox is made of, each with its de
             connection = replace(connection, url=await node_url(server.url))
         async with KubeClient(connection) as api:
             await _apply_definitions(api, definitions)
-            kubelet_network = network or pod_network("loopback", data_dir)
-            kubelet = ProcessKubelet(
-                api, node_name=NODE_NAME, data_dir=data_dir, network=kubelet_network, images=images
-            )
+            pods = pod_network(network, data_dir) if isinstance(network, str) else network
+            kubelet = ProcessKubelet(api, node_name=NODE_NAME, data_dir=data_dir, network=pods, images=images)
             if isinstance(server, SandboxApiServer):
                 server.log_provider = _log_provider(kubelet)
             await kubelet.start()
-            carrier = _carry_services(api, kubelet_network)
+            carrier = _carry_services(api, pods)
             try:
                 kubeconfig = kubeconfig_path or data_dir / "kubeconfig"
                 _write_kubeconfig(server, kubeconfig)
@@ -111,35 +109,21 @@ async def sandbox(  # noqa: PLR0913 (what a sandbox is made of, each with its de
         await server.stop()
 
 
-async def run_sandbox(  # noqa: PLR0913 (one argument per option of the command)
-    *,
-    data_dir: Path,
-    images: ImageCatalogue,
-    stop: asyncio.Event,
-    definitions: Iterable[dict[str, Any]] = (),
-    host: str = "127.0.0.1",
-    port: int = 0,
-    network_mode: NetworkMode = "loopback",
-    kubeconfig_path: Path | None = None,
-    programs: ApiServerPrograms | None = None,
-) -> None:
-    """Run until ``stop`` is set, then end every process that was started. Raises what broke the kubelet, if anything does."""
-    async with sandbox(
-        data_dir=data_dir,
-        images=images,
-        definitions=definitions,
-        host=host,
-        port=port,
-        network=pod_network(network_mode, data_dir),
-        kubeconfig_path=kubeconfig_path,
-        programs=programs,
-    ) as running:
-        log.info("sandbox is ready", api=running.server.url, kubeconfig=str(running.kubeconfig), data=str(data_dir))
-        await _stopped_or_failed(running.kubelet, stop)
+async def run_sandbox(*, stop: asyncio.Event, **settings: Any) -> None:
+    """Run ``sandbox(**settings)`` until ``stop`` is set; raises what broke the kubelet, if anything does."""
+    async with sandbox(**settings) as running:
+        log.info("sandbox is ready", api=running.server.url, kubeconfig=str(running.kubeconfig))
+        stopped = asyncio.create_task(stop.wait())
+        failed = asyncio.create_task(running.kubelet.failed())
+        await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if failed.done():
+            raise failed.result()
+        failed.cancel()
 
 
 def read_definitions(folder: Path) -> list[dict[str, Any]]:
-    """Every document of the folder's ``*.yaml``."""
+    """Return every document of the folder's ``*.yaml``."""
     documents: list[dict[str, Any]] = []
     for file in sorted(folder.glob("*.yaml")):
         documents += [document for document in yaml.load_all(file.read_bytes(), _LOADER) if document]
@@ -147,24 +131,14 @@ def read_definitions(folder: Path) -> list[dict[str, Any]]:
 
 
 def _carry_services(api: KubeClient, network: PodNetwork) -> asyncio.Task[None] | None:
-    """Pods in namespaces of their own do not reach the loopback addresses of the sandbox's Services."""
+    """Carry Services in loopback mode only: pods in namespaces do not reach the Services' loopback addresses."""
     if not isinstance(network, LoopbackNetwork):
         return None
     return asyncio.create_task(ServiceCarrier(api, node_ip=network.node_ip).run(), name="services")
 
 
-async def _stopped_or_failed(kubelet: ProcessKubelet, stop: asyncio.Event) -> None:
-    stopped = asyncio.create_task(stop.wait())
-    failed = asyncio.create_task(kubelet.failed())
-    await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if failed.done():
-        raise failed.result()
-    failed.cancel()
-
-
 def _log_provider(kubelet: ProcessKubelet) -> LogProvider:
-    """The kubelet's logs, its refusal in the API's words (``kubectl logs`` of a container that never started)."""
+    """The kubelet's logs; a missing one (the container never started) is refused as by the API."""
 
     def logs(namespace: str, pod: str, container: str, tail_lines: int | None, follow: bool) -> AsyncIterator[bytes]:
         try:
@@ -176,7 +150,7 @@ def _log_provider(kubelet: ProcessKubelet) -> LogProvider:
 
 
 async def _apply_definitions(api: KubeClient, definitions: Iterable[dict[str, Any]]) -> None:
-    """Apply each until it is known to be applied: on a busy machine the first answers may come too late."""
+    """Apply each definition, and again if the answer is late: on a busy machine the first ones may be."""
     async with asyncio.timeout(_DEFINITIONS_SECONDS):
         for definition in definitions:
             while True:
@@ -190,7 +164,7 @@ async def _apply_definitions(api: KubeClient, definitions: Iterable[dict[str, An
 
 
 def _write_kubeconfig(server: SandboxApiServer | RealApiServer, path: Path) -> None:
-    """All at once: half of it must not be read."""
+    """Replace the file atomically."""
     temporary = path.with_name(path.name + ".new")
     server.write_kubeconfig(temporary)
     temporary.replace(path)

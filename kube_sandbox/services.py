@@ -1,9 +1,8 @@
 """Carries the addresses of Services to their pods, as kube-proxy does, and gives load balancers an address.
 
-In loopback mode the sandbox's API hands out cluster addresses of 127.128.0.0/9, which are all local: on each port of each Service a
-listener takes connections and passes them on to a pod that the selector fits, from the very address that the client has, so that
-a program still sees which pod speaks. A node port is a listener at the node's own address. TCP only: nothing here needs more.
-Where pods are in namespaces, only who calls from the host gets here; how pods reach Services is not its matter then.
+The sandbox's API hands out cluster addresses of 127.128.0.0/9, which are all local. A listener on each port of each Service passes
+a connection on to a pod of the selector, from the client's own address, so that the pod sees which client calls. A node port is a
+listener at the node's address. TCP only. With pods in network namespaces only calls from the host arrive here.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ log = structlog.get_logger(__name__)
 CONNECT_SECONDS = 2.0
 AGAIN_SECONDS = 0.5
 CHUNK_BYTES = 1 << 16
-# What the sandbox's API hands out.
+# The addresses that the sandbox's API hands out.
 LOOPBACK_SERVICES = ipaddress.IPv4Network("127.128.0.0/9")
 
 
 class ServiceCarrier:
-    """Runs as a task beside the kubelet; its end closes every listener and connection."""
+    """Run ``run()`` as a task beside the kubelet; its end closes every listener and connection."""
 
     def __init__(
         self, api: KubeClient, *, node_ip: str, cluster_ips: ipaddress.IPv4Network = LOOPBACK_SERVICES
@@ -70,7 +69,7 @@ class ServiceCarrier:
         self._changed.set()
 
     async def _listen(self) -> bool:
-        """Listen where the Services are now; whether all of it could be done."""
+        """Listen at the addresses of all Services; return whether all of that could be done."""
         wanted = dict(self._wanted())
         for address in self._listeners.keys() - wanted.keys():
             self._listeners.pop(address)[1].close()
@@ -96,7 +95,7 @@ class ServiceCarrier:
                     yield (host, number), key
 
     async def _give_ingress(self, service: JsonObject) -> bool:
-        """A load balancer of ours is the cluster address itself."""
+        """Give a load balancer its cluster address as ingress; return whether that is done."""
         if service["spec"].get("type") != "LoadBalancer" or (service.get("status") or {}).get("loadBalancer"):
             return True
         namespace, name = key_of(service)
@@ -119,7 +118,7 @@ class ServiceCarrier:
                 await self._carry(service, port, reader, writer)
             except asyncio.CancelledError:
                 if not self._closing:
-                    raise  # at the end all of them are cancelled, and asyncio would tell of each as of an error
+                    raise  # at the end all are cancelled, and asyncio would log each as an error
             finally:
                 self._connections.discard(task)
                 writer.close()
@@ -134,7 +133,7 @@ class ServiceCarrier:
             _reset(writer)
             return
         caller, called = (writer.get_extra_info(name)[0] for name in ("peername", "sockname"))
-        # From the host the kernel calls an address of its own from that address: to the pod that would be the Service itself.
+        # A call from the host has the Service's own address as its source: not to be shown to the pod.
         source = None if caller == called else (caller, 0)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -152,7 +151,7 @@ class ServiceCarrier:
             back.close()
 
     def _endpoint(self, key: ObjectKey, port: int) -> tuple[str, int] | None:
-        """A pod that the Service selects, and its port; in turn, where there are several."""
+        """Address and port of a pod that the Service selects; several take turns."""
         service = self._services.objects.get(key)
         if service is None:
             return None
@@ -168,7 +167,7 @@ class ServiceCarrier:
 def addresses_of(
     service: JsonObject, *, node_ip: str, cluster_ips: ipaddress.IPv4Network
 ) -> Iterator[tuple[str, int, JsonObject]]:
-    """Host, number and entry of each port that a Service of pods is called at."""
+    """Yield host, number and entry of each port of a Service with a selector."""
     spec = service["spec"]
     for port in (spec.get("ports") or []) if spec.get("selector") else []:
         if _has_cluster_ip_of(service, cluster_ips):
@@ -183,7 +182,7 @@ def _has_cluster_ip_of(service: JsonObject, cluster_ips: ipaddress.IPv4Network) 
 
 
 def is_endpoint(service: JsonObject, pod: JsonObject) -> bool:
-    """Whether a Service leads to the pod."""
+    """Whether a Service sends connections to the pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     if metadata["namespace"] != service["metadata"]["namespace"] or not status.get("podIP"):
         return False
@@ -195,7 +194,7 @@ def is_endpoint(service: JsonObject, pod: JsonObject) -> bool:
 
 
 def target_port(pod: JsonObject, target: str | int) -> int | None:
-    """The number of a port that may be given by name."""
+    """Return the number of a port that may be given by name."""
     if isinstance(target, int):
         return target
     ports = (port for container in pod["spec"]["containers"] for port in container.get("ports") or [])
@@ -210,5 +209,5 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Nobody is there: as near to a refused connection as a listener can come."""
+    """End a connection like a refused one, as far as a listener can."""
     writer.transport.abort()

@@ -63,7 +63,7 @@ def sandbox(
                 definitions=our_definitions(),
                 host=host,
                 port=port,
-                network_mode=network,
+                network=network,
                 kubeconfig_path=kubeconfig,
                 stop=stop,
                 programs=installed_api_server() if api_server else None,
