@@ -39,6 +39,7 @@ class MetadataRequests:
             "topicQueueMappingInfoMap": {},
             "topicQueueMappingDetailMap": {},
         }
+        document["logBeginsAt"] = broker.store.log.min_offset
         if broker.store.deleted_topics:
             document["deletedTopics"] = dict(broker.store.deleted_topics)
         return _answer(request, document)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.message_headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
+from rocketmq_replica.log.deleted_topics import TooManyDeletionsError
 from rocketmq_replica.metadata.topics import (
     MAX_QUEUES,
     PERMISSION_READ,
@@ -66,13 +67,12 @@ class TopicRequests:
             remark = f"The topic[{name}] is conflict with system topic."
             return request.answer(ResponseCode.INVALID_PARAMETER, remark=remark)
         try:
-            broker.store.delete_topic(
-                name
-            )  # first: a topic that is gone while its messages are there is made again from the log
+            # First: a topic that is gone while its messages are there is made again from the log.
+            broker.store.delete_topic(name)
             deleted = broker.topics.delete(name, now_ms=wall_clock_ms())
-        except OSError as error:
+        except (OSError, TooManyDeletionsError) as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=f"topic {name} not deleted, ask again: {error}")
-        self._offsets.forget_topic(name)
+        self._offsets.forget_topics({name})
         if deleted:
             self._on_deleted()
             self._on_changed()

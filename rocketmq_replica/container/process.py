@@ -105,6 +105,10 @@ class ReplicaProcess:
             now_ms=wall_clock_ms(),
         )
         self.store = _open_store(configuration)
+        # Offsets are saved every few seconds: a crash may have kept those of a topic that was deleted. One that was made again and
+        # is not saved yet has messages.
+        there = {topic.name for topic in topics.all()} | {name for name, _ in self.store.queues.names()}
+        offsets.forget_topics(self.store.deleted_topics.keys() - there)
         self.broker = Broker(configuration, self.store, topics)
         self.ha_server = HaServer(self.broker)
         clients = Clients()

@@ -18,7 +18,7 @@ from rocketmq_remoting.errors import BodyError, RemotingError
 from rocketmq_remoting.java_json import loads
 from rocketmq_remoting.message_headers import UpdateConsumerOffsetRequestHeader
 from rocketmq_replica.configuration.connections import signed
-from rocketmq_replica.log.deleted_topics import deletions_from_json
+from rocketmq_replica.log.deleted_topics import deletions_in
 from rocketmq_replica.metadata.topics import topics_from_json
 from rocketmq_replica.term.broker import Broker, Role, wall_clock_ms
 
@@ -108,17 +108,19 @@ class MetadataSync:
         """Deletions first: a topic that is not listed any more would be found in the log again.
 
         A mark of our own stays until the master lists that topic: a Java master tells no marks, and one that was elected before
-        it copied the deletion serves the topic with all its messages.
+        it copied the deletion serves the topic with all its messages. Where the master's log begins above the mark, it has none of
+        these messages to serve, and may have dropped the mark.
         """
-        topics = topics_from_json(document)
+        topics, begins_at = topics_from_json(document), int(document.get("logBeginsAt", 0))
         store, listed = self._broker.store, {topic.name for topic in topics}
-        own = {name: end for name, end in store.deleted_topics.items() if name not in listed}
-        ends = own | deletions_from_json(document)
-        gone = ends.keys() - store.deleted_topics.keys() - listed
-        store.take_deleted_topics(ends)
+        own = {
+            name: mark
+            for name, mark in store.deleted_topics.items()
+            if name not in listed or mark.end_offset <= begins_at
+        }
+        store.take_deleted_topics(own | deletions_in(document))
         self._broker.topics.replace_all(topics, now_ms=wall_clock_ms())
-        for name in gone:
-            self._metadata.offsets.forget_topic(name)
+        self._metadata.offsets.forget_topics(store.deleted_topics.keys() - listed)
 
     async def _ask(self, address: str, code: RequestCode) -> object:
         question = signed(request(code), self._broker.configuration.credentials)

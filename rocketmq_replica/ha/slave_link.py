@@ -116,7 +116,6 @@ class SlaveLink:
                 raise DivergedLogError(f"the consistent point {point.offset} is no record boundary of this log")
             self.truncated_from = store.max_offset
             store.truncate(point.offset)
-        store.limit_deletions(point.offset)
         store.forget_epochs_after(point.last_common_epoch)
         if self._sync_flush:
             store.flush()  # the first acknowledgement also says where the transfer begins: at the end of the log

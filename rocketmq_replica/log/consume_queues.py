@@ -182,9 +182,13 @@ class ConsumeQueues:
 
     def hide_before(self, ends: Mapping[str, int]) -> None:
         """Show consumers no message of these topics stored before its offset, and of other topics all."""
-        self._hidden_before = dict(ends)
+        before, self._hidden_before = self._hidden_before, dict(ends)
+        changed = {topic for topic in before.keys() | ends.keys() if before.get(topic, 0) != ends.get(topic, 0)}
+        if not changed:
+            return
         for (topic, _), queue in self._queues.items():
-            queue.hide_before(ends.get(topic, 0))
+            if topic in changed:
+                queue.hide_before(ends.get(topic, 0))
 
     def has_topic(self, topic: str) -> bool:
         """Whether a queue of this topic ever had a message."""
@@ -225,7 +229,5 @@ class ConsumeQueues:
             self.queue(topic, queue_id).begin_at(offset)
 
     def names(self) -> Iterator[tuple[str, int]]:
-        """Every (topic, queue id) with messages that are not all hidden; one whose messages expired counts as well."""
-        return (
-            name for name, queue in self._queues.items() if queue.shows_messages or name[0] not in self._hidden_before
-        )
+        """Every (topic, queue id) that has messages for consumers."""
+        return (name for name, queue in self._queues.items() if queue.shows_messages)

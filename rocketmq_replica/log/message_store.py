@@ -30,7 +30,7 @@ from rocketmq_replica.log import disk
 from rocketmq_replica.log.checkpoint import Checkpoint, CheckpointFile
 from rocketmq_replica.log.commit_log import CommitLog, Recovery
 from rocketmq_replica.log.consume_queues import ConsumeQueues
-from rocketmq_replica.log.deleted_topics import DeletedTopics
+from rocketmq_replica.log.deleted_topics import DeletedTopics, Deletion
 from rocketmq_replica.log.durable_files import StoreFileError, make_folders, sync_names, sync_path
 from rocketmq_replica.log.epoch_file import load_epochs, save_epochs
 from rocketmq_replica.log.index_files import IndexFiles
@@ -246,27 +246,32 @@ class MessageStore:
         self._indexed_offset = self._index(self._indexed_offset, entries)
 
     @property
-    def deleted_topics(self) -> Mapping[str, int]:
-        """Topic -> offset of the log below which its messages were deleted with it."""
-        return self._deleted.ends
+    def deleted_topics(self) -> Mapping[str, Deletion]:
+        """The last deletion of each topic that was deleted."""
+        return self._deleted.marks
 
     def delete_topic(self, topic: str) -> None:
-        """Hide a topic's messages from consumers, durably. Their numbers are not used again, and the log keeps them."""
-        if self.queues.has_topic(topic):
-            self.take_deleted_topics({**self._deleted.ends, topic: self.log.max_offset})
+        """Hide a topic's messages from consumers, durably, as the master. Their numbers are not used again, and the log keeps them.
 
-    def take_deleted_topics(self, ends: Mapping[str, int]) -> None:
+        TooManyDeletionsError, OSError: nothing has changed.
+        """
+        epoch = self.epochs.last
+        if epoch is not None and self.queues.has_topic(topic):
+            mark = Deletion(self.log.max_offset, epoch.epoch, epoch.start_offset)
+            self._deleted.add(topic, mark, log_begins_at=self.log.min_offset)
+            self._hide_deleted()
+
+    def take_deleted_topics(self, marks: Mapping[str, Deletion]) -> None:
         """Make these the deletions there are: those of the master."""
-        if self._deleted.replace(ends):
-            self.queues.hide_before(self._deleted.ends)
+        if self._deleted.replace(marks):
+            self._hide_deleted()
 
-    def limit_deletions(self, offset: int) -> None:
-        """What is written from ``offset`` on is another master's: it was not there when a topic was deleted."""
-        self.take_deleted_topics({topic: min(end, offset) for topic, end in self._deleted.ends.items()})
+    def _hide_deleted(self) -> None:
+        """After each change of the marks or of the epochs, and before anything is entered that follows it."""
+        self.queues.hide_before({topic: mark.hidden_before(self.epochs) for topic, mark in self._deleted.marks.items()})
 
     def truncate(self, offset: int) -> None:
         """Cut the log, the index and the epoch history back to ``offset``, which must be a record boundary."""
-        self.limit_deletions(offset)
         self.index.drop_beyond(offset)
         if self._checkpoint.durable_offset > offset:  # first: a start must not look for what was cut on purpose
             self._confirm_offset = min(self._confirm_offset, offset)
@@ -277,6 +282,7 @@ class MessageStore:
         self._unindexed = self._read_all(self._indexed_offset)
         self.confirm_offset = self._confirm_offset
         if self.epochs.drop_beyond_offset(offset):
+            self._hide_deleted()
             self.save_epochs()
 
     def cut_to_whole_record(self) -> int:
@@ -298,6 +304,7 @@ class MessageStore:
         self.log.delete_oldest(count)
         self.index.drop_before(self.log.min_offset)
         if self.epochs.drop_before_offset(self.log.min_offset):
+            self._hide_deleted()
             self.save_epochs()
 
     def next_to_index(self) -> tuple[int, list[QueuePart], int] | None:
@@ -349,20 +356,22 @@ class MessageStore:
     def begin_epoch(self, epoch: int) -> None:
         """Open a master's epoch at the end of the log, durably; an epoch of the same number or later is forgotten first."""
         self.log.flush()
-        self.limit_deletions(self.log.max_offset)
         self.epochs.drop_from_epoch(epoch)
         if not self.epochs.append(epoch, self.log.max_offset):
             raise StoreFileError(f"epoch {epoch} cannot begin at {self.log.max_offset} after {self.epochs.last}")
+        self._hide_deleted()
         self.save_epochs()
 
     def note_epoch(self, epoch: int, start_offset: int) -> None:
         """Remember, as a slave, the epoch a frame is labelled with (A.4, step 2)."""
         if self.epochs.append(epoch, start_offset) or self._epochs_unsaved:
+            self._hide_deleted()
             self.save_epochs()
 
     def forget_epochs_after(self, epoch: int) -> None:
         """Drop terms that the master never heard of: without bytes of their own they would claim the next ones."""
         if self.epochs.drop_from_epoch(epoch + 1):
+            self._hide_deleted()
             self.save_epochs()
 
     def save_epochs(self) -> None:
@@ -400,7 +409,6 @@ class MessageStore:
 
     def _recover(self) -> Recovery:
         saved = self._checkpoint.load()
-        self.queues.hide_before(self._deleted.ends)
         recovery = self.log.recover(
             lambda offset, entry: self._index(offset, (entry,)), self._load_index, confirmed_offset=saved.durable_offset
         )
@@ -410,6 +418,7 @@ class MessageStore:
         self.epochs = load_epochs(self._paths.epoch_file)
         if self.epochs.drop_beyond_offset(recovery.end_offset):
             self.save_epochs()
+        self._hide_deleted()
         self._confirm_offset = min(max(saved.confirm_offset, self.log.min_offset), recovery.end_offset)
         self.never_confirmed = saved == Checkpoint()
         return recovery

@@ -14,6 +14,7 @@ from rocketmq_replica.log.durable_files import StoreFileError, replace_file, syn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from rocketmq_remoting.server import RemotingConnection
@@ -105,9 +106,9 @@ class ConsumerOffsets:
         self._changed = self._changed or new != self._table
         self._table = new
 
-    def forget_topic(self, topic: str) -> None:
-        """The topic is deleted: no group has read any of it."""
-        kept = {key: queues for key, queues in self._table.items() if key.partition(_SEPARATOR)[0] != topic}
+    def forget_topics(self, topics: AbstractSet[str]) -> None:
+        """These topics are deleted: no group has read any of them."""
+        kept = {key: queues for key, queues in self._table.items() if key.partition(_SEPARATOR)[0] not in topics}
         self._changed = self._changed or len(kept) < len(self._table)
         self._table = kept
         self._taken = {(key, queue): offset for (key, queue), offset in self._taken.items() if key in kept}

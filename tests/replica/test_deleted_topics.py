@@ -16,7 +16,7 @@ import pytest
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.log import deleted_topics, disk
-from rocketmq_replica.log.deleted_topics import DeletedTopics
+from rocketmq_replica.log.deleted_topics import Deletion, TooManyDeletionsError
 from rocketmq_replica.log.durable_files import StoreFileError
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 from tests.replica.test_commit_log import open_store, put
@@ -45,6 +45,12 @@ async def topics_of(client: Client, replica: RunningReplica) -> set[str]:
 async def commit(client: Client, replica: RunningReplica, topic: str, offset: int) -> int:
     fields = {"consumerGroup": "CG", "topic": topic, "queueId": "0", "commitOffset": str(offset)}
     return (await client.ask(replica.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)).code
+
+
+async def offset_table(client: Client, replica: RunningReplica) -> dict[str, dict[str, int]]:
+    answer = await client.ask(replica.address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+    table: dict[str, dict[str, int]] = json.loads(answer.body or b"")["offsetTable"]
+    return table
 
 
 async def bodies(client: Client, replica: RunningReplica, topic: str) -> list[bytes]:
@@ -91,8 +97,7 @@ async def test_a_topic_made_and_deleted_within_one_copy_is_not_there_after_a_fai
     await change_master(controller, two)
     assert {"Passing", "Kept"} & await topics_of(client, two) == {"Kept"}
     assert (await client.pull(two.address, 0, topic="Passing")).code == ResponseCode.TOPIC_NOT_EXIST
-    offsets = json.loads((await client.ask(two.address, RequestCode.GET_ALL_CONSUMER_OFFSET)).body or b"")
-    assert offsets["offsetTable"] == {"Kept@CG": {"0": 1}}
+    assert await offset_table(client, two) == {"Kept@CG": {"0": 1}}
     again = await start("r1")
     await eventually(lambda: again.role == "SLAVE")
     await again.process.metadata.copy()
@@ -106,12 +111,60 @@ async def test_a_slave_forgets_the_offsets_of_a_topic_also_where_no_other_has_an
     assert (await client.send(one.address, b"x", topic="Only")).code == SUCCESS
     assert await commit(client, one, "Only", 1) == SUCCESS
     await two.process.metadata.copy()
-    answer = await client.ask(two.address, RequestCode.GET_ALL_CONSUMER_OFFSET)
-    assert json.loads(answer.body or b"")["offsetTable"] == {"Only@CG": {"0": 1}}
+    assert await offset_table(client, two) == {"Only@CG": {"0": 1}}
     assert await delete(client, one, "Only") == (SUCCESS, "")
     await two.process.metadata.copy()
-    answer = await client.ask(two.address, RequestCode.GET_ALL_CONSUMER_OFFSET)
-    assert json.loads(answer.body or b"")["offsetTable"] == {}
+    assert await offset_table(client, two) == {}
+
+
+async def test_a_slave_forgets_the_offsets_of_a_topic_that_is_deleted_a_second_time(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    one, two = await start_pair(start, controller)
+    for _ in range(2):
+        answer = await client.send(one.address, b"x", topic="Only")
+        number = int((answer.ext_fields or {})["queueOffset"])
+        assert await commit(client, one, "Only", number + 1) == SUCCESS
+        await two.process.metadata.copy()
+        assert await offset_table(client, two) == {"Only@CG": {"0": number + 1}}
+        assert await delete(client, one, "Only") == (SUCCESS, "")
+        await two.process.metadata.copy()
+        assert await offset_table(client, two) == {}
+
+
+async def test_a_crash_between_the_topics_end_and_that_of_its_offsets_leaves_none(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    """Offsets are saved every few seconds."""
+    one, _ = await start_pair(start, controller)
+    assert (await client.send(one.address, b"x", topic="Only")).code == SUCCESS
+    assert await delete(client, one, "Only") == (SUCCESS, "")
+    for topic in ("Only", "Kept"):
+        one.process._offsets.put("CG", topic, 0, 1)
+    await one.stop()
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    assert await offset_table(client, one) == {"Kept@CG": {"0": 1}}
+
+
+async def test_a_crash_before_a_topic_that_was_made_again_is_saved_keeps_its_offsets(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    """Without them a group that begins at the end would skip what it has not read."""
+    one, _ = await start_pair(start, controller)
+    assert (await client.send(one.address, b"x", topic="Again")).code == SUCCESS
+    assert await delete(client, one, "Again") == (SUCCESS, "")
+    table = one.process.configuration.root_folder / "config" / "topics.json"
+    before = table.read_bytes()
+    for _ in range(2):
+        assert (await client.send(one.address, b"new", topic="Again")).code == SUCCESS
+    assert await commit(client, one, "Again", 2) == SUCCESS
+    await one.stop()
+    table.write_bytes(before)
+    one = await start("r1")
+    await eventually(lambda: one.role == "MASTER")
+    assert await offset_table(client, one) == {"Again@CG": {"0": 2}}
+    assert "Again" in await topics_of(client, one)
 
 
 async def test_a_deleted_topic_stays_so_over_a_restart_and_its_numbers_go_on(
@@ -195,6 +248,24 @@ async def test_a_master_that_tells_no_deletions_brings_a_listed_topic_back_and_n
     assert await bodies(client, two, "Listed") == [b"x"]
 
 
+async def test_a_master_whose_log_begins_above_a_mark_takes_it_away_from_nobody(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    """It drops marks of messages that it has no more; a slave keeps its log for longer, and they would be there again."""
+    one, two = await start_pair(start, controller)
+    assert (await client.send(one.address, b"x", topic="T")).code == SUCCESS
+    assert await delete(client, one, "T") == (SUCCESS, "")
+    await two.process.metadata.copy()
+    mark = two.process.store.deleted_topics["T"]
+    assert (await client.send(one.address, b"new", topic="T")).code == SUCCESS
+    answer = await client.ask(one.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+    document = json.loads(answer.body or b"") | {"deletedTopics": {}, "logBeginsAt": mark.end_offset}
+    two.process.metadata._take_topics(document)
+    assert two.process.store.deleted_topics == {"T": mark}
+    two.process.metadata._take_topics(document | {"logBeginsAt": mark.end_offset - 1})
+    assert two.process.store.deleted_topics == {}
+
+
 async def test_a_disk_that_takes_no_deletion_keeps_the_topic(
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,20 +337,18 @@ def test_messages_that_come_later_than_their_deletion_are_hidden_too(tmp_path: P
         store.close()
 
 
-@pytest.mark.parametrize("end", ["truncate", "begin_epoch", "limit_deletions"])
+@pytest.mark.parametrize("end", ["truncate", "begin_epoch"])
 def test_what_another_master_writes_is_not_hidden_by_a_deletion_before(tmp_path: Path, end: str) -> None:
     store = open_store(tmp_path)
     store.begin_epoch(1)
     ends = [put(store, b"old") for _ in range(3)]
     store.delete_topic("T")
-    store.take_deleted_topics({"T": store.max_offset + 1000})  # a master's that was further ahead
-    match end:
-        case "truncate":
-            store.truncate(ends[1])
-        case "begin_epoch":
-            store.begin_epoch(2)
-        case _:
-            store.limit_deletions(store.max_offset)
+    store.take_deleted_topics({"T": Deletion(store.max_offset + 1000, 1, 0)})  # a master's that was further ahead
+    if end == "truncate":
+        store.truncate(ends[1])
+        store.note_epoch(2, ends[1])
+    else:
+        store.begin_epoch(2)
     after = store.queues.queue("T", 0).next_offset
     put(store, b"new")
     assert shown(store) == [after]
@@ -289,7 +358,22 @@ def test_what_another_master_writes_is_not_hidden_by_a_deletion_before(tmp_path:
     store.close()
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"deletedTopics": {"T": "1"}}', '{"deletedTopics": [1]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"deletedTopics": [1]}',
+        '{"deletedTopics": {"T": 1}}',
+        '{"deletedTopics": {"T": [1, 2]}}',
+        '{"deletedTopics": {"T": [5, 1, "0"]}}',
+        '{"deletedTopics": {"T": [5, 1, 6]}}',
+        '{"deletedTopics": {"T": [1e999, 1, 0]}}',
+        '{"deletedTopics": {"T": [true, 1, 0]}}',
+        '{"deletedTopics": ' + 100_000 * "[",
+    ],
+)
 def test_a_torn_table_of_deletions_is_not_taken_for_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "deletedTopics.json").write_text(text)
@@ -297,8 +381,45 @@ def test_a_torn_table_of_deletions_is_not_taken_for_none(tmp_path: Path, text: s
         open_store(tmp_path)
 
 
-def test_there_are_not_more_marks_than_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_deletions_bring_no_topic_back(
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may make topics may delete them, again and again."""
     monkeypatch.setattr(deleted_topics, "MAX_DELETED_TOPICS", 2)
-    marks = DeletedTopics(tmp_path / "deletedTopics.json")
-    marks.replace({"b": 2, "c": 3, "a": 1})
-    assert DeletedTopics(tmp_path / "deletedTopics.json").ends == {"b": 2, "c": 3}
+    one, two = await start_pair(start, controller)
+    for topic in ("A", "B", "C"):
+        assert (await client.send(one.address, b"x", topic=topic)).code == SUCCESS
+    assert await delete(client, one, "A") == await delete(client, one, "B") == (SUCCESS, "")
+    code, remark = await delete(client, one, "C")
+    assert code == ResponseCode.SYSTEM_ERROR
+    assert "2 deleted topics have messages in the log, expected at most 2" in remark
+    assert await bodies(client, one, "C") == [b"x"], "it is there as it was"
+    await two.process.metadata.copy()
+    await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
+    await one.stop()
+    await change_master(controller, two)
+    assert {"A", "B", "C"} & await topics_of(client, two) == {"C"}
+
+
+def test_marks_of_messages_that_are_gone_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deleted_topics, "MAX_DELETED_TOPICS", 2)
+    store = open_store(tmp_path)
+    store.begin_epoch(1)
+    for topic in ("A", "B", "C"):
+        put(store, b"x", topic=topic)
+    store.delete_topic("A")
+    for _ in range(20):
+        put(store, b"x" * 400, topic="Other")
+    store.delete_topic("B")
+    with pytest.raises(TooManyDeletionsError):
+        store.delete_topic("C")
+    store.delete_oldest_files(1)
+    store.delete_topic("C")
+    assert store.deleted_topics.keys() == {"B", "C"}
+    for _ in range(2):
+        assert {name for name, _ in store.queues.names()} == {"Other"}
+        store.close()
+        store = open_store(tmp_path)
+    assert put(store, b"new", topic="A") == store.max_offset
+    assert shown(store, "A") == [1], "its numbers go on"
+    store.close()

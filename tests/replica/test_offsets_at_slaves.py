@@ -189,5 +189,5 @@ def test_a_deleted_topic_leaves_nothing_to_tell(tmp_path: Path) -> None:
     offsets = ConsumerOffsets(tmp_path / "consumerOffset.json")
     offsets.take("CG", "Gone", 0, 3)
     offsets.take("CG", "Kept", 0, 3)
-    offsets.forget_topic("Gone")
+    offsets.forget_topics({"Gone"})
     assert [one.topic for one in offsets.taken()] == ["Kept"]

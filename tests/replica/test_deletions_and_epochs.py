@@ -1,0 +1,293 @@
+"""Marks of deleted topics and the histories of logs: what was deleted stays hidden, and nothing else is ever hidden.
+
+Marks are copied by another way than the log, and in another rhythm. A replica may have them before or after the bytes that they are
+about, from a broker that is not master yet, and over links that come back.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import request
+from rocketmq_replica.clients.topic_requests import TopicRequests
+from rocketmq_replica.metadata.topics import Topic
+from tests.replica.crashing_disk import DiskModel, Recorder, materialize
+from tests.replica.test_commit_log import open_store, put
+from tests.replica.test_crash_safety import ROOT, Replica
+from tests.replica.test_deleted_topics import shown
+from tests.replica.test_divergence import Group, follow
+from tests.support.draws import examples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rocketmq_replica.log.deleted_topics import Deletion
+
+
+def test_a_link_that_comes_back_takes_no_deletion_away(tmp_path: Path) -> None:
+    """A slave that was away copies the marks first, then its link is made, behind what was deleted."""
+    master, slave = open_store(tmp_path / "master"), open_store(tmp_path / "slave")
+    master.begin_epoch(1)
+    put(master, b"first", topic="Other")
+    follow(master, slave)
+    for _ in range(3):
+        put(master, b"old")
+    master.delete_topic("T")
+    put(master, b"new")
+    slave.take_deleted_topics(master.deleted_topics)
+    follow(master, slave)
+    assert shown(slave) == shown(master) == [3]
+    slave.begin_epoch(2)
+    assert shown(slave) == [3], "it is master now, and had copied the deletion"
+    slave.close()
+    slave = open_store(tmp_path / "slave")
+    assert shown(slave) == [3]
+    for store in (master, slave):
+        store.close()
+
+
+def test_a_mark_that_was_copied_from_a_broker_before_it_was_master_hides_nothing_of_its_term(tmp_path: Path) -> None:
+    """Slaves hear of a new master first: one asks it while it is a slave yet, and reads the answer later."""
+    first, second, third = (open_store(tmp_path / name) for name in ("first", "second", "third"))
+    first.begin_epoch(1)
+    put(first, b"old")
+    follow(first, second)
+    follow(first, third)
+    for _ in range(5):
+        put(first, b"not replicated")
+    first.delete_topic("T")
+    second.take_deleted_topics(first.deleted_topics)
+    answer = dict(second.deleted_topics)
+    second.begin_epoch(2)
+    for _ in range(3):
+        put(second, b"acknowledged")
+    follow(second, third)
+    third.take_deleted_topics(answer)
+    assert shown(second) == shown(third) == [1, 2, 3]
+    third.begin_epoch(3)
+    assert shown(third) == [1, 2, 3]
+    for store in (first, second, third):
+        store.close()
+
+
+class Life:
+    """A master makes a topic, writes, deletes it, makes it again, writes: cut off at each operation on its disk."""
+
+    OLD, NEW = 2, 1
+
+    def __init__(self, root: Path, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.ends: dict[str, int] = {}
+        replica = Replica(root / ROOT)
+        replica.broker.broker_id = 7
+        replica.role(7, 1)
+        topics, store = replica.broker.topics, replica.store
+        self._did("begun")
+        topics.put(Topic("T", 1, 1), now_ms=2)
+        for _ in range(self.OLD):
+            replica.put(1)
+        store.flush()
+        replica.settle()
+        self._did("written")
+        deletion = request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
+        handler = TopicRequests(replica.broker, replica.offsets, on_changed=lambda: None, on_deleted=lambda: None)
+        assert handler.delete(deletion).code == ResponseCode.SUCCESS
+        self._did("deleted")
+        topics.put(Topic("T", 1, 1), now_ms=4)
+        self._did("made again")
+        for _ in range(self.NEW):
+            replica.put(1)
+        store.flush()
+        self._did("written again")
+        store.close()
+
+    def _did(self, what: str) -> None:
+        self.ends[what] = len(self.recorder.journal)
+
+    def judge(self, point: int, folder: Path) -> None:
+        """Start what a crash after this operation left, and go on with it as master."""
+        replica = Replica(folder / ROOT)
+        replica.broker.broker_id = 7
+        topics, store = replica.broker.topics, replica.store
+        there, listed = shown(store), topics.find("T") is not None
+        old, new = [one for one in there if one < self.OLD], [one for one in there if one >= self.OLD]
+        if self.ends["written"] <= point:
+            assert old in ([], list(range(self.OLD))), "all of it or nothing"
+        if self.ends["deleted"] <= point:
+            assert not old, "deleted, and there"
+        if self.ends["written"] <= point < self.ends["written again"]:
+            assert listed or not there, "messages of a topic that is not there"
+        if self.ends["deleted"] == point:
+            assert not listed
+        if point >= self.ends["written again"]:
+            assert len(new) == self.NEW, "written after the deletion, and hidden"
+        replica.role(7, 99)
+        assert topics.find("T") is not None or not listed
+        store.delete_topic("T")
+        topics.delete("T", now_ms=5)
+        assert (shown(store), list(store.queues.names())) == ([], [])
+        number = store.queues.queue("T", 0).next_offset
+        replica.put(99)
+        assert shown(store) == [number]
+        store.close()
+
+
+def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skips: Callable[[str], bool]) -> tuple[int, int]:
+    """How many operations this life has, and how many starts were looked at; AssertionError for the first bad one."""
+    root = tmp_path / "life"
+    root.mkdir()
+    recorder = Recorder(root, DiskModel(), skips=skips)
+    with monkeypatch.context() as patched:
+        recorder.install(patched)
+        life = Life(root, recorder)
+    model, seen, starts = DiskModel(), set(), 0
+    for point, operation in enumerate(recorder.journal, start=1):
+        model.apply(operation)
+        for what, image in model.images(operation):
+            key = (
+                frozenset(image.items()),
+                tuple(end <= point for end in life.ends.values()),
+                point in life.ends.values(),
+            )
+            if key in seen:
+                continue
+            seen.add(key)
+            starts += 1
+            folder = tmp_path / "crashed"
+            materialize(image, folder)
+            try:
+                life.judge(point, folder)
+            except Exception as error:
+                raise AssertionError(f"operation {point}, {what}, {life.ends}: {error!r}") from error
+    return len(recorder.journal), starts
+
+
+@pytest.mark.sampled
+def test_every_crash_point_of_a_topic_that_is_deleted_and_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operations, starts = judged(tmp_path, monkeypatch, lambda _sync: False)
+    assert starts > operations
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("skipped", "complaint"),
+    [
+        (r"file .*/deletedTopics.json\.writing", "no table of deleted topics"),
+        (r"names data/store/config", "deleted, and there|messages of a topic that is not there"),
+    ],
+)
+def test_a_mark_that_is_not_synced_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skipped: str, complaint: str
+) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        judged(tmp_path, monkeypatch, lambda sync: re.fullmatch(skipped, sync) is not None)
+
+
+class Marked(Group):
+    """Three replicas; which records of T each deletion was about, by its mark."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.deleted: dict[Deletion, frozenset[tuple[int, bytes]]] = {}
+        self.aligned: set[int] = set()
+        self.answers: list[tuple[int, Mapping[str, Deletion]]] = []
+        self.elect(0)
+
+    def records(self, number: int, *, visible: bool | None = None) -> frozenset[tuple[int, bytes]]:
+        """What a log has of T, each with where it stands; only what consumers see, or do not see."""
+        store = self.stores[number]
+        if (queue := store.queues.find("T", 0)) is None:
+            return frozenset()
+        here = [(queue._offsets[index], queue._sizes[index], index >= queue._hidden) for index in range(len(queue))]
+        return frozenset(
+            (offset, bytes(store.log.read(offset, size)))
+            for offset, size, seen in here
+            if size > 0 and visible in (None, seen)
+        )
+
+    def elect(self, number: int) -> None:
+        """Of those that followed this master: its log, or a beginning of it."""
+        if number == self.master or number in self.aligned or not self.epoch:
+            super().elect(number)
+            self.aligned = set()
+
+    def follow(self, number: int, limit_bytes: int) -> None:
+        super().follow(number, limit_bytes)
+        self.aligned.add(number)
+
+    def delete(self) -> None:
+        store, were = self.stores[self.master], self.records(self.master)
+        store.delete_topic("T")
+        if (mark := store.deleted_topics.get("T")) is not None:
+            self.deleted[mark] = self.deleted.get(mark, frozenset()) | were
+        assert not self.records(self.master, visible=True)
+
+    def ask(self, number: int) -> None:
+        """21 to anybody: the answer is read later."""
+        self.answers.append((number, dict(self.stores[number].deleted_topics)))
+
+    def copy(self, number: int) -> None:
+        """A slave takes an answer of the broker that is its master now, from before its election or after it."""
+        answers = [marks for asked, marks in self.answers if asked == self.master]
+        if answers and number in self.aligned:
+            self.stores[number].take_deleted_topics(answers[-1])
+
+    def check(self) -> None:
+        everything = frozenset[tuple[int, bytes]]().union(*self.deleted.values())
+        for number, store in enumerate(self.stores):
+            assert self.records(number, visible=False) <= everything, f"{number} hides what nobody deleted"
+            if (mark := store.deleted_topics.get("T")) is not None:
+                left = self.records(number, visible=True) & self.deleted[mark]
+                assert not left, f"{number} has the mark {mark}, and shows what was deleted"
+
+
+_ANY = st.one_of(
+    st.tuples(st.sampled_from(["elect", "ask", "copy", "restart"]), st.integers(0, 2)),
+    st.tuples(st.just("write"), st.integers(1, 6)),
+    st.tuples(st.just("delete")),
+    st.tuples(st.just("follow"), st.integers(0, 2), st.sampled_from([0, 100, 1000, 1 << 20])),
+)
+
+
+# A slave with the mark, and not with all that it is about, is elected and writes there; another one copies the mark from it.
+_BEHIND: list[tuple[Any, ...]] = [
+    ("write", 2),
+    ("follow", 1, 1 << 20),
+    ("follow", 2, 1 << 20),
+    ("write", 5),
+    ("delete",),
+    ("ask", 0),
+    ("copy", 1),
+    ("elect", 1),
+    ("write", 6),
+    ("ask", 1),
+    ("follow", 2, 1 << 20),
+    ("copy", 2),
+    ("restart", 2),
+    ("elect", 2),
+    ("follow", 0, 1 << 20),
+]
+
+
+@settings(max_examples=examples(50))
+@example(_BEHIND)
+@given(st.lists(_ANY, max_size=40))
+def test_in_any_history_what_was_deleted_is_hidden_and_nothing_else(steps: list[tuple[Any, ...]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        group = Marked(Path(folder))
+        try:
+            for name, *arguments in steps:
+                getattr(group, name)(*arguments)
+                group.check()
+        finally:
+            group.close()
