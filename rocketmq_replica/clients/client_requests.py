@@ -98,15 +98,19 @@ class ClientRequests:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, remark="consumerGroup, topic, queueId and commitOffset are needed"
             )
-        if self._broker.role is Role.MASTER and self._broker.topics.find(header.topic) is None:
+        if self._broker.topics.find(header.topic) is None:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"Topic {header.topic} not exist!")
         read = (header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-        if self._broker.role is Role.SLAVE:
-            self._offsets.take(*read)
-        elif header.only_forward:
-            self._offsets.advance(*read)
-        else:
+        if self._broker.role is Role.MASTER and not header.only_forward:
             self._offsets.put(*read)
+            return request.answer(ResponseCode.SUCCESS)
+        # Forward only: nothing would move back what is beyond the queue, and its next messages would be skipped.
+        end = self._broker.store.queues.end(header.topic, header.queue_id)
+        if header.commit_offset > end:
+            remark = f"commitOffset {header.commit_offset}, expected at most {end}, where the queue ends here"
+            return request.answer(ResponseCode.INVALID_PARAMETER, remark=remark)
+        move = self._offsets.advance if self._broker.role is Role.MASTER else self._offsets.take
+        move(*read)
         return request.answer(ResponseCode.SUCCESS)
 
     def client_heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:

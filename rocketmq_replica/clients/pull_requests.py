@@ -71,13 +71,19 @@ class PullRequests:
             return refusal
         sys_flag = header.sys_flag or 0
         if sys_flag & _SYS_FLAG_COMMIT_OFFSET and (header.commit_offset or 0) > 0 and header.consumer_group:
-            commit = self._offsets.put if self._broker.role is Role.MASTER else self._offsets.take
-            commit(header.consumer_group, header.topic or "", header.queue_id or 0, header.commit_offset or 0)
+            self._commit(header.consumer_group, header.topic or "", header.queue_id or 0, header.commit_offset or 0)
         page = self._read(header)
         hold_seconds = min((header.suspend_timeout_ms or 0) / 1000, _LONGEST_HOLD_SECONDS)
         if page.code == ResponseCode.PULL_NOT_FOUND and sys_flag & _SYS_FLAG_SUSPEND and hold_seconds > 0:
             return self._hold(request, header, hold_seconds)
         return self._answer(request, header, page)
+
+    def _commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """As request 15; what a slave cannot have been read up to is left out, and the pull answered all the same."""
+        if self._broker.role is Role.MASTER:
+            self._offsets.put(group, topic, queue_id, offset)
+        elif offset <= self._broker.store.queues.end(topic, queue_id):
+            self._offsets.take(group, topic, queue_id, offset)
 
     def confirmed(self) -> None:
         """The confirm offset moved: once per turn of the event loop, wake the pulls that have a message now."""

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 2.0
 _MOST_REPORTED = 1000
 """Offsets that consumers told this slave, in one round."""
+_NOT_NOW = (ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY)
+"""As a process answers that is not master again yet."""
 
 
 class MetadataSync:
@@ -86,7 +88,7 @@ class MetadataSync:
             self._metadata.offsets.replace_all(document["offsetTable"])
 
     async def _report_offsets(self, master: MasterSeen) -> None:
-        """Tell the master, once, what consumers told this slave and its copied table does not have."""
+        """Tell the master what consumers told this slave and its copied table does not have: once, unless it cannot take it now."""
         offsets, credentials = self._metadata.offsets, self._broker.configuration.credentials
         for one in offsets.taken()[:_MOST_REPORTED]:
             fields = UpdateConsumerOffsetRequestHeader(
@@ -102,6 +104,9 @@ class MetadataSync:
                 return
             if answer.code != ResponseCode.SUCCESS:
                 logger.warning("%s: not taken by %s: code %d, %s", one, master.address, answer.code, answer.remark)
+            if answer.code in _NOT_NOW:
+                offsets.tell_last(one)
+                return
             offsets.told(one)
 
     def _take_topics(self, document: dict[str, Any]) -> None:

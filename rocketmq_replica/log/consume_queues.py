@@ -180,6 +180,11 @@ class ConsumeQueues:
         """The queue if it ever had a message."""
         return self._queues.get((topic, queue_id))
 
+    def end(self, topic: str, queue_id: int) -> int:
+        """The queue offset its next message will get; 0 if it never had one."""
+        queue = self.find(topic, queue_id)
+        return queue.next_offset if queue is not None else 0
+
     def hide_before(self, ends: Mapping[str, int]) -> None:
         """Show consumers no message of these topics stored before its offset, and of other topics all."""
         before, self._hidden_before = self._hidden_before, dict(ends)

@@ -30,5 +30,5 @@ def load_queue_offsets(path: Path) -> dict[tuple[str, int], int]:
     try:
         rows = json.loads(path.read_bytes())["nextOffsets"]
         return {(str(topic), int(queue_id)): int(offset) for topic, queue_id, offset in rows}
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
+    except (ValueError, OverflowError, RecursionError, KeyError, TypeError) as error:
         raise StoreFileError(f"{path}: is no table of queue offsets: {error!r}") from error

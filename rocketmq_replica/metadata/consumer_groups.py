@@ -49,7 +49,7 @@ class ConsumerOffsets:
         if path.exists():
             try:
                 self.replace_all(json.loads(path.read_bytes())["offsetTable"])
-            except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError) as error:
                 raise StoreFileError(f"{path}: is no offset table: {error!r}") from error
             self._changed = False
 
@@ -88,6 +88,12 @@ class ConsumerOffsets:
         key = (f"{one.topic}{_SEPARATOR}{one.group}", one.queue_id)
         if self._taken.get(key) == one.offset:
             del self._taken[key]
+
+    def tell_last(self, one: TakenOffset) -> None:
+        """The master could not take it: the others are told first the next time."""
+        key = (f"{one.topic}{_SEPARATOR}{one.group}", one.queue_id)
+        if (offset := self._taken.pop(key, None)) is not None:
+            self._taken[key] = offset
 
     def forget_taken(self) -> None:
         """This replica is master: nobody is to be told."""

@@ -243,7 +243,7 @@ class Topics:
             return
         try:
             self._topics = {topic.name: topic for topic in topics_from_json(json.loads(path.read_bytes()))}
-        except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError) as error:
             raise StoreFileError(f"{path}: is no topic table: {error}") from error
 
 

@@ -14,6 +14,8 @@ import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_replica.log.durable_files import StoreFileError
+from rocketmq_replica.log.queue_offsets import load_queue_offsets
+from rocketmq_replica.metadata.consumer_groups import ConsumerOffsets
 from rocketmq_replica.metadata.delay_offsets import DelayOffsets
 from rocketmq_replica.metadata.subscription_groups import SubscriptionGroups
 from rocketmq_replica.metadata.topics import Topics
@@ -201,6 +203,20 @@ def test_a_torn_table_of_delay_offsets_is_not_taken_for_new(tmp_path: Path) -> N
     (tmp_path / "delays.json").write_text('{"offsetTable"')
     with pytest.raises(StoreFileError, match="is no table of delay offsets"):
         DelayOffsets(tmp_path / "delays.json")
+
+
+def test_a_number_that_is_none_names_the_file(tmp_path: Path) -> None:
+    """It ended in a traceback that names no file."""
+    offsets, topics, numbers = (tmp_path / name for name in ("offsets.json", "topics.json", "numbers.json"))
+    offsets.write_text('{"offsetTable": {"T@G": {"0": 1e999}}}')
+    with pytest.raises(StoreFileError, match=r"offsets\.json: is no offset table"):
+        ConsumerOffsets(offsets)
+    topics.write_text('{"topicConfigTable": {"T": {"readQueueNums": 1e999, "writeQueueNums": 1, "perm": 6}}}')
+    with pytest.raises(StoreFileError, match=r"topics\.json: is no topic table"):
+        Topics(topics, system_topics=(), queue_count=1, now_ms=1)
+    numbers.write_text('{"nextOffsets": [["T", 0, 1e999]]}')
+    with pytest.raises(StoreFileError, match=r"numbers\.json: is no table of queue offsets"):
+        load_queue_offsets(numbers)
 
 
 def test_delay_offsets_of_nobody_do_not_replace_those_of_somebody(tmp_path: Path) -> None:

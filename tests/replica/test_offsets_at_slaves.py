@@ -7,18 +7,19 @@ because they learn routes at different times. Java's slave takes such a commit a
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
+from rocketmq_replica.ha import metadata_sync
 from rocketmq_replica.metadata.consumer_groups import ConsumerOffsets
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 from tests.replica.test_start_and_surface import start_pair
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from rocketmq_remoting.command import RemotingCommand
 
@@ -152,6 +153,77 @@ async def test_a_master_that_does_not_take_it_is_told_once(
     assert asked == ["7"]
     assert "Group CG not exist!" in caplog.text
     assert await committed(client, two) == 4
+
+
+async def test_a_master_that_has_no_role_yet_is_told_again(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    """The slave asks as soon as that process listens: it serves its table, and takes nothing before it is master."""
+    one, two = await written_pair(start, controller, client)
+    await one.stop()
+    assert await commit(client, two, 7) == SUCCESS
+    silent = {RequestCode.CONTROLLER_REGISTER_BROKER, RequestCode.CONTROLLER_GET_REPLICA_INFO}
+    controller.silent |= silent
+    one = await start("r1", slaveReadEnable="true", address=one.process.configuration.broker_ip)
+    await eventually(one.process.listening.is_set)
+    await two.process.metadata.copy()
+    assert (one.role, await committed(client, one), await committed(client, two)) == ("FENCED", 4, 7)
+    controller.silent -= silent
+    await eventually(lambda: one.role == "MASTER")
+    await controller.notify(2)
+    await eventually(lambda: controller.members == {1, 2})
+    await two.process.metadata.copy()
+    assert (await committed(client, one), await committed(client, two)) == (7, 7)
+
+
+async def test_an_offset_that_the_master_does_not_take_now_is_in_no_others_way(
+    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_sync, "_MOST_REPORTED", 1)
+    one, two = await written_pair(start, controller, client)
+    handlers = one.process.dispatcher._handlers
+    take = handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
+
+    def refuse_one(request: RemotingCommand) -> Any:
+        if (request.ext_fields or {})["consumerGroup"] == "Never":
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="not now")
+        return take(request)
+
+    handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = refuse_one
+    for group in ("Never", "CG"):
+        assert await commit(client, two, 7, consumerGroup=group) == SUCCESS
+    for _ in range(2):
+        await two.process.metadata.copy()
+    assert await committed(client, one) == 7
+    assert [offset.group for offset in two.process._offsets.taken()] == ["Never"], "it is asked again"
+
+
+@pytest.mark.parametrize("read_at_slave", [False, True])
+async def test_a_slave_takes_no_offset_that_cannot_be_one(
+    start: Starter, controller: FakeController, client: Client, *, read_at_slave: bool
+) -> None:
+    """Forward only, one that is too high would stay, and skip what comes, until somebody moved the group back."""
+    one, two = await written_pair(start, controller, client)
+    if read_at_slave:
+        await read_and_commit(client, two, 4, 1 << 60)
+    else:
+        assert await commit(client, two, 1 << 60) == ResponseCode.INVALID_PARAMETER
+        assert await commit(client, two, 5, queueId="900") == ResponseCode.INVALID_PARAMETER
+        assert await commit(client, two, 1, topic="Nowhere") == ResponseCode.TOPIC_NOT_EXIST
+    assert two.process._offsets.taken() == []
+    assert await commit(client, two, 10) == SUCCESS, "the end of the queue"
+    await two.process.metadata.copy()
+    assert (await committed(client, one), await committed(client, two)) == (10, 10)
+
+
+async def test_a_master_takes_no_report_beyond_its_queue(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    """A slave's log may have been cut since: then a message gets that number that nobody has read."""
+    one, _ = await written_pair(start, controller, client)
+    assert await commit(client, one, 11, onlyForward="true") == ResponseCode.INVALID_PARAMETER
+    assert await commit(client, one, 10, onlyForward="true") == SUCCESS
+    assert await committed(client, one) == 10
 
 
 async def test_a_slave_that_became_master_reports_nothing_of_before(
