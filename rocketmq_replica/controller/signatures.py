@@ -1,7 +1,8 @@
-"""Whether a request that changes this replica's role or settings is signed with our key.
+"""Whether a request that changes this replica's role or settings, or takes messages away, is signed with our key.
 
-That is 1008 above all, which makes masters. Not what only reads (907, 1007, 26, 28): a controller that holds a wrong key, because
-somebody changed the Secret, must still be able to see which unheard broker acts as master, or the mistake would cost a failover.
+That is 1008 above all, which makes masters, and 215: nothing brings a deleted topic back. Not what only reads (907, 1007, 26, 28):
+a controller that holds a wrong key, because somebody changed the Secret, must still be able to see which unheard broker acts as
+master, or the mistake would cost a failover.
 Not what slaves ask a master (906 without an address, 21, 43, 45, 201): one that was not yet restarted with the key must find its
 master, or a rolling restart would wait for it for ever. Nor what producers and consumers ask; for them there is a NetworkPolicy,
 or TLS with client certificates.
@@ -29,6 +30,7 @@ OPERATORS_ONLY: Final = frozenset(
         RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
         RequestCode.EXCHANGE_BROKER_HA_INFO,
         RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
     }
 )
 

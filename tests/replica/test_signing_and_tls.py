@@ -41,6 +41,7 @@ OPERATORS_REQUESTS = {
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED: (ROLE_CHANGE_FIELDS, b'{"syncStateSet":[9],"syncStateSetEpoch":9}'),
     RequestCode.EXCHANGE_BROKER_HA_INFO: ({"masterHaAddress": "127.0.0.9:2"}, None),
     RequestCode.UPDATE_BROKER_CONFIG: ({}, b"minInSyncReplicas=99\n"),
+    RequestCode.DELETE_TOPIC_IN_BROKER: ({"topic": "T"}, None),
 }
 QUESTIONS = (
     RequestCode.GET_BROKER_CONFIG,
@@ -130,6 +131,7 @@ async def test_nobody_but_the_operator_changes_a_replica(
     assert set(OPERATORS_REQUESTS) == OPERATORS_ONLY
     replica = await start("one", **KEYS)
     await eventually(lambda: replica.role == "MASTER")
+    assert (await client.send(replica.address, b"x", topic="T")).code == SUCCESS
     before = (replica.process.broker.master, replica.process.broker.policy.min_in_sync_replicas)
     for code in OPERATORS_REQUESTS:
         answer = await ask(client, replica.address, code, signed_as)
@@ -138,6 +140,7 @@ async def test_nobody_but_the_operator_changes_a_replica(
         assert SECRET not in (answer.remark or "")
     assert (replica.process.broker.master, replica.process.broker.policy.min_in_sync_replicas) == before
     assert replica.role == "MASTER"
+    assert [message.body for message in await client.pull_all(replica.address, topic="T")] == [b"x"]
     for code in QUESTIONS:  # by a slave that has not been restarted with the key yet, or a controller with a wrong one
         assert (await ask(client, replica.address, code, signed_as, ext_fields={}, body=None)).code == SUCCESS, code
 
