@@ -224,7 +224,10 @@ _DESCRIPTIONS: Final = (
         METADATA_DIFFERENCES, "gauge", GROUP_LABELS, "Topics, groups and offsets that members lack of their master's."
     ),
     _describe(
-        UNHEARD_MEMBERS, "gauge", GROUP_LABELS, "Members whose process runs, and whose heartbeats do not arrive."
+        UNHEARD_MEMBERS,
+        "gauge",
+        GROUP_LABELS,
+        "Members whose process runs, and whose heartbeats no operator pod receives.",
     ),
     _describe(UNLINKED_MEMBERS, "gauge", GROUP_LABELS, "Living members that the master has no replication link to."),
     _describe(

@@ -1,10 +1,14 @@
 """A slave that runs, linked and acknowledging, and that no controller hears: seen, asked about, and told to register again."""
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+import metric_names
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.group.link_hosts import links_by_host
+from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.member_view import member_view
+from brokergroup_operator.observe.metrics import GroupCollector, MetricsObserver
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
@@ -12,7 +16,7 @@ from controller_core.codes import ControllerCode
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
-from tests.controller.conftest import StartPlane, record_of, snapshot_of
+from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.support.places import free_port
 
@@ -145,6 +149,48 @@ async def test_a_slave_that_another_plane_hears_is_left_alone(start_plane: Start
     for _ in range(5):
         assert await _poll(second) == 0
     assert told.unheard == []
+
+
+async def test_a_plane_that_was_started_anew_and_is_not_reached_yet_counts_nobody_that_another_one_hears(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """The alert asks for the highest of all planes: one that hears nobody yet must not speak for the group."""
+    store, ports = MemoryRecordStore(), [free_port() for _ in range(2)]
+    peers = tuple(f"127.0.0.1:{port}" for port in ports)
+
+    async def start(port: int) -> ControllerPlane:
+        return await start_plane(
+            store, directory=FixedDirectory(settings=STRICT), listen_port=port, peer_addresses=peers, **SOON
+        )
+
+    first = await start(ports[0])
+    group.planes = [peers[0]]
+    _, *slaves = await group.three()
+    anew = await start(ports[1])
+    counted: list[float] = []
+    anew.subscribe(lambda _: counted.append(unheard_members(anew)))
+    for slave in slaves:
+        slave.unheard_at = {peers[1]}
+    group.planes.append(peers[1])
+    await eventually(lambda: is_found_out(anew, {2, 3}, heard_by=peers[0]), what="the new plane to have asked")
+    assert (max(counted), unheard_members(anew), unheard_members(first)) == (0, 0, 0)
+    for slave in slaves:
+        slave.silent = True
+    await eventually(lambda: unheard_members(anew) == unheard_members(first) == 2, what="both to hear none of them")
+
+
+def unheard_members(plane: ControllerPlane) -> float:
+    """As the plane's pod reports it."""
+    families = GroupCollector(plane, MetricsObserver(CollectorRegistry())).collect()
+    samples = [sample for family in families for sample in family.samples]
+    return sum(sample.value for sample in samples if sample.name == metric_names.UNHEARD_MEMBERS)
+
+
+def is_found_out(plane: ControllerPlane, broker_ids: set[int], *, heard_by: str) -> bool:
+    """Whether this plane knows of each that it runs, and who hears it."""
+    snapshot = plane.snapshot(KEY)
+    silences = snapshot.silences if snapshot is not None else {}
+    return silences.keys() == broker_ids and all(one.runs and one.heard_by == (heard_by,) for one in silences.values())
 
 
 @pytest.mark.parametrize(

@@ -117,10 +117,14 @@ async def test_the_speed_of_each_members_link_is_told_as_far_as_it_is_known() ->
 
 
 async def test_members_that_run_unheard_are_counted() -> None:
-    """Member 1 answers and is linked; of a member that is silent and answers nobody nothing says that it runs."""
+    """Member 1 answers and is linked; of a member that is silent and answers nobody nothing says that it runs.
+
+    One that another plane hears is a candidate of every plane.
+    """
     plain = snapshot()
     silent = Silence(since_unix_seconds=1_780_000_000.0)
-    for silence, count in ((silent, 0), (replace(silent, linked=True), 1), (replace(silent, answers=True), 1)):
+    linked, heard = replace(silent, linked=True), replace(silent, linked=True, heard_by=("h9:9878",))
+    for silence, count in ((silent, 0), (linked, 1), (replace(silent, answers=True), 1), (heard, 0)):
         metrics = Metrics()
         metrics.attach(View(replace(plain, silences={1: silence})))
         assert value((await scrape(metrics))[metric_names.UNHEARD_MEMBERS], **GROUP) == count, silence

@@ -98,6 +98,15 @@ def test_an_alert_is_raised_once_for_the_group_and_not_without_reason(tmp_path: 
     judge(tmp_path, series(name, ill), alert, [{"namespace": "shop", "cluster": "c", "broker_group": "orders"}])
 
 
+def test_a_member_that_was_unheard_for_a_moment_is_not_told_of(tmp_path: Path) -> None:
+    """All operator pods are started anew, one after the other: none hears a member before it has dialled that pod."""
+    labels = [{"namespace": "shop", "cluster": "c", "broker_group": "orders"}]
+    for values, raised in (("0+0x67 1 1", []), ("0+0x66 1+0x3", labels)):
+        name = f'brokergroup_unheard_members{{{GROUP},pod="operator-%d"}}'
+        inputs = [{"series": name % number, "values": values} for number in range(2)]
+        judge(tmp_path, inputs, "BrokerGroupMembersUnheard", raised)
+
+
 def test_refusals_that_go_on_are_told_by_request(tmp_path: Path) -> None:
     name = 'brokergroup_requests_total{request="BROKER_HEARTBEAT",code="%s",pod="operator-0"}'
     refused = {"series": name % "NO_PERMISSION", "values": "0+60x70"}

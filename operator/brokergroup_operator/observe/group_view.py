@@ -134,6 +134,11 @@ class Silence:
         return bool(self.linked or self.answers)
 
     @property
+    def is_unheard_by_all(self) -> bool:
+        """Whether its process is up, and no controller plane that answers receives its heartbeats."""
+        return self.runs and not self.heard_by
+
+    @property
     def acknowledges(self) -> bool:
         """Whether its acknowledgements reach the master: both words count, for a cut node's link stays in the list for a while."""
         return bool(self.linked and self.answers)

@@ -278,8 +278,9 @@ def _add_group(gauges: dict[str, GaugeMetricFamily], snapshot: GroupSnapshot, re
     gauges[metric_names.METADATA_DIFFERENCES].add_metric(labels, len(snapshot.metadata_diverged))
     gauges[metric_names.UNLINKED_MEMBERS].add_metric(labels, len(snapshot.unlinked))
     views = {broker_id: member_view(record, snapshot, broker_id) for broker_id in record.replicas}
-    unheard = sum(1 for view in views.values() if view.runs_unheard)
-    gauges[metric_names.UNHEARD_MEMBERS].add_metric(labels, unheard)
+    # Not those that another plane hears: one that was just started hears nobody yet, and speaks for no other.
+    unheard = [view for view in views.values() if view.silence is not None and view.silence.is_unheard_by_all]
+    gauges[metric_names.UNHEARD_MEMBERS].add_metric(labels, len(unheard))
     master = snapshot.live.get(record.granted_master_id or 0)
     for broker_id in record.replicas:
         member = [*labels, str(broker_id)]

@@ -98,7 +98,7 @@ class SilentMembers:
             return False
         member = care.members[behind[0]]
         now_seconds = asyncio.get_running_loop().time()
-        if not member.silence.runs or member.silence.heard_by or now_seconds < member.register_again_seconds:
+        if not member.silence.is_unheard_by_all or now_seconds < member.register_again_seconds:
             return False
         told = member.silence.told_to_register
         pause_seconds = min(self._settings.register_pause_seconds * 2.0 ** min(told, 10), 3600.0)
@@ -141,7 +141,7 @@ class SilentMembers:
             return
         group.silences = silences
         group.changed()
-        running = frozenset(one for one, silence in silences.items() if silence.runs and not silence.heard_by)
+        running = frozenset(one for one, silence in silences.items() if silence.is_unheard_by_all)
         if running == care.alarmed:
             return
         care.alarmed = running

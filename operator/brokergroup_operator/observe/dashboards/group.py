@@ -133,8 +133,8 @@ GROUP = Dashboard(
         ),
         of_each_group(
             "Is every member that runs heard?",
-            "Members whose process runs, and whose heartbeats an operator pod does not receive. They are no "
-            "failover candidates: BrokerGroupMembersUnheard.",
+            "Members whose process runs, and whose heartbeats no operator pod receives. They are no failover "
+            "candidates: BrokerGroupMembersUnheard.",
             {"": UNHEARD_MEMBERS},
         ),
         of_each_group(
