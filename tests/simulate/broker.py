@@ -168,9 +168,9 @@ class Broker(QuietHandler):
                 members.sync_state_set_epoch,
             )
             return
-        for address in self._controllers:
-            self._spawn(self._heartbeat(address))
-        while self.epoch == 0:
+        while self.epoch == 0:  # as Java's `startBasicService`, each try begins with a heartbeat
+            for address in self._controllers:
+                self._spawn(self._heartbeat(address))
             await self._elect()
             if self.epoch == 0:
                 await asyncio.sleep(ELECT_AGAIN_SECONDS)

@@ -9,19 +9,16 @@ logs merges by id.
 
 from __future__ import annotations
 
-import asyncio
-import datetime as dt
 import time
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
-from controller_core.change import MOVES_A_LIVING_MASTER
+from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
 from controller_core.events import ChangeEnded, MasterElected
 from controller_core.plan import ChangeKind
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
-    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.group.own_changes import OwnChanges
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from controller_core.decision import Decision
@@ -101,8 +98,7 @@ class Incidents:
                 self._open = None
                 self._observer.failover_withdrawn(timeline)
                 return
-        epoch = timeline.epoch_after or 0
-        if now.granted_master_id not in (None, timeline.to_broker_id) and now.master_epoch > epoch:
+        if _is_elected_after(timeline, now):
             self.close()
 
     def role_changed(self, epoch: int) -> None:
@@ -137,6 +133,15 @@ class Incidents:
             self.close()
 
 
+def _is_elected_after(timeline: FailoverTimeline, now: BrokerGroupRecord) -> bool:
+    """Whether the record has a later election. A cure and a raised epoch keep the master: they end no incident."""
+    if now.granted_master_id is None or now.master_epoch <= (timeline.epoch_after or 0):
+        return False
+    is_cure = now.change is not None and now.change.kind is ChangeKind.CURE
+    is_next_change = now.change_id > (timeline.change_id or 0) and not is_cure
+    return now.granted_master_id != timeline.to_broker_id or is_next_change
+
+
 def awaited_steps(binding: GroupBinding, settings: PlaneSettings) -> frozenset[Step]:
     """What is watched of a recovery besides the SyncStateSet: a group without NameServers has no route to look at."""
     if not settings.recovery_watch_seconds:
@@ -149,38 +154,16 @@ def awaited_steps(binding: GroupBinding, settings: PlaneSettings) -> frozenset[S
     return frozenset(awaited)
 
 
-def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTimeline:
-    """The incident of a group that was found without a master, from the time when it had none."""
-    lost = record.master_broker_id
-    if lost is not None and record.master_process_lost:
-        group.crash_loops.master_lost(lost, record.master_epoch, asyncio.get_running_loop().time())
-    timeline = new_timeline(group, record, lost, Trigger.MASTERLESS)
-    timeline.evidence.append(
-        f"a new process of master {lost} registered" if lost is not None else "the group has no master"
-    )
-    timeline.last_sign_of_life_seconds = group.masterless_since_seconds
-    timeline.reach(Step.DETECTED, time.monotonic())
-    return timeline
-
-
-def withdraw(group: Group, timeline: FailoverTimeline, observer: Observer) -> None:
-    """End a change of master in which this plane committed nothing: no incident. The plane that did commit tells of the change."""
-    timeline.outcome = Outcome.CANCELLED
-    group.in_progress = None
-    observer.failover_withdrawn(timeline)
-    group.changed()
-
-
-def is_left_untold(group: Group, was: Change | None, decision: Decision) -> bool:
-    """Whether a decision of ours has superseded another plane's change: whoever does that tells of it."""
+def is_left_untold(was: Change | None, decision: Decision, changes: OwnChanges, incidents: Incidents) -> bool:
+    """Whether a decision of ours has superseded another plane's change: the plane that supersedes it tells of its incident."""
     now = decision.record.change if decision.record is not None else None
     return (
         was is not None
         and has_incident(was)
         and not was.goes_on_in(now)
         and not any(isinstance(event, ChangeEnded) for event in decision.events)
-        and was.key not in group.carried_out
-        and not group.incidents.has(was.id)
+        and not changes.carries_out(was)
+        and not incidents.has(was.id)
     )
 
 
@@ -190,83 +173,6 @@ def has_incident(change: Change) -> bool:
     return replaces and change.is_decided and change.kind is not ChangeKind.CURE
 
 
-def timeline_of(group: Group, change: Change) -> FailoverTimeline:
-    """The incident of a change that another plane began, as far as the plan tells of it."""
-    timeline = FailoverTimeline(
-        group=group.key,
-        cluster_name=group.binding.cluster_name,
-        broker_name=group.binding.broker_name,
-        kind=Kind.SWITCHOVER if change.kind in MOVES_A_LIVING_MASTER else Kind.FAILOVER,
-        trigger=_trigger(change),
-        from_broker_id=change.from_broker_id,
-        epoch_before=change.before.master_epoch if change.before is not None else 0,
-        started_at_unix_seconds=_unix_seconds(change.started_at),
-        change_id=change.id,
-        evidence=[f"taken over from {change.carried_out_by}", *([change.cause] if change.cause else [])],
-        unfenced=change.unfenced,
-        facts=group.binding.member_facts.get(change.from_broker_id or 0, {}),
-    )
-    timeline.to_broker_id, timeline.epoch_after = change.to_broker_id, change.epoch
-    if change.cause in set(Cause):
-        timeline.planned_cause = Cause(change.cause)
-    age_seconds = max(0.0, time.time() - timeline.started_at_unix_seconds)
-    timeline.reach(Step.DETECTED, time.monotonic() - age_seconds)
-    return timeline
-
-
-def end_with(group: Group, timeline: FailoverTimeline) -> None:
-    """How it went, as far as this plane knows: the master may have said so of itself."""
-    if group.confirmed_epoch == timeline.epoch_after:
-        timeline.reach(Step.ROLE_CHANGED, time.monotonic())
-    timeline.outcome = Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE
-
-
-def _trigger(change: Change) -> Trigger:
-    if change.kind in MOVES_A_LIVING_MASTER or change.kind is ChangeKind.ELECT:
-        return Trigger.REQUESTED
-    return Trigger(change.cause) if change.cause in set(Trigger) else Trigger.MASTERLESS
-
-
-def _unix_seconds(text: str) -> float:
-    try:
-        return dt.datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return time.time()
-
-
 def is_unclean(decision: Decision) -> bool:
     """Whether somebody is elected who may lack what was acknowledged."""
     return any(isinstance(event, MasterElected) and event.unclean for event in decision.events)
-
-
-def note_election(timeline: FailoverTimeline, decision: Decision) -> None:
-    """Who was elected, by a decision that is durable."""
-    assert decision.record is not None
-    timeline.to_broker_id = decision.record.master_broker_id
-    timeline.epoch_after = decision.record.master_epoch
-    timeline.change_id = decision.record.change_id
-    timeline.unclean = is_unclean(decision)
-
-
-def trigger_now(group: Group, trigger: Trigger) -> Trigger:
-    """What begins a change of master: the master of a group that is woken was not lost, whatever shows that it is gone."""
-    return Trigger.WOKEN if group.wakes and trigger is not Trigger.REQUESTED else trigger
-
-
-def new_timeline(group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger) -> FailoverTimeline:
-    """An incident that begins now. What was heard of the master of a group that is woken ended on purpose."""
-    trigger = trigger_now(group, trigger)
-    was_lost = trigger is not Trigger.WOKEN
-    entry = group.table.entry(group.identity(master)) if master is not None and was_lost else None
-    return FailoverTimeline(
-        group=group.key,
-        cluster_name=record.cluster_name,
-        broker_name=record.broker_name,
-        kind=Kind.FAILOVER,
-        trigger=trigger,
-        from_broker_id=master,
-        epoch_before=record.master_epoch,
-        started_at_unix_seconds=time.time(),
-        last_sign_of_life_seconds=entry.last_seen_seconds if entry is not None else None,
-        facts=group.binding.member_facts.get(master or 0, {}),
-    )
