@@ -92,7 +92,7 @@ async def test_with_several_planes_only_the_one_that_carries_the_change_out_tell
     first, second, _ = await group.three()
     await eventually(lambda: all(snapshot_of(plane).writable for plane in planes), what="all to know")
     everybody = {1: 1, 2: 1, 3: 1}  # each plane tells each broker of the epoch before once
-    await eventually(lambda: all(group_of(plane).told == everybody for plane in planes), what="all to be told")
+    await eventually(lambda: all(group_of(plane).changes.told == everybody for plane in planes), what="all to be told")
     group.journal.clear()
     first.role_change_waits = asyncio.Event()
     switching = asyncio.create_task(planes[0].switch_master(KEY, to_broker_id=2))

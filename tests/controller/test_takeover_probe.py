@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller_core.plan import Change
 
 SETTINGS = cast("PlaneSettings", SimpleNamespace(probe_seconds=0.2, takeover_from_living_seconds=15.0))
-GROUP = cast("Group", SimpleNamespace(change_unmoved_seconds=5.0))
+GROUP = cast("Group", SimpleNamespace(changes=SimpleNamespace(unmoved_seconds=5.0)))
 CHANGE = cast("Change", SimpleNamespace(carried_out_by="operator-0:9878", is_told=False))
 
 

@@ -128,7 +128,7 @@ async def test_a_master_that_was_not_put_to_sleep_after_all_is_lost_like_any_oth
     first, *_ = await group.three()
     await sees(plane, directory, hibernated=True)
     await sees(plane, directory, hibernated=False)
-    await eventually(lambda: not group_of(plane).wakes, what="the master to be heard for long enough")
+    await eventually(lambda: not group_of(plane).waking.wakes, what="the master to be heard for long enough")
     await first.kill()
     await eventually(lambda: told.closed, what="the incident to be closed")
     assert [one.trigger for one in told.closed] != [Trigger.WOKEN]

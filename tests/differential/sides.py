@@ -190,7 +190,9 @@ class OurSide:
         """Wait until nothing is under way in the group: no change of master, and no report of what its disks hold."""
         deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
         group = self.plane._groups.get(GroupKey(NAMESPACE, wire_name))
-        while group is not None and (under_way := [task for task in (group.report, group.master_change) if task]):
+        while group is not None and (
+            under_way := [task for task in (group.holdings.report, group.master_change) if task]
+        ):
             if asyncio.get_running_loop().time() > deadline:
                 raise AssertionError(f"{wire_name}: {under_way} do not end")
             await asyncio.wait(under_way, timeout=1.0)

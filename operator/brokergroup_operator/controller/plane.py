@@ -30,9 +30,9 @@ from brokergroup_operator.controller.detect.holdings_watch import HoldingsWatch
 from brokergroup_operator.controller.detect.master_watch import MasterWatch
 from brokergroup_operator.controller.detect.pause_guard import PauseGuard
 from brokergroup_operator.controller.detect.recovery import Recovery
-from brokergroup_operator.controller.group.addresses import ReceiverCheck, Whereabouts, note_pods
 from brokergroup_operator.controller.group.adoption import AdoptionDesk
 from brokergroup_operator.controller.group.groups import Groups
+from brokergroup_operator.controller.group.receiver_check import ReceiverCheck, Whereabouts, note_pods
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.transport import open_client, open_server
 from brokergroup_operator.controller.settings import PlaneSettings
@@ -102,7 +102,7 @@ class ControllerPlane:
             observer=self._observer,
             on_change=self._changed,
         )
-        self._client = open_client(self._settings, directory)
+        self._client = open_client(self._settings, directory.is_name_server)
         calls = BrokerCalls(
             self._client,
             self._settings,
@@ -340,17 +340,17 @@ class ControllerPlane:
             record=group.record,
             live=group.live(),
             writable=group.writable,
-            in_progress=group.in_progress,
+            in_progress=group.changes.in_progress,
             is_changing=group.is_changing,
-            last_failover=group.last_failover,
-            last_switchover=group.last_switchover,
-            epoch_jump=group.epoch_jump,
-            unlinked=group.unlinked & group.live().keys() if group.granted_master_id is not None else frozenset(),
-            replication_speeds=group.replication_speeds if group.is_live(group.granted_master_id or 0) else {},
-            silences={one: silence for one, silence in group.silences.items() if not group.is_live(one)},
+            last_failover=group.changes.last_failover,
+            last_switchover=group.changes.last_switchover,
+            epoch_jump=group.holdings.epoch_jump,
+            unlinked=group.links.unlinked & group.live().keys() if group.granted_master_id is not None else frozenset(),
+            replication_speeds=group.links.speeds if group.is_live(group.granted_master_id or 0) else {},
+            silences={one: silence for one, silence in group.unheard.silences.items() if not group.is_live(one)},
             metadata_diverged=self._metadata.differences(group.key),
             member_addresses=group.addresses.facts(group.record.replicas if group.record else {}, now_seconds),
-            spared_on_testimony=group.spared_on_testimony,
+            spared_on_testimony=group.silence.spared,
             member_facts=group.binding.member_facts,
             member_configuration=dict(group.configuration.said),
             heartbeat_age_seconds={
@@ -383,14 +383,13 @@ class ControllerPlane:
     def _member_gone(self, gone: MemberGone) -> None:
         group = self._groups.get(gone.key)
         if group is not None and not self._stopping:
-            group.reported_dead.add(gone.broker_id)
+            group.pods.died(gone.broker_id)
             self._failover.look_at(group)
 
     def _members_leaving(self, key: GroupKey) -> None:
         group = self._groups.get(key)
         if group is not None and not self._stopping:
-            group.leaving_hosts = self._directory.leaving_hosts(key)
-            group.removed_hosts = self._directory.removed_hosts(key)
+            group.pods.take(self._directory, key)
             group.changed()
             self._drain.look_at(group)
 

@@ -132,7 +132,7 @@ class Executor:
 
     def course_of(self, group: Group, change: Change, **more: object) -> Course:
         """A course of this change, with nothing begun."""
-        group.carried_out.add(change.key)
+        group.changes.carry_out(change.key)
         return Course(group, change.key, **more)  # type: ignore[arg-type]
 
     def may_take_over(self, group: Group, change: Change) -> bool:
@@ -142,9 +142,9 @@ class Executor:
         plane could have the same name it is gone on with at once.
         """
         own = change.carried_out_by == self.own_address
-        if own and change.key in group.carried_out:
+        if own and group.changes.carries_out(change):
             return False
-        if own and group.was_written_here(change):
+        if own and group.changes.wrote_it(change):
             return True  # a broker asked for the election, and was answered
         if own and not set(self._settings.peer_addresses) - {self.own_address}:
             return True
@@ -153,7 +153,7 @@ class Executor:
             patience_seconds = self._settings.takeover_quieting_seconds
         elif change.phase is Phase.FENCING:
             patience_seconds += group.binding.fence_timeout_seconds
-        return group.change_unmoved_seconds >= patience_seconds
+        return group.changes.unmoved_seconds >= patience_seconds
 
     async def agree(self, group: Group, record: BrokerGroupRecord, due: frozenset[int]) -> None:
         """No change is under way: tell these members what the record says, in order."""
@@ -207,7 +207,7 @@ class Executor:
         Also where the record does not show it now: a read may have been a stale one (sieve, STALE_READ).
         """
         if course.key is not None and not course.confirmed(Forget()):
-            course.group.carried_out.discard(course.key)
+            course.group.changes.let_go(course.key)
 
     async def _go_on(self, course: Course) -> None:
         group, clock = course.group, asyncio.get_running_loop().time
@@ -219,7 +219,7 @@ class Executor:
             course.epoch = record.master_epoch
             found = next_effects(record, self._observe(course, record), clock(), self._pace(group))
             if found.releases and course.key is not None:
-                group.released_change = course.key
+                group.changes.release(course.key)
             for effect in found.effects:
                 self._begin(course, record, effect)
             if found.settled:
@@ -274,9 +274,9 @@ class Executor:
         if phase is not course.phase or not course.since_seconds:
             course.phase, course.since_seconds = phase, asyncio.get_running_loop().time()
         old = change.from_broker_id if change is not None else None
-        told = frozenset(one for one, epoch in group.told.items() if epoch == record.master_epoch)
+        told = frozenset(one for one, epoch in group.changes.told.items() if epoch == record.master_epoch)
         return Observed(
-            alive=frozenset(one for one in live_members(group, record) if not group.registering[one]),
+            alive=frozenset(one for one in live_members(group, record) if not group.is_registering(one)),
             told=told,
             due=course.due,
             acting=course.acting,
@@ -349,10 +349,10 @@ class Executor:
         return await hand() if hand is not None else False
 
     async def tell(self, group: Group, record: BrokerGroupRecord, effect: Tell) -> bool:
-        """1008 to one member, if it is still the member at that address; success is remembered in ``group.told``."""
+        """1008 to one member, if it is still the member at that address; success is remembered in ``group.changes``."""
         broker_id = effect.broker_id
         address = record.address_of(broker_id)
-        if address is None or is_outdated(group, record) or group.registering[broker_id]:
+        if address is None or is_outdated(group, record) or group.is_registering(broker_id):
             return False
         content = (
             _of_another_master(replace(record, master_epoch=effect.epoch), broker_id) if effect.of_another else record
@@ -362,7 +362,7 @@ class Executor:
         if is_outdated(group, record):
             return False
         if not effect.of_another:
-            group.told[broker_id] = record.master_epoch
+            group.changes.has_answered(broker_id, record.master_epoch)
             if broker_id == record.master_broker_id:
                 group.confirm_master(record.master_epoch)
             group.changed()
@@ -459,7 +459,7 @@ class Executor:
 
     async def _forget(self, group: Group, key: tuple[int, str]) -> bool:
         """Let the end go along with the next commit, or write it after a while; at once when its incident was told of."""
-        group.change_is_over(key)
+        group.changes.is_over(key)
         await self._incident_ends(group, self._settings.end_of_change_seconds)
         while (change := group.record.change if group.record is not None else None) is not None and change.key == key:
             if change.carried_out_by != self.own_address:

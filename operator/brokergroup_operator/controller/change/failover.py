@@ -30,15 +30,15 @@ from brokergroup_operator.controller.group.election_premises import (
     silence_seconds,
 )
 from brokergroup_operator.controller.group.group import PremiseGoneError
-from brokergroup_operator.controller.group.incidents import (
+from brokergroup_operator.controller.group.patient_decision import decided_at_last
+from brokergroup_operator.controller.group.ranks import rank_of
+from brokergroup_operator.controller.group.timelines import (
     masterless_timeline,
     new_timeline,
     note_election,
     trigger_now,
     withdraw,
 )
-from brokergroup_operator.controller.group.patient_decision import decided_at_last
-from brokergroup_operator.controller.group.ranks import rank_of
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
 from brokergroup_operator.records.store import (
     RecordCorruptError,
@@ -93,13 +93,13 @@ class Failover:
     def look_at(self, group: Group) -> None:
         """Begin a failover if this group needs one and none is under way. Cheap: called at every tick and every event."""
         record = group.record
-        if record is None or not group.may_begin() or group.is_leaving or group.epoch_jump is not None:
+        if record is None or not group.changes.may_begin() or group.is_leaving or group.holdings.epoch_jump is not None:
             return
         if record.granted_master_id is None:
             if self._watch.is_warm(group, record) and self._someone_can_lead(group, record):
                 self._start(group, self._elect_for_masterless(group))
             return
-        if group.wakes and not self._is_awake(group, record, record.granted_master_id):
+        if group.waking.wakes and not self._is_awake(group, record, record.granted_master_id):
             return
         suspicion = self._watch.suspect(group, record, record.granted_master_id)
         if suspicion is not None:
@@ -124,11 +124,9 @@ class Failover:
             work.close()  # the record is older than the brokers: what they hold is reported first (holdings_watch.py)
             return
         task = asyncio.create_task(work, name=f"rmq:failover {group.key}")
-        group.master_change = task
-        task.add_done_callback(lambda done: self._ended(group, done))
+        group.changes.run(task, lambda done: self._ended(group, done))
 
     def _ended(self, group: Group, task: asyncio.Task[None]) -> None:
-        group.master_change = None
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("failover failed, the next tick begins again", group=str(group.key), error=repr(error))
         group.changed()
@@ -142,12 +140,12 @@ class Failover:
         """
         now_seconds = asyncio.get_running_loop().time()
         if not group.is_live(master):
-            group.heard_awake_seconds = None
-        elif group.heard_awake_seconds is None:
-            group.heard_awake_seconds = now_seconds
-        elif now_seconds - group.heard_awake_seconds > silence_seconds(group, self._settings):
-            group.wakes = False
-        return not group.wakes or self._others_can_lead(group, record, master)
+            group.waking.heard_seconds = None
+        elif group.waking.heard_seconds is None:
+            group.waking.heard_seconds = now_seconds
+        elif now_seconds - group.waking.heard_seconds > silence_seconds(group, self._settings):
+            group.waking.wakes = False
+        return not group.waking.wakes or self._others_can_lead(group, record, master)
 
     @staticmethod
     def _others_can_lead(group: Group, record: BrokerGroupRecord, master: int) -> bool:
@@ -181,7 +179,7 @@ class Failover:
 
         By its own word it is a slave and acknowledges nothing, so nothing is fenced or quieted first.
         """
-        if not group.may_begin() or not self._others_can_lead(group, record, master):
+        if not group.changes.may_begin() or not self._others_can_lead(group, record, master):
             return False
         self._start(group, self._elect_for_deaf(group, record, master))
         return True
@@ -252,7 +250,7 @@ class Failover:
             note_election(timeline, decision)
             self._observer.master_committed(timeline)
             timeline.reach(Step.NOTIFIED, time.monotonic())
-            group.last_failover = timeline
+            group.changes.found(timeline)
             group.open_incident(timeline)
         return decision
 
@@ -265,7 +263,7 @@ class Failover:
             raise PremiseGoneError(f"group {group.key}: a change of master is under way")
         timeline = new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED)
         timeline.evidence.append(f"broker {wanted.broker_id} was asked for by a person")
-        timeline.last_sign_of_life_seconds = group.masterless_since_seconds
+        timeline.last_sign_of_life_seconds = group.changes.masterless_since_seconds
         timeline.reach(Step.DETECTED, time.monotonic())
         decisions: list[Decision] = []
 
@@ -307,7 +305,7 @@ class Failover:
         timeline = new_timeline(group, record, master, verdict.trigger)
         timeline.evidence.extend(verdict.evidence)
         timeline.reach(Step.DETECTED, time.monotonic())
-        group.in_progress = timeline
+        group.changes.begins(timeline)
         group.changed()
         self._observer.master_lost(timeline)
         if suspicion is not Suspicion.CLOSED:
@@ -437,7 +435,7 @@ class Failover:
         self, group: Group, timeline: FailoverTimeline, premise: Premise, *, wanted: ElectMaster | None = None
     ) -> Decision | None:
         """Elect, commit, tell. The premise is checked against the record that is committed on; None if it does not hold."""
-        group.in_progress = timeline
+        group.changes.begins(timeline)
         before, acting = group.record, ActingMasters()
         if before is not None and may_have_acting_masters(group, before):
             acting = await self._recovery.acting_masters(group)
@@ -513,7 +511,7 @@ class Failover:
             group=group,
             waits="election",
         )
-        group.refusals.over()
+        group.changes.refusals.over()
         decisions.append(decision)
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             return False
@@ -525,7 +523,7 @@ class Failover:
 
     def _outrun(self, group: Group, timeline: FailoverTimeline) -> None:
         """Another controller plane, or the brokers themselves, were faster; they also tell the members."""
-        group.keeper_quiet_until_seconds = asyncio.get_running_loop().time() + 1.0
+        group.changes.leave_alone(1.0)
         self._withdraw(group, timeline, "another plane, or the brokers themselves, were faster")
 
     def _nobody(self, group: Group, timeline: FailoverTimeline, decision: Decision, wanted: ElectMaster | None) -> None:
@@ -538,7 +536,7 @@ class Failover:
             self._finish(group, timeline, Outcome.NO_ELIGIBLE_REPLICA)
 
     def _refused(self, group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
-        pause_seconds = group.refusals.note(asyncio.get_running_loop().time())
+        pause_seconds = group.changes.refusals.note(asyncio.get_running_loop().time())
         log.error(
             "the record store refuses the election: tried again later",
             group=str(group.key),
@@ -553,8 +551,7 @@ class Failover:
 
     def _finish(self, group: Group, timeline: FailoverTimeline, outcome: Outcome) -> None:
         timeline.outcome = outcome
-        group.in_progress = None
-        group.last_failover = timeline
+        group.changes.ended(timeline)
         group.open_incident(timeline)
         log.info(
             "failover ended",
@@ -569,7 +566,7 @@ class Failover:
         if outcome is Outcome.NO_ELIGIBLE_REPLICA:
             # This incident ends here; the time without a master goes on, and belongs to the one that finds the next.
             group.incidents.close()
-            group.masterless_since_seconds = max(timeline.steps.values())
+            group.changes.masterless(max(timeline.steps.values()))
         group.changed()
 
 
@@ -577,7 +574,7 @@ def _answered_at_once(group: Group, decision: Decision) -> None:
     """Who asked has its role by the answer: 1004 says the same from then on, as a Java controller's does."""
     change = decision.record.change if decision.changed and decision.record is not None else None
     if change is not None:
-        group.released_change = change.key
+        group.changes.release(change.key)
 
 
 def _still_master(record: BrokerGroupRecord, master: int) -> Premise:

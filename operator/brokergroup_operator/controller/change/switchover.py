@@ -18,17 +18,18 @@ import asyncio
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
 from brokergroup_operator.controller.directory.places import hosts_of_links
 from brokergroup_operator.controller.group.election_premises import but_the_unsteady, members_leaving
 from brokergroup_operator.controller.group.group import PremiseGoneError
-from brokergroup_operator.controller.group.incidents import is_unclean, note_election, withdraw
+from brokergroup_operator.controller.group.incidents import is_unclean
 from brokergroup_operator.controller.group.link_hosts import level_members
 from brokergroup_operator.controller.group.living import live_members
 from brokergroup_operator.controller.group.patient_decision import decided_at_last
+from brokergroup_operator.controller.group.timelines import note_election, withdraw
 from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
 from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError, SwitchoverResult
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
@@ -40,11 +41,12 @@ from controller_core.requests import BeginChange, ElectMaster
 from controller_core.step import step
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
     from brokergroup_operator.controller.settings import PlaneSettings
-    from brokergroup_operator.controller.upkeep.metadata_guard import MetadataGuard
     from brokergroup_operator.observe.group_view import MetadataDifference
     from brokergroup_operator.observe.observer import Observer
     from controller_core.decision import Decision
@@ -53,6 +55,20 @@ if TYPE_CHECKING:
 DRAIN_POLL_SECONDS = 0.005
 
 log = structlog.get_logger(__name__)
+
+
+class MetadataCheck(Protocol):
+    """Which topics and groups of the master a member lacks (`upkeep/metadata_guard.py`)."""
+
+    async def lacking_now(
+        self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
+    ) -> tuple[MetadataDifference, ...]:
+        """What this member lacks, after waiting so long for its next copy."""
+        ...
+
+    def refused(self, group: Group, record: BrokerGroupRecord, differences: Collection[MetadataDifference]) -> None:
+        """A switchover was refused for these."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +90,7 @@ class Switchover:
         *,
         calls: BrokerCalls,
         executor: Executor,
-        metadata: MetadataGuard,
+        metadata: MetadataCheck,
         settings: PlaneSettings,
         observer: Observer,
     ) -> None:
@@ -180,7 +196,7 @@ class Switchover:
         planned: bool,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> _Run:
-        is_superseded = not planned and group.was_elected_here(record.change)
+        is_superseded = not planned and group.changes.elected(record.change)
         if group.master_change is not None or (group.is_changing and _waits(record.change) and not is_superseded):
             raise SwitchoverRefusedError(f"group {group.key}: a change of master is under way")
         if not group.is_live(from_broker_id):
@@ -214,12 +230,11 @@ class Switchover:
             drain_seconds=min(drain_seconds, self._settings.drain_deadline_seconds),
             planned=planned,
         )
-        group.master_change = asyncio.create_task(self._run(group, record, run), name=f"rmq:switchover {group.key}")
-        group.master_change.add_done_callback(lambda task: self._ended(group, task, run.decided))
+        task = asyncio.create_task(self._run(group, record, run), name=f"rmq:switchover {group.key}")
+        group.changes.run(task, lambda done: self._ended(group, done, run.decided))
         return run
 
     def _ended(self, group: Group, task: asyncio.Task[None], decided: asyncio.Future[Decision]) -> None:
-        group.master_change = None
         if task.cancelled():
             decided.cancel()
         elif (error := task.exception()) is not None:
@@ -236,7 +251,7 @@ class Switchover:
         if old is None or address is None:
             raise SwitchoverRefusedError(f"group {group.key}: nobody knows where broker {old} is")
         timeline.reach(Step.DETECTED, time.monotonic())
-        group.in_progress = timeline
+        group.changes.begins(timeline)
         self._observer.master_lost(timeline)
         group.configuration.changed(old)
         change: Change | None = None
@@ -375,8 +390,7 @@ class Switchover:
 
     def _finish(self, group: Group, timeline: FailoverTimeline, outcome: Outcome) -> None:
         timeline.outcome = outcome
-        group.in_progress = None
-        group.last_switchover = timeline
+        group.changes.ended(timeline)
         group.open_incident(timeline)
         log.info("switchover ended", group=str(group.key), outcome=outcome.value, steps=timeline.milliseconds())
         self._observer.master_changed(timeline)
@@ -399,12 +413,12 @@ def _is_moved(record: BrokerGroupRecord | None, timeline: FailoverTimeline) -> b
 
 async def _leave_off_telling(group: Group) -> None:
     """A person's election supersedes one that a broker asked for, also while it is told: its course ends with the record."""
-    task = group.telling_again
-    if task is None or task is not group.master_change:
+    task = group.changes.telling
+    if task is None:
         return
     task.cancel()
     await asyncio.wait([task])
-    await asyncio.sleep(0)  # its callback clears `master_change`
+    await asyncio.sleep(0)  # its callback clears `changes.task`
 
 
 def _needs(record: BrokerGroupRecord, election: ElectMaster) -> frozenset[int]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group.election_premises import could_have_been_heard
-from brokergroup_operator.controller.group.incidents import end_with, has_incident, timeline_of, withdraw
+from brokergroup_operator.controller.group.incidents import has_incident
+from brokergroup_operator.controller.group.timelines import end_with, timeline_of, withdraw
 from brokergroup_operator.controller.peers.dial import dial
-from brokergroup_operator.observe.timeline import FailoverTimeline, Kind
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
 from controller_core.plan import Phase
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
     from controller_core.plan import Change
@@ -61,18 +62,16 @@ class Takeover:
             self._look_at_incident(group, self._go_on(group, change))
         if record is None or change is None or not group.is_changing:
             return False
-        if not group.may_begin() or not group.loaded or not self._executor.may_take_over(group, change):
+        if not group.changes.may_begin() or not group.loaded or not self._executor.may_take_over(group, change):
             return True
         if not self._everybody_was_heard(group, record):
             return True
         if self._is_the_failovers(group, record, change):
             return True
-        if change.phase is Phase.TELLING and asyncio.get_running_loop().time() < group.keeper_quiet_until_seconds:
+        if change.phase is Phase.TELLING and group.changes.is_left_alone:
             return True  # a broker that was just answered takes its role by itself
         task = asyncio.create_task(self._go_on(group, change), name=f"rmq:takeover {group.key}")
-        group.master_change = task
-        group.telling_again = task if group.was_elected_here(change) else None
-        task.add_done_callback(lambda done: self._ended(group, done))
+        group.changes.run(task, lambda done: self._ended(group, done), only_tells=group.changes.elected(change))
         return True
 
     def _may_take_incident_over(self, group: Group, change: Change) -> bool:
@@ -129,7 +128,7 @@ class Takeover:
             return
         told = taken.carried_out_by == change.carried_out_by and group.incidents.has(taken.id)
         timeline = timeline_of(group, taken) if has_incident(taken) and not told else None
-        group.in_progress = timeline
+        group.changes.begins(timeline)
         course = self._executor.course_of(group, taken, takes_over=True, timeline=timeline)
         await self._executor.run(course)
         if timeline is not None:
@@ -140,11 +139,7 @@ class Takeover:
             withdraw(group, timeline, self._observer)
             return
         end_with(group, timeline)
-        group.in_progress = None
-        if timeline.kind is Kind.SWITCHOVER:
-            group.last_switchover = timeline
-        else:
-            group.last_failover = timeline
+        group.changes.ended(timeline)
         group.open_incident(timeline)
         self._observer.master_changed(timeline)
 
@@ -153,7 +148,7 @@ class Takeover:
         own = change.carried_out_by == self._executor.own_address
         if own:
             return False
-        if not change.is_told and group.change_unmoved_seconds >= self._settings.takeover_from_living_seconds:
+        if not change.is_told and group.changes.unmoved_seconds >= self._settings.takeover_from_living_seconds:
             return False
         for _ in range(PROBES):
             try:
@@ -182,7 +177,7 @@ class Takeover:
 
     @staticmethod
     def _ended(group: Group, task: asyncio.Task[None]) -> None:
-        group.master_change = group.in_progress = None
+        group.changes.withdrawn()
         Takeover._complain(group, task)
         group.changed()
 

@@ -55,18 +55,18 @@ class HoldingsWatch:
         if record is None or holding is None:
             return
         news = report_is_news(record, holding, group.binding.settings)
-        if news is News.JUMP or group.epoch_jump is not None:
+        if news is News.JUMP or group.holdings.epoch_jump is not None:
             self._note_jump(group)
-        if news in (News.NOTHING, News.JUMP) or group.report is not None or not group.store_may_be_asked:
+        if news in (News.NOTHING, News.JUMP) or group.holdings.report is not None or not group.store_may_be_asked:
             return
         now_seconds = asyncio.get_running_loop().time()
         if news is News.MARK:
-            if now_seconds < group.next_mark_seconds:
+            if now_seconds < group.holdings.next_mark_seconds:
                 return
-            group.next_mark_seconds = now_seconds + self._settings.mark_pause_seconds
-        group.report = asyncio.create_task(self._report(group, news), name=f"rmq:report {group.key}")
-        self._reports.add(group.report)
-        group.report.add_done_callback(lambda task: self._ended(group, task))
+            group.holdings.next_mark_seconds = now_seconds + self._settings.mark_pause_seconds
+        group.holdings.report = asyncio.create_task(self._report(group, news), name=f"rmq:report {group.key}")
+        self._reports.add(group.holdings.report)
+        group.holdings.report.add_done_callback(lambda task: self._ended(group, task))
 
     async def stop(self) -> None:
         """Stop reporting; decisions under way run to their end in their groups."""
@@ -76,7 +76,7 @@ class HoldingsWatch:
 
     def _ended(self, group: Group, task: asyncio.Task[None]) -> None:
         self._reports.discard(task)
-        group.report = None
+        group.holdings.report = None
 
     async def _report(self, group: Group, news: News) -> None:
         """All members together, whatever the news was: their reports are at hand and a commit costs the same."""
@@ -96,9 +96,9 @@ class HoldingsWatch:
         record = group.record
         assert record is not None
         jump = waiting_jump(record, group.live(), group.binding.settings)
-        if jump == group.epoch_jump:
+        if jump == group.holdings.epoch_jump:
             return
-        group.epoch_jump = jump
+        group.holdings.epoch_jump = jump
         if jump is not None:
             log.error(
                 "epoch too far above the record: no election before it is accepted", group=str(group.key), epoch=jump

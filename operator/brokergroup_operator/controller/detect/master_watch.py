@@ -150,7 +150,7 @@ class MasterWatch:
         self._ask_the_silent(group, record, master, entry)
         # A terminated container whose connection still stands: believed once heartbeats are missing too.
         silent_for_seconds = now_seconds - entry.last_seen_seconds
-        if master in group.reported_dead and silent_for_seconds > self._settings.pause_threshold_seconds:
+        if master in group.pods.reported_dead and silent_for_seconds > self._settings.pause_threshold_seconds:
             return Suspicion.REPORTED
         return None
 
@@ -233,7 +233,7 @@ class MasterWatch:
             if testimony.hearing:
                 case.evidence.append(f"heard by {len(testimony.hearing)} of {testimony.planes} planes, for too long")
             return False
-        if case.group.spare(case.master):
+        if self._spare(case.group, case.master):
             log.warning(
                 "master silent here, but other planes hear it: left alone",
                 group=str(case.group.key),
@@ -242,6 +242,16 @@ class MasterWatch:
             )
             case.group.changed()
         await asyncio.sleep(self._settings.other_planes_pause_seconds)  # and not asked again at every tick
+        return True
+
+    @staticmethod
+    def _spare(group: Group, master: int) -> bool:
+        """Note that a silent master is left alone on the word of other planes; returns whether that is new in this silence."""
+        heard_seconds = group.last_heard_seconds(master)
+        if group.silence.spared_silence_seconds == heard_seconds:
+            return False
+        group.silence.spared_silence_seconds = heard_seconds
+        group.silence.spared += 1
         return True
 
     async def _is_starting(self, case: _Case, verdict: Verdict) -> bool:
@@ -304,10 +314,10 @@ class MasterWatch:
         now_seconds = asyncio.get_running_loop().time()
         ask_before_seconds = min(self._settings.small_rpc_deadline_seconds / 2, entry.timeout_seconds / 2)
         address = record.address_of(master)
-        if group.silent_master_asked_seconds >= entry.last_seen_seconds or address is None:
+        if group.silence.asked_seconds >= entry.last_seen_seconds or address is None:
             return
         if entry.deadline_seconds - now_seconds <= ask_before_seconds:
-            group.silent_master_asked_seconds = now_seconds
+            group.silence.asked_seconds = now_seconds
             task = asyncio.create_task(self._ask(group, master, address, entry), name=f"rmq:ask {group.key}")
             self._questions.add(task)
             task.add_done_callback(self._questions.discard)

@@ -66,7 +66,7 @@ class Recovery:
         """
         while True:
             acting = await self._ask(group)
-            group.acting = acting.broker_ids
+            group.recovery.acting = acting.broker_ids
             live = group.live()
             highest = max((replica.epoch for replica in live.values()), default=-1)
             if acting.incumbent in live and live[acting.incumbent].epoch >= highest:
@@ -85,7 +85,7 @@ class Recovery:
         if acting.broker_ids:
             return acting
         live = group.live()
-        noted = ActingMasters(tuple(one for one in group.acting if one in live))
+        noted = ActingMasters(tuple(one for one in group.recovery.acting if one in live))
         if not noted.broker_ids:
             await self._until_reported_anew(group)
         return noted

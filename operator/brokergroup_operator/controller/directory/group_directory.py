@@ -178,6 +178,10 @@ class GroupDirectory(Protocol):
         """The address of each of the group's pods that has one, by the pod's name."""
         ...
 
+    def is_name_server(self, address: str) -> bool:
+        """Whether any group names this address (host:port) as one of its NameServers."""
+        ...
+
     def pods_known_by(self, address: str) -> set[tuple[GroupKey, str]]:
         """The pods, by group and name, that are known by this address (host:port) although it is not their own."""
         ...
@@ -342,6 +346,10 @@ class FixedDirectory:
     def pod_hosts(self, key: GroupKey) -> dict[str, str]:
         """Who was introduced by ``introduce``."""
         return {peer.pod_name: host for host, peer in self._peers.items() if peer.group == key}
+
+    def is_name_server(self, address: str) -> bool:
+        """Whether it is one of those that every group here names."""
+        return address in self._name_servers
 
     def pods_known_by(self, address: str) -> set[tuple[GroupKey, str]]:  # noqa: ARG002 - every pod here has its own address
         """None."""

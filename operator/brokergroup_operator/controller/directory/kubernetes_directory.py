@@ -12,6 +12,7 @@ optional: without it no zone is known and ties are decided without.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -112,6 +113,8 @@ class KubernetesDirectory:
         self._by_name: dict[str, dict[GroupKey, GroupBinding]] = {}
         self._claims: dict[GroupKey, NameClaim] = {}
         self._known_by: dict[str, set[tuple[GroupKey, str]]] = {}
+        # How many groups name each NameServer.
+        self._name_servers: Counter[str] = Counter()
         self.revision = 0
         self._secrets: dict[GroupKey, ObjectKey] = {}
         self._index = PodIndex()
@@ -226,6 +229,10 @@ class KubernetesDirectory:
         """Where the group's pods are."""
         return self._index.hosts(key)
 
+    def is_name_server(self, address: str) -> bool:
+        """Whether any group names this address as one of its NameServers."""
+        return self._name_servers[address] > 0
+
     def pods_known_by(self, address: str) -> set[tuple[GroupKey, str]]:
         """The pods that are known by this address although it is not their own."""
         return self._known_by.get(address, set())
@@ -282,6 +289,10 @@ class KubernetesDirectory:
             del named[key]
             if not named:
                 del self._by_name[before.broker_name]
+            self._name_servers.subtract(before.name_servers)
+            for server in before.name_servers:
+                if not self._name_servers[server]:
+                    del self._name_servers[server]
             for pod, place in before.places.items():
                 self._known_by[place.address].discard((key, pod))
                 if not self._known_by[place.address]:
@@ -289,6 +300,7 @@ class KubernetesDirectory:
         if binding is not None:
             self._bindings[key] = binding
             self._by_name.setdefault(binding.broker_name, {})[key] = binding
+            self._name_servers.update(binding.name_servers)
             for pod, place in binding.places.items():
                 self._known_by.setdefault(place.address, set()).add((key, pod))
         self.revision += 1

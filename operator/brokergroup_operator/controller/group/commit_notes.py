@@ -1,4 +1,4 @@
-"""What a commit means beside the record: what the group remembers of it, and what observers are told."""
+"""What a commit means beside the record: what the group notes of it, and what observers are told."""
 
 from __future__ import annotations
 
@@ -8,31 +8,40 @@ from typing import TYPE_CHECKING
 from controller_core.events import BrokerAdopted, EpochFloorRaised, MasterElected, SeatsLost
 
 if TYPE_CHECKING:
-    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.group.notes import ActingNotes
+    from brokergroup_operator.controller.group.own_changes import OwnChanges
     from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.records.store import GroupKey
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
 
 
 def note_commit(
-    group: Group, observer: Observer, before: BrokerGroupRecord | None, after: BrokerGroupRecord, decision: Decision
+    key: GroupKey,
+    changes: OwnChanges,
+    recovery: ActingNotes,
+    observer: Observer,
+    *,
+    before: BrokerGroupRecord | None,
+    after: BrokerGroupRecord,
+    decision: Decision,
 ) -> None:
     """A decision of ours became durable."""
     if after.granted_master_id is not None:
-        group.masterless_since_seconds = None
+        changes.masterless(None)
     elif before is not None and before.granted_master_id is not None:
-        group.masterless_since_seconds = time.monotonic()
-    observer.record_changed(group.key, before, after, decision.why)
+        changes.masterless(time.monotonic())
+    observer.record_changed(key, before, after, decision.why)
     for event in decision.events:
         match event:
             case SeatsLost():
-                group.deposed_in_office |= before is not None and before.granted_master_id in event.broker_ids
+                if before is not None and before.granted_master_id in event.broker_ids:
+                    recovery.deposed()
                 for broker_id in sorted(event.broker_ids):
-                    observer.seat_lost(group.key, broker_id, decision.why)
+                    observer.seat_lost(key, broker_id, decision.why)
             case EpochFloorRaised():
-                observer.epoch_floor_raised(group.key, event.epoch, decision.why)
+                observer.epoch_floor_raised(key, event.epoch, decision.why)
             case BrokerAdopted():
-                observer.broker_adopted(group.key, event.broker_id)
+                observer.broker_adopted(key, event.broker_id)
             case MasterElected():
-                group.deposed_in_office = False
-                group.acting = ()
+                recovery.elected()

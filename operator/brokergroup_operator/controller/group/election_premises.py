@@ -45,7 +45,7 @@ def process_lost(group: Group, master: int) -> bool:
 
 def members_leaving(group: Group) -> frozenset[int]:
     """The members whose pods are being deleted: they should not be master in a moment."""
-    return _members_at(group, group.leaving_hosts) | members_removed(group)
+    return _members_at(group, group.pods.leaving_hosts) | members_removed(group)
 
 
 def members_removed(group: Group) -> frozenset[int]:
@@ -55,9 +55,9 @@ def members_removed(group: Group) -> frozenset[int]:
     heartbeats come from.
     """
     if not group.binding.translated:
-        return _members_at(group, group.removed_hosts)
+        return _members_at(group, group.pods.removed_hosts)
     heard_from = group.addresses.channel_hosts
-    return frozenset(one for one in _members(group) if heard_from.get(one) in group.removed_hosts)
+    return frozenset(one for one in _members(group) if heard_from.get(one) in group.pods.removed_hosts)
 
 
 def _members(group: Group) -> frozenset[int]:
@@ -95,7 +95,7 @@ def may_be_too_early(group: Group, record: BrokerGroupRecord, wanted: ElectMaste
 
 def may_have_acting_masters(group: Group, record: BrokerGroupRecord) -> bool:
     """Whether living brokers may act as masters although the record names none: it went back in time, or one was deposed."""
-    return group.deposed_in_office or (record.is_first_election and record.master_epoch > 0)
+    return group.recovery.deposed_in_office or (record.is_first_election and record.master_epoch > 0)
 
 
 def replaces_no_master(group: Group, wanted: ElectMaster, now: BrokerGroupRecord | None) -> bool:
@@ -103,7 +103,7 @@ def replaces_no_master(group: Group, wanted: ElectMaster, now: BrokerGroupRecord
 
     The death of one is established by a failover first, and a living one is drained by a switchover first.
     """
-    if now is not None and group.epoch_jump is None and epoch_seen_above(now, group.live()) is not None:
+    if now is not None and group.holdings.epoch_jump is None and epoch_seen_above(now, group.live()) is not None:
         return False  # the record went back in time: who acts as master is found out first
     master = now.granted_master_id if now is not None else None
     if master is None:

@@ -15,24 +15,32 @@ import asyncio
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import structlog
 
 from brokergroup_operator.controller.group.addresses import AddressNotes
 from brokergroup_operator.controller.group.commit_notes import note_commit
-from brokergroup_operator.controller.group.configuration_notes import ConfigurationNotes
 from brokergroup_operator.controller.group.crash_loops import CrashLoops
 from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps, is_left_untold
-from brokergroup_operator.controller.group.member_notes import MemberNotes
-from brokergroup_operator.controller.group.refusals import Refusals
+from brokergroup_operator.controller.group.notes import (
+    ActingNotes,
+    ConfigurationNotes,
+    HoldingsNotes,
+    LinkNotes,
+    MemberNotes,
+    PodNotes,
+    SilenceNotes,
+    UnheardNotes,
+    WakingNotes,
+)
+from brokergroup_operator.controller.group.own_changes import OwnChanges
 from brokergroup_operator.controller.group.unanswered_write import UnansweredWrite, UnansweredWrites
 from brokergroup_operator.kube.backoff import Backoff
-from brokergroup_operator.observe.timeline import FailoverTimeline, Step
+from brokergroup_operator.observe.timeline import Step
 from brokergroup_operator.records.store import (
     GroupKey,
     RecordConflictError,
@@ -43,19 +51,17 @@ from brokergroup_operator.records.store import (
 )
 from controller_core.events import ChangeEnded, ChangeTold, apply_events
 from controller_core.liveness import BrokerIdentity, HeartbeatTable, LivenessSettings
-from controller_core.plan import Phase
 from controller_core.requests import ElectMaster
 from controller_core.step import step
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.settings import PlaneSettings
-    from brokergroup_operator.observe.group_view import Silence
     from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.observe.timeline import FailoverTimeline
     from controller_core.decision import Decision
     from controller_core.events import Event
     from controller_core.model import BrokerGroupRecord, LiveReplica
-    from controller_core.plan import Change
     from controller_core.requests import Request
     from controller_core.settings import ControllerSettings
 
@@ -63,8 +69,6 @@ log = structlog.get_logger(__name__)
 
 # The pauses between reads that can wait, while the store does not answer.
 FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS = 0.2, 1.0
-# No change has this key: ids begin with 1.
-_NO_CHANGE = (0, "")
 
 Premise = Callable[["BrokerGroupRecord | None"], bool]
 
@@ -76,21 +80,11 @@ class PremiseGoneError(Exception):
 class Group:
     """What the plane holds of one group. Nothing in here is needed after a restart but to be faster."""
 
-    # The takeover that tells the members of an election which this plane wrote for a broker: `master_change`, while that runs.
-    telling_again: asyncio.Task[None] | None = None
+    binding: GroupBinding
     # Whether this process saw the record change to this master and epoch, rather than found it so.
     saw_master_begin: bool = False
-    binding: GroupBinding
-    # Its master was put to sleep with it, and no other was elected since.
-    wakes: bool = False
-    # Since when the master of a group that is woken has been heard without a pause.
-    heard_awake_seconds: float | None = None
     # The BrokerGroup is declared no more.
     gone: bool = False
-    # Registered slaves that are not heard, and what is known of each (silent_members.py).
-    silences: Mapping[int, Silence] = MappingProxyType({})
-    # Bytes that each slave's link carried in the last second, as the master's last 907 said (links.py).
-    replication_speeds: Mapping[int, int] = MappingProxyType({})
 
     def __init__(
         self,
@@ -101,80 +95,40 @@ class Group:
         observer: Observer,
         on_change: Callable[[Group], None],
     ) -> None:
-        self.bind(binding)
+        self._store, self._settings, self._observer, self._on_change = store, settings, observer, on_change
         # What the heartbeat table and the log call the group.
         self.name = str(binding.key)
         # Each group has its own lines: looking at one group must not cost more when there are a thousand.
         self.table = HeartbeatTable(LivenessSettings(timeout_seconds=settings.startup_timeout_seconds))
         self.met_seconds = asyncio.get_running_loop().time()
-        # Which epoch each member has acknowledged by answering 1008, in this process's life.
-        self.told: dict[int, int] = {}
-        # What each member's broker said last that it runs with: another may have changed it since it started.
-        self.configuration = ConfigurationNotes()
-        # Members whose container was reported terminated while their connection still stood.
-        self.reported_dead: set[int] = set()
-        # When a silent master was last asked whether it is still there.
-        self.silent_master_asked_seconds = 0.0
-        # How often a silent master was left alone because other planes heard it: each silence counts once.
-        self.spared_on_testimony = 0
-        self._spared_silence_seconds: float | None = None
-        self.in_progress: FailoverTimeline | None = None
-        self.last_failover: FailoverTimeline | None = None
-        self.last_switchover: FailoverTimeline | None = None
-        # This plane's failover or switchover under way, and when the next one may begin after the store refused one.
-        self.master_change: asyncio.Task[None] | None = None
-        self.refusals = Refusals()
-        # The changes that this process carries out, or has; the last one it wrote; and the one whose new state 1004 may tell.
-        self.carried_out: set[tuple[int, str]] = set()
-        self._written_here = _NO_CHANGE
-        self.released_change, self._change_over = _NO_CHANGE, _NO_CHANGE
-        self._change_seen: tuple[Change | None, float] = (None, self.met_seconds)
-        # The epoch at which the master told us that it is master.
-        self.confirmed_epoch = 0
-        # The epoch of which the master itself has said that it is master, by 907 or a heartbeat; and the one under which it said
-        # by 907, told and alive, that it is none (denied_masters.py).
-        self._vouched_epoch = self._denied_epoch = 0
-        # Somebody else (another plane, or a broker that was just answered) is about to do what the keeper would do.
-        self.keeper_quiet_until_seconds = 0.0
-        # A group in which nothing is to be done is not looked at until then, unless something in it changes.
-        self._rest_until_seconds = 0.0
-        self._rests = False
         # Groups are looked at spread over time, not all in one turn of the loop.
-        self.stagger = zlib.crc32(str(binding.key).encode()) / 2**32
-        self._store = store
-        self._settings = settings
-        self._observer = observer
-        self._on_change = on_change
+        self.stagger = zlib.crc32(self.name.encode()) / 2**32
+        # Each part has one owner, which its class names; parts that only methods change have none.
+        self.changes = OwnChanges(settings)
+        self.incidents = Incidents(observer)
+        self.crash_loops = CrashLoops()
+        self.addresses = AddressNotes()
+        self.members = MemberNotes(regular_heartbeat_seconds=settings.regular_heartbeat_seconds)
+        self.configuration = ConfigurationNotes()
+        self.pods = PodNotes()
+        self.links, self.unheard = LinkNotes(), UnheardNotes()
+        self.holdings, self.silence = HoldingsNotes(), SilenceNotes()
+        self.waking, self.recovery = WakingNotes(), ActingNotes()
+        self.bind(binding)
+        # The epoch under which the master answered 1008 or was heard as such; the one of which it has said by itself (907, a
+        # heartbeat) that it is master; and the one under which it said by 907, told and alive, that it is none.
+        self.confirmed_epoch = self._vouched_epoch = self._denied_epoch = 0
+        # A group in which nothing is to be done is not looked at until then, unless something in it changes.
+        self._rest_until_seconds, self._rests = 0.0, False
         self._lock = asyncio.Lock()
-        self.registering: Counter[int] = Counter()
+        self._registering: Counter[int] = Counter()
         self._stored: StoredRecord | None = None
         # Since when the record has named its present master in its present epoch, as far as this plane saw it.
         self.master_known_seconds = self.met_seconds
         self._copy_is_good = self._was_read = False
         self._unanswered = UnansweredWrites()
         self._forget_failures()
-        self.incidents = Incidents(observer)
         self._decisions: set[asyncio.Task[Decision]] = set()
-        # An epoch that members report and that waits for a human (safety rule 3): nobody is elected meanwhile.
-        self.epoch_jump: int | None = None
-        # The report of holdings under way, and when marks alone are worth the next one (holdings_watch.py).
-        self.report: asyncio.Task[None] | None = None
-        self.next_mark_seconds = 0.0
-        self.addresses = AddressNotes()
-        self.members = MemberNotes(regular_heartbeat_seconds=settings.regular_heartbeat_seconds)
-        # A master was deposed whose process lives and may go on as master until it is told (safety rule 2).
-        self.deposed_in_office = False
-        # Who acted as master when the record was found to be older than its brokers, by their present processes (recovery.py).
-        self.acting: tuple[int, ...] = ()
-        # Living members that the master has no link to (links.py).
-        self.unlinked: frozenset[int] = frozenset()
-        # Where the members' pods are that are being deleted (drain.py).
-        self.leaving_hosts: frozenset[str] = frozenset()
-        self.removed_hosts: frozenset[str] = frozenset()
-        # Which masters crash again and again.
-        self.crash_loops = CrashLoops()
-        # Since when the group has had no master, and no incident covers the time.
-        self.masterless_since_seconds: float | None = None
 
     def _forget_failures(self) -> None:
         """The reads that the store did not answer: how many, the last one's error, and how long to leave the store alone."""
@@ -238,7 +192,9 @@ class Group:
     def rest(self, now_seconds: float, master: int) -> None:
         """Nothing is to be done here now: look again before the master's next deadline, or when something changes."""
         entry = self.table.entry(self.identity(master))
-        busy = self.incidents.is_open or self.reported_dead or self.leaving_hosts or self.master_change or self.wakes
+        pods = self.pods
+        is_leaving = pods.reported_dead or pods.leaving_hosts
+        busy = self.incidents.is_open or is_leaving or self.master_change or self.waking.wakes
         if entry is None or busy:
             return
         look_again_seconds = entry.deadline_seconds - self._settings.small_rpc_deadline_seconds
@@ -267,43 +223,15 @@ class Group:
             self._take(delivered)
         return True
 
-    def record_to_tell(self) -> BrokerGroupRecord | None:
-        """What 1004 may tell now: the state of before, until the plane that carries the change out has told the brokers in order.
-
-        Another plane cannot see that but by the end of the change, and waits for it for ``hold_back_seconds`` at most.
-        """
-        record = self.record
-        change = record.change if record is not None else None
-        if record is None or change is None or change.phase is not Phase.TELLING or change.key == self.released_change:
-            return record
-        return record if self.change_unmoved_seconds >= self._settings.hold_back_seconds else record.as_told_before
-
     @property
-    def change_unmoved_seconds(self) -> float:
-        """For how long, by this plane's own clock, the change under way has been seen as it is now."""
-        return asyncio.get_running_loop().time() - self._change_seen[1]
-
-    def change_is_over(self, key: tuple[int, str]) -> None:
-        """Nothing is left to do for it: its end goes along with the next commit."""
-        self._change_over = key
+    def master_change(self) -> asyncio.Task[None] | None:
+        """This plane's failover, switchover or takeover under way."""
+        return self.changes.task
 
     @property
     def is_changing(self) -> bool:
         """Whether the record has a change of master for which something is left to do."""
-        change = self.record.change if self.record is not None else None
-        return change is not None and change.key != self._change_over and not change.is_told
-
-    def was_elected_here(self, change: Change | None) -> bool:
-        """Whether this plane wrote that election: what is left of it is telling, which a person's election supersedes."""
-        return change is not None and change.is_decided and self.was_written_here(change)
-
-    def was_written_here(self, change: Change) -> bool:
-        """Whether this process wrote that change into the record."""
-        return change.key == self._written_here
-
-    def may_begin(self) -> bool:
-        """Whether a change of master may be begun: none runs here, and the store has not just refused one."""
-        return self.master_change is None and not self.refusals.forbids(asyncio.get_running_loop().time())
+        return self.changes.under_way(self.record)
 
     def heard(self, broker_id: int, epoch: int, *, came_back: bool) -> None:
         """A heartbeat came; a master whose epoch file has the record's epoch is master in deed."""
@@ -313,14 +241,18 @@ class Group:
             self.confirm_master(record.master_epoch)
         self.members.reported(broker_id)
         if came_back:
-            self.reported_dead.discard(broker_id)
+            self.pods.came_back(broker_id)
             self.changed()
 
     def bind(self, binding: GroupBinding) -> None:
         """Its owner's wishes have changed."""
-        self.wakes |= binding.hibernated
+        self.waking.declared(hibernated=binding.hibernated)
         self.binding = binding
         self.gone = False
+
+    def undeclared(self) -> None:
+        """The BrokerGroup is gone from the directory."""
+        self.gone = True
 
     async def first_report(self, broker_id: int, timeout_seconds: float) -> None:
         """Wait for a member's first heartbeat if it has told nothing of its disk yet; at most this long."""
@@ -337,10 +269,10 @@ class Group:
     def new_process(self, broker_id: int) -> None:
         """A member registered: nothing that its former process was told or had configured is known of this one."""
         self.members.new_process(broker_id)
-        self.told.pop(broker_id, None)
+        self.changes.new_process(broker_id)
         self.configuration.changed(broker_id)
-        self.reported_dead.discard(broker_id)
-        self.acting = tuple(one for one in self.acting if one != broker_id)
+        self.pods.came_back(broker_id)
+        self.recovery.new_process(broker_id)
         self.changed()
 
     @contextmanager
@@ -349,31 +281,26 @@ class Group:
 
         A master that is told its old epoch reigns on in it, although another process wrote under it (rule 6).
         """
-        self.registering[broker_id] += 1
+        self._registering[broker_id] += 1
         try:
             yield
         finally:
-            self.registering[broker_id] -= 1
+            self._registering[broker_id] -= 1
+
+    def is_registering(self, broker_id: int) -> bool:
+        """Whether a new process of this member is being registered now."""
+        return self._registering[broker_id] > 0
 
     def answered_election(self) -> None:
         """A broker takes its role from the answer to its own ElectMaster; give it the time to do so before it is told again."""
-        now_seconds = asyncio.get_running_loop().time()
-        self.keeper_quiet_until_seconds = now_seconds + self._settings.link_missing_seconds
+        self.changes.leave_alone(self._settings.link_missing_seconds)
 
     def silent_for_seconds(self, broker_id: int) -> float:
         """How long this member has not been heard here."""
-        return asyncio.get_running_loop().time() - self._last_heard_seconds(broker_id)
+        return asyncio.get_running_loop().time() - self.last_heard_seconds(broker_id)
 
-    def spare(self, master: int) -> bool:
-        """Note that a silent master is left alone on the word of other planes; returns whether that is new in this silence."""
-        heard_seconds = self._last_heard_seconds(master)
-        if self._spared_silence_seconds == heard_seconds:
-            return False
-        self._spared_silence_seconds = heard_seconds
-        self.spared_on_testimony += 1
-        return True
-
-    def _last_heard_seconds(self, broker_id: int) -> float:
+    def last_heard_seconds(self, broker_id: int) -> float:
+        """When this member was heard last; one that never was: since when this plane could have heard it."""
         entry = self.table.entry(self.identity(broker_id))
         if entry is not None:
             return entry.last_seen_seconds
@@ -430,9 +357,9 @@ class Group:
 
     def _acknowledges(self, broker_id: int) -> bool:
         """A member without heartbeats does, if the master has a link to it and it answers: its writes are served all the same."""
-        silence = self.silences.get(broker_id)
+        silence = self.unheard.silences.get(broker_id)
         return self.is_live(broker_id) or (
-            silence is not None and silence.acknowledges and broker_id not in self.reported_dead
+            silence is not None and silence.acknowledges and broker_id not in self.pods.reported_dead
         )
 
     async def load_again(self) -> BrokerGroupRecord | None:
@@ -543,7 +470,7 @@ class Group:
         """The end of a change costs no write of its own where something is written anyway."""
         after = decision.record
         change = after.change if after is not None else None
-        if not decision.changed or change is None or change.key != self._change_over:
+        if not decision.changed or change is None or not self.changes.is_over_here(change):
             return decision
         end: Event = ChangeTold() if self.has_untold_incident else ChangeEnded()
         if isinstance(end, ChangeTold) and change.is_told:
@@ -553,7 +480,7 @@ class Group:
     @property
     def has_untold_incident(self) -> bool:
         """Whether the end of a change of this plane has not been told of yet."""
-        return self.in_progress is not None or self.incidents.is_open
+        return self.changes.in_progress is not None or self.incidents.is_open
 
     def _concluded(self, request: Request, decision: Decision, timeline: FailoverTimeline | None) -> Decision:
         if isinstance(request, ElectMaster):
@@ -628,23 +555,29 @@ class Group:
             self.master_known_seconds = asyncio.get_running_loop().time()
             self.saw_master_begin = was is not None
             if was is not None and now.granted_master_id is not None:
-                self.wakes = self.binding.hibernated
+                self.waking.elected(hibernated=self.binding.hibernated)
 
     def _note_change(self) -> None:
-        change = self.record.change if self.record is not None else None
-        if change != self._change_seen[0]:
-            self._change_seen = (change, asyncio.get_running_loop().time())
+        self.changes.saw(self.record.change if self.record is not None else None)
 
     def _is_durable(self, before: BrokerGroupRecord | None, decision: Decision) -> None:
         log.info("committed", group=str(self.key), why=decision.why, code=int(decision.code))
         was = before.change if before is not None else None
         now = decision.record.change if decision.record is not None else None
-        if was is not None and is_left_untold(self, was, decision):
+        if was is not None and is_left_untold(was, decision, self.changes, self.incidents):
             self.incidents.superseded.append(was)
         if now is not None and (was is None or was.key != now.key or (now.is_decided and not was.is_decided)):
-            self._written_here = now.key
+            self.changes.wrote(now)
         if self.record is not None:
-            note_commit(self, self._observer, before, self.record, decision)
+            note_commit(
+                self.key,
+                self.changes,
+                self.recovery,
+                self._observer,
+                before=before,
+                after=self.record,
+                decision=decision,
+            )
 
     async def stop(self) -> None:
         """Wait for the decisions under way: none is cut off half-way."""

@@ -64,8 +64,7 @@ class Groups:
                 observer=self._observer,
                 on_change=self._changed,
             )
-            group.leaving_hosts = self._directory.leaving_hosts(binding.key)
-            group.removed_hosts = self._directory.removed_hosts(binding.key)
+            group.pods.take(self._directory, binding.key)
             self._groups[binding.key] = group
         elif group.binding is not binding:
             group.bind(binding)
@@ -80,7 +79,7 @@ class Groups:
             self.meet(binding)
         undeclared = [group for key, group in self._groups.items() if self._directory.binding(key) is None]
         for group in undeclared:
-            group.gone = True
+            group.undeclared()
             if group.master_change is None:
                 self._forget(group.key)
         if all(group.key not in self._groups for group in undeclared):
@@ -92,7 +91,7 @@ class Groups:
 
     def _forget(self, key: GroupKey) -> None:
         if (group := self._groups.pop(key, None)) is not None:
-            group.gone = True
+            group.undeclared()
             self._index(group, None)
 
     def _changed(self, group: Group) -> None:

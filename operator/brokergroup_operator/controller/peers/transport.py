@@ -13,7 +13,8 @@ from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.tls import ClientTls, TlsFiles, TlsMode
 
 if TYPE_CHECKING:
-    from brokergroup_operator.controller.directory.group_directory import GroupDirectory
+    from collections.abc import Callable
+
     from brokergroup_operator.controller.settings import PlaneSettings
     from rocketmq_remoting.handler import RemotingHandler
 
@@ -30,17 +31,17 @@ def open_server(handler: RemotingHandler, settings: PlaneSettings) -> RemotingSe
     )
 
 
-def open_client(settings: PlaneSettings, directory: GroupDirectory) -> RemotingClient:
-    """The plane's client. ``TlsConfigurationError`` when its TLS files cannot be used."""
-    return RemotingClient(tls=_Chooser(settings, directory))
+def open_client(settings: PlaneSettings, is_name_server: Callable[[str], bool]) -> RemotingClient:
+    """The plane's client; `is_name_server` says it of an address. ``TlsConfigurationError`` when its TLS files cannot be used."""
+    return RemotingClient(tls=_Chooser(settings, is_name_server))
 
 
 class _Chooser:
     """Which TLS, if any, an address is spoken to with."""
 
-    def __init__(self, settings: PlaneSettings, directory: GroupDirectory) -> None:
+    def __init__(self, settings: PlaneSettings, is_name_server: Callable[[str], bool]) -> None:
         security = settings.security
-        self._directory = directory
+        self._is_name_server = is_name_server
         self._planes = frozenset(settings.peer_addresses)
         self._to_brokers = _client_tls(security.broker_tls)
         self._to_name_servers = _client_tls(security.name_server_tls)
@@ -54,9 +55,6 @@ class _Chooser:
         if self._to_brokers is not self._to_name_servers and self._is_name_server(address):
             return self._to_name_servers
         return self._to_brokers
-
-    def _is_name_server(self, address: str) -> bool:
-        return any(address in binding.name_servers for binding in self._directory.bindings())
 
 
 def _client_tls(files: TlsFiles | None) -> ClientTls | None:

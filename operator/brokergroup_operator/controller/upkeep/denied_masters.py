@@ -44,7 +44,7 @@ class DeniedMasters:
     async def said(self, group: Group, record: BrokerGroupRecord, *, is_master: bool) -> None:
         """The recorded master's own word; raises the epoch if it goes on denying."""
         master, epoch = record.granted_master_id, record.master_epoch
-        if master is None or group.told.get(master) != epoch:
+        if master is None or group.changes.told.get(master) != epoch:
             return  # it has not answered this plane's 1008: a change of roles is under way
         group.master_said(epoch, is_master=is_master)
         if is_master:

@@ -79,7 +79,7 @@ class Keeper:
         if record is None or record.granted_master_id is None or group.master_change is not None:
             return False
         now_seconds = asyncio.get_running_loop().time()
-        if now_seconds < group.keeper_quiet_until_seconds or not group.is_live(record.granted_master_id):
+        if group.changes.is_left_alone or not group.is_live(record.granted_master_id):
             return False
         care = self._cares.setdefault(group.key, _Care())
         if care.task is not None or now_seconds < care.next_look_seconds:
@@ -105,7 +105,7 @@ class Keeper:
     def _is_settled(self, group: Group, record: BrokerGroupRecord, members: list[int]) -> bool:
         expected = [broker_id for broker_id in members if broker_id not in group.binding.settings.never_elect]
         return (
-            all(group.told.get(broker_id) == record.master_epoch for broker_id in members)
+            all(group.changes.told.get(broker_id) == record.master_epoch for broker_id in members)
             and all(broker_id in record.sync_state_set for broker_id in expected)
             and all(broker_id in group.configuration.checked for broker_id in members)
         )
@@ -141,7 +141,7 @@ class Keeper:
             care.unsettled_since_seconds = 0.0
         members = live_members(group, record)
         due = self._due(group, record, members, care)
-        asked = [one for one in members if one in due or group.told.get(one) == record.master_epoch]
+        asked = [one for one in members if one in due or group.changes.told.get(one) == record.master_epoch]
         if due and not is_outdated(group, record):
             await self._executor.agree(group, record, due)
             self._note_failures(group, record, due, care)
@@ -159,12 +159,12 @@ class Keeper:
         return frozenset(
             one
             for one in members
-            if group.told.get(one) != record.master_epoch and care.retry_seconds.get(one, 0.0) <= now_seconds
+            if group.changes.told.get(one) != record.master_epoch and care.retry_seconds.get(one, 0.0) <= now_seconds
         )
 
     def _note_failures(self, group: Group, record: BrokerGroupRecord, due: frozenset[int], care: _Care) -> None:
         for broker_id in due:
-            if group.told.get(broker_id) == record.master_epoch:
+            if group.changes.told.get(broker_id) == record.master_epoch:
                 care.retry_seconds.pop(broker_id, None)
                 care.tries.pop(broker_id, None)
                 continue
@@ -203,7 +203,7 @@ class Keeper:
         if minimum == FENCING_MIN_IN_SYNC_REPLICAS:
             # A broker put to sleep must not acknowledge on its way down, however long that takes (decide/hibernation.py).
             # Nor one that does not know yet that another is master.
-            is_told = group.told.get(broker_id) == record.master_epoch
+            is_told = group.changes.told.get(broker_id) == record.master_epoch
             if group.is_leaving or not is_told or not self._is_leftover(broker_id, care):
                 return False
             minimum = group.binding.settings.min_in_sync_replicas

@@ -152,10 +152,10 @@ class Links:
             except BrokerCallError as error:
                 complain = log.debug if care.unanswered else log.warning
                 complain("links unknown", group=str(group.key), error=str(error))
-                care.unanswered, group.replication_speeds = True, {}
+                care.unanswered, group.links.speeds = True, {}
                 care.next_look_seconds = asyncio.get_running_loop().time() + self._settings.keeper_slow_poll_seconds
                 return False
-        care.unanswered, group.replication_speeds = False, speeds
+        care.unanswered, group.links.speeds = False, speeds
         now_seconds = asyncio.get_running_loop().time()
         care.missing = {
             one: care.missing.get(one) or _Missing(now_seconds, now_seconds + self._settings.link_missing_seconds)
@@ -183,8 +183,8 @@ class Links:
             if now_seconds - state.since_seconds >= self._settings.unlinked_alarm_seconds
         )
         # Whoever is missing at all does not count for voluntary work; the alarm waits for those that do not come.
-        if group.unlinked != frozenset(care.missing):
-            group.unlinked = frozenset(care.missing)
+        if group.links.unlinked != frozenset(care.missing):
+            group.links.unlinked = frozenset(care.missing)
             group.changed()
         if late != care.alarmed:
             care.alarmed = late
@@ -245,5 +245,5 @@ class Links:
             return
         log.warning("slave on a wrong link: cured by two epochs", group=str(group.key), broker_id=broker_id)
         await self._executor.run(self._executor.course_of(group, renewed.change))
-        if group.told.get(broker_id) == renewed.master_epoch:
+        if group.changes.told.get(broker_id) == renewed.master_epoch:
             self._observer.member_relinked(group.key, broker_id, renewed.master_epoch)

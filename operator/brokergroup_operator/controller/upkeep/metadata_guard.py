@@ -313,7 +313,7 @@ def _is_linked_slave(group: Group, record: BrokerGroupRecord, broker_id: int) ->
         and group.record.master_epoch == record.master_epoch
         and broker_id != record.master_broker_id
         and broker_id in live_members(group, record)
-        and broker_id not in group.unlinked
+        and broker_id not in group.links.unlinked
     )
 
 

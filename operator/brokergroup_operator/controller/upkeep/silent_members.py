@@ -94,7 +94,7 @@ class SilentMembers:
             return False
         hosts = hosts_of_links(group.binding, record, record.replicas)
         behind = [broker_id for broker_id, its_host in hosts.items() if its_host == host]
-        if len(behind) != 1 or behind[0] not in group.silences or behind[0] in members_leaving(group):
+        if len(behind) != 1 or behind[0] not in group.unheard.silences or behind[0] in members_leaving(group):
             return False
         member = care.members[behind[0]]
         now_seconds = asyncio.get_running_loop().time()
@@ -137,9 +137,9 @@ class SilentMembers:
 
     def _show(self, group: Group, care: _GroupCare) -> None:
         silences = {one: member.silence for one, member in care.members.items() if not group.is_live(one)}
-        if silences == group.silences:
+        if silences == group.unheard.silences:
             return
-        group.silences = silences
+        group.unheard.silences = silences
         group.changed()
         running = frozenset(one for one, silence in silences.items() if silence.is_unheard_by_all)
         if running == care.alarmed:
@@ -151,7 +151,9 @@ class SilentMembers:
 
     async def _ask(self, group: Group, record: BrokerGroupRecord, care: _GroupCare) -> None:
         """One round of questions, side by side, each with its own deadline."""
-        asked = [one for one in care.members if one not in group.reported_dead and record.address_of(one) is not None]
+        asked = [
+            one for one in care.members if one not in group.pods.reported_dead and record.address_of(one) is not None
+        ]
         links, answers = await asyncio.gather(
             self._links(group, record), asyncio.gather(*(self._about(group, record, one) for one in asked))
         )

@@ -244,7 +244,7 @@ class RequestHandler:
         else:
             await group.load()
             is_unknown = self.heartbeats.must_register(group, connection)
-            told = None if is_unknown else group.record_to_tell()
+            told = None if is_unknown else group.changes.record_to_tell(group.record)
             decision = step(told, wanted, group.live(), group.binding.settings)
         if decision.code == ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
             self._polls.told_unknown(connection.id, wanted.broker_name or "")

@@ -1,0 +1,194 @@
+"""This plane's part in the changes of master of one group: the task that runs, what it carries out, and what 1004 may tell.
+
+A change of master is in the record; what is here is what this process knows of it besides, and may lose. `change/` begins and
+ends changes through these methods, and the group tells what the record says at each read and commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.controller.group.notes import Refusals
+from brokergroup_operator.observe.timeline import Kind
+from controller_core.plan import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.observe.timeline import FailoverTimeline
+    from controller_core.model import BrokerGroupRecord
+    from controller_core.plan import Change
+
+ChangeKey = tuple[int, str]
+# No change has this key: ids begin with 1.
+_NO_CHANGE: ChangeKey = (0, "")
+
+
+class OwnChanges:
+    """Of one group. Times are those of the event loop."""
+
+    def __init__(self, settings: PlaneSettings) -> None:
+        self._settings = settings
+        self._task: asyncio.Task[None] | None = None
+        self._only_tells = False
+        self.refusals = Refusals()
+        self.in_progress: FailoverTimeline | None = None
+        self.last_failover: FailoverTimeline | None = None
+        self.last_switchover: FailoverTimeline | None = None
+        # Since when the group has had no master, and no incident covers the time (as timelines count).
+        self.masterless_since_seconds: float | None = None
+        self._told: dict[int, int] = {}
+        # The changes that this process carries out, or has; the last one it wrote; the one whose new state 1004 may tell; and
+        # the one of which all is done but its end in the record.
+        self._carried_out: set[ChangeKey] = set()
+        self._written_here = self._released = self._over = _NO_CHANGE
+        self._seen: tuple[Change | None, float] = (None, self._now)
+        self._left_alone_until_seconds = 0.0
+
+    @property
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # ---- the task
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """The failover, switchover or takeover that runs here."""
+        return self._task
+
+    @property
+    def telling(self) -> asyncio.Task[None] | None:
+        """The same, if it only tells the members of an election that this plane wrote for a broker."""
+        return self._task if self._only_tells else None
+
+    def run(
+        self, task: asyncio.Task[None], on_end: Callable[[asyncio.Task[None]], None], *, only_tells: bool = False
+    ) -> None:
+        """Let this task be the one that runs; `on_end` is called when it has ended."""
+        self._task, self._only_tells = task, only_tells
+
+        def ended(done: asyncio.Task[None]) -> None:
+            self._task, self._only_tells = None, False
+            on_end(done)
+
+        task.add_done_callback(ended)
+
+    def may_begin(self) -> bool:
+        """Whether a change of master may be begun: none runs here, and the store has not just refused one."""
+        return self._task is None and not self.refusals.forbids(self._now)
+
+    # ---- what is shown of it
+
+    def begins(self, timeline: FailoverTimeline | None) -> None:
+        """A change is under way here, and this is what is told of it."""
+        self.in_progress = timeline
+
+    def withdrawn(self) -> None:
+        """It was not ours to tell of."""
+        self.in_progress = None
+
+    def ended(self, timeline: FailoverTimeline) -> None:
+        """It has come to its end, whatever that is."""
+        self.in_progress = None
+        self.found(timeline)
+
+    def found(self, timeline: FailoverTimeline) -> None:
+        """This is the latest of its kind."""
+        if timeline.kind is Kind.SWITCHOVER:
+            self.last_switchover = timeline
+        else:
+            self.last_failover = timeline
+
+    def masterless(self, since_seconds: float | None) -> None:
+        """Since when the group has no master; None: it has one."""
+        self.masterless_since_seconds = since_seconds
+
+    # ---- who was told
+
+    @property
+    def told(self) -> Mapping[int, int]:
+        """Under which epoch each member has answered 1008, in this process's life."""
+        return MappingProxyType(self._told)
+
+    def has_answered(self, broker_id: int, epoch: int) -> None:
+        """A member has answered 1008."""
+        self._told[broker_id] = epoch
+
+    def new_process(self, broker_id: int) -> None:
+        """A member's process is another one: it was told nothing."""
+        self._told.pop(broker_id, None)
+
+    def leave_alone(self, seconds: float) -> None:
+        """Another plane, or a broker that was just answered, is about to do what this plane would do."""
+        self._left_alone_until_seconds = self._now + seconds
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether that is still waited for."""
+        return self._now < self._left_alone_until_seconds
+
+    # ---- the change in the record
+
+    def carry_out(self, key: ChangeKey) -> None:
+        """This process carries this change out."""
+        self._carried_out.add(key)
+
+    def let_go(self, key: ChangeKey) -> None:
+        """It does not any more, and the change may not have ended: it is looked for again (`takeover.py`)."""
+        self._carried_out.discard(key)
+
+    def carries_out(self, change: Change) -> bool:
+        """Whether this process carries that change out, or has."""
+        return change.key in self._carried_out
+
+    def wrote(self, change: Change) -> None:
+        """A commit of this process brought this change into the record."""
+        self._written_here = change.key
+
+    def wrote_it(self, change: Change) -> bool:
+        """Whether this process wrote that change into the record."""
+        return change.key == self._written_here
+
+    def elected(self, change: Change | None) -> bool:
+        """Whether this plane wrote that election: what is left of it is telling, which a person's election supersedes."""
+        return change is not None and change.is_decided and self.wrote_it(change)
+
+    def release(self, key: ChangeKey) -> None:
+        """1004 may tell the new state of this change."""
+        self._released = key
+
+    def is_over(self, key: ChangeKey) -> None:
+        """Nothing is left to do for this change: its end goes along with the next commit."""
+        self._over = key
+
+    def is_over_here(self, change: Change) -> bool:
+        """Whether only the end of that change is left to be written."""
+        return change.key == self._over
+
+    def saw(self, change: Change | None) -> None:
+        """The record has this change, or none."""
+        if change != self._seen[0]:
+            self._seen = (change, self._now)
+
+    @property
+    def unmoved_seconds(self) -> float:
+        """For how long, by this plane's own clock, the change under way has been seen as it is now."""
+        return self._now - self._seen[1]
+
+    def under_way(self, record: BrokerGroupRecord | None) -> bool:
+        """Whether the record has a change of master for which something is left to do."""
+        change = record.change if record is not None else None
+        return change is not None and change.key != self._over and not change.is_told
+
+    def record_to_tell(self, record: BrokerGroupRecord | None) -> BrokerGroupRecord | None:
+        """What 1004 may tell now: the state of before, until the plane that carries the change out has told the brokers in order.
+
+        Another plane cannot see that but by the end of the change, and waits for it for ``hold_back_seconds`` at most.
+        """
+        change = record.change if record is not None else None
+        if record is None or change is None or change.phase is not Phase.TELLING or change.key == self._released:
+            return record
+        return record if self.unmoved_seconds >= self._settings.hold_back_seconds else record.as_told_before

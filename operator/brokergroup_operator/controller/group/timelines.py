@@ -1,0 +1,122 @@
+"""The timelines of changes of master: made when one begins, is found or is taken over, and how each is ended.
+
+What becomes of a timeline once its change has ended is `incidents.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import time
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.controller.group.incidents import is_unclean
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
+from controller_core.change import MOVES_A_LIVING_MASTER
+from controller_core.plan import ChangeKind
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.observe.observer import Observer
+    from controller_core.decision import Decision
+    from controller_core.model import BrokerGroupRecord
+    from controller_core.plan import Change
+
+
+def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTimeline:
+    """The incident of a group that was found without a master, from the time when it had none."""
+    lost = record.master_broker_id
+    if lost is not None and record.master_process_lost:
+        group.crash_loops.master_lost(lost, record.master_epoch, asyncio.get_running_loop().time())
+    timeline = new_timeline(group, record, lost, Trigger.MASTERLESS)
+    timeline.evidence.append(
+        f"a new process of master {lost} registered" if lost is not None else "the group has no master"
+    )
+    timeline.last_sign_of_life_seconds = group.changes.masterless_since_seconds
+    timeline.reach(Step.DETECTED, time.monotonic())
+    return timeline
+
+
+def withdraw(group: Group, timeline: FailoverTimeline, observer: Observer) -> None:
+    """End a change of master in which this plane committed nothing: no incident. The plane that did commit tells of the change."""
+    timeline.outcome = Outcome.CANCELLED
+    group.changes.withdrawn()
+    observer.failover_withdrawn(timeline)
+    group.changed()
+
+
+def timeline_of(group: Group, change: Change) -> FailoverTimeline:
+    """The incident of a change that another plane began, as far as the plan tells of it."""
+    timeline = FailoverTimeline(
+        group=group.key,
+        cluster_name=group.binding.cluster_name,
+        broker_name=group.binding.broker_name,
+        kind=Kind.SWITCHOVER if change.kind in MOVES_A_LIVING_MASTER else Kind.FAILOVER,
+        trigger=_trigger(change),
+        from_broker_id=change.from_broker_id,
+        epoch_before=change.before.master_epoch if change.before is not None else 0,
+        started_at_unix_seconds=_unix_seconds(change.started_at),
+        change_id=change.id,
+        evidence=[f"taken over from {change.carried_out_by}", *([change.cause] if change.cause else [])],
+        unfenced=change.unfenced,
+        facts=group.binding.member_facts.get(change.from_broker_id or 0, {}),
+    )
+    timeline.to_broker_id, timeline.epoch_after = change.to_broker_id, change.epoch
+    if change.cause in set(Cause):
+        timeline.planned_cause = Cause(change.cause)
+    age_seconds = max(0.0, time.time() - timeline.started_at_unix_seconds)
+    timeline.reach(Step.DETECTED, time.monotonic() - age_seconds)
+    return timeline
+
+
+def end_with(group: Group, timeline: FailoverTimeline) -> None:
+    """How it went, as far as this plane knows: the master may have said so of itself."""
+    if group.confirmed_epoch == timeline.epoch_after:
+        timeline.reach(Step.ROLE_CHANGED, time.monotonic())
+    timeline.outcome = Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE
+
+
+def _trigger(change: Change) -> Trigger:
+    if change.kind in MOVES_A_LIVING_MASTER or change.kind is ChangeKind.ELECT:
+        return Trigger.REQUESTED
+    return Trigger(change.cause) if change.cause in set(Trigger) else Trigger.MASTERLESS
+
+
+def _unix_seconds(text: str) -> float:
+    try:
+        return dt.datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return time.time()
+
+
+def note_election(timeline: FailoverTimeline, decision: Decision) -> None:
+    """Who was elected, by a decision that is durable."""
+    assert decision.record is not None
+    timeline.to_broker_id = decision.record.master_broker_id
+    timeline.epoch_after = decision.record.master_epoch
+    timeline.change_id = decision.record.change_id
+    timeline.unclean = is_unclean(decision)
+
+
+def trigger_now(group: Group, trigger: Trigger) -> Trigger:
+    """What begins a change of master: the master of a group that is woken was not lost, whatever shows that it is gone."""
+    return Trigger.WOKEN if group.waking.wakes and trigger is not Trigger.REQUESTED else trigger
+
+
+def new_timeline(group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger) -> FailoverTimeline:
+    """An incident that begins now. What was heard of the master of a group that is woken ended on purpose."""
+    trigger = trigger_now(group, trigger)
+    was_lost = trigger is not Trigger.WOKEN
+    entry = group.table.entry(group.identity(master)) if master is not None and was_lost else None
+    return FailoverTimeline(
+        group=group.key,
+        cluster_name=record.cluster_name,
+        broker_name=record.broker_name,
+        kind=Kind.FAILOVER,
+        trigger=trigger,
+        from_broker_id=master,
+        epoch_before=record.master_epoch,
+        started_at_unix_seconds=time.time(),
+        last_sign_of_life_seconds=entry.last_seen_seconds if entry is not None else None,
+        facts=group.binding.member_facts.get(master or 0, {}),
+    )
