@@ -228,17 +228,21 @@ class Broker(QuietHandler):
             self.server.apply(set(members.sync_state_set), members.sync_state_set_epoch)
 
     async def alter_set(self, members: set[int], set_epoch: int) -> tuple[set[int], int] | None:
-        """1001; None where no plane granted it."""
+        """1001; None where no plane granted it. It may be on its way for a while (`slow_proposals`)."""
+        epoch = self.epoch
+        if self.world.proposals_wait_seconds:
+            await asyncio.sleep(self.world.draw(0.0, self.world.proposals_wait_seconds))
         body = bodies.SyncStateSetBody(frozenset(members), set_epoch).encode()
         answer = await self._ask(
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
             body=body,
             masterBrokerId=self.broker_id,
-            masterEpoch=self.epoch,
+            masterEpoch=epoch,
         )
         if answer is None or answer.code != 0 or not answer.body:
             return None
         found = bodies.SyncStateSetBody.decode(answer.body)
+        self.world.oracle.set_granted(self.node, self.broker_id, epoch, found.sync_state_set_epoch)
         return set(found.sync_state_set), found.sync_state_set_epoch
 
     # ---- its role

@@ -155,6 +155,11 @@ class Faults:
             )
         self._world.story.tell(f"api answers after {delay_seconds} s")
 
+    def slow_proposals(self) -> None:
+        """A 1001 that was asked under one epoch is decided under the next."""
+        self._world.proposals_wait_seconds = self._random.choice((0.2, 1.0, 3.0))
+        self._world.story.tell(f"a master's 1001 takes up to {self._world.proposals_wait_seconds} s")
+
     def api_goes(self) -> None:
         planes = self._world.planes if self._random.random() < 0.6 else [self._world.plane(self._a_plane())]
         seconds = self._random.choice((0.5, 2.0, 5.0))
@@ -248,6 +253,7 @@ DISTURBANCES: tuple[Act, ...] = (
     Faults.lose_requests,
     Faults.conflicts,
     Faults.slow_api,
+    Faults.slow_proposals,
     Faults.api_goes,
     Faults.watches_stand,
     Faults.freeze_plane,

@@ -139,6 +139,12 @@ class Oracle:
         if self._asked.get((self._world.process_of(sender), epoch, old or 0)) is not True:
             self.complain(f"{sender} told {node} of epoch {epoch} before {holder.node}, the old master, had answered")
 
+    def set_granted(self, node: str, broker_id: int, epoch: int, set_epoch: int) -> None:
+        """A broker's 1001 was granted: the record under this set epoch must be that master's, under its epoch."""
+        granted = [record for record in self.records if record["syncStateSetEpoch"] == set_epoch]
+        if not any((record.get("masterBrokerId"), record["masterEpoch"]) == (broker_id, epoch) for record in granted):
+            self.complain(f"{node} was granted set epoch {set_epoch} in epoch {epoch}, which was over by then")
+
     def answered(self, node: str, broker_id: int, epoch: int, message: int, copies: int) -> None:
         """A master acknowledges. One that a switchover replaces was quieted before the election, and stays quiet."""
         now_seconds = self._world.loop.time()

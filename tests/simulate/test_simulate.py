@@ -166,6 +166,17 @@ def test_a_master_that_is_replaced_while_its_process_runs_is_found() -> None:
     in_a_world(story)
 
 
+def test_a_set_that_is_granted_under_an_epoch_that_is_over_is_found() -> None:
+    async def story(world: World) -> None:
+        master, set_epoch = master_of(world), world.oracle.records[-1]["syncStateSetEpoch"]
+        world.oracle.set_granted(master.node, master.broker_id, master.epoch, set_epoch)
+        assert world.oracle.violations == []
+        world.oracle.set_granted(master.node, master.broker_id, master.epoch - 1, set_epoch)
+        assert any("which was over by then" in one for one in world.oracle.violations)
+
+    in_a_world(story)
+
+
 # ---- a stranger's 1008
 
 

@@ -70,6 +70,8 @@ class World:
         # When each node was last killed, stopped or cut off, or was so until then.
         self._troubles: dict[str, float] = {}
         self.is_mended = False
+        # How long a master's 1001 is on its way at most.
+        self.proposals_wait_seconds = 0.0
         loop.hosts.update({plane.node: plane.host for plane in self.planes})
         slowness = self._random.choice((1.0, 1.0, 5.0, 20.0))
         loop.travel_seconds = lambda: self._random.uniform(0.0001, 0.0003 * slowness)
@@ -289,6 +291,7 @@ class World:
 
     def _mend_all(self) -> None:
         self.is_mended = True
+        self.proposals_wait_seconds = 0.0
         self.traps.clear()
         for pair in [pair for pair, count in self._cuts.items() if count]:
             self.loop.mend(*pair)
