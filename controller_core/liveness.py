@@ -21,9 +21,9 @@ What differs from Java's table, and why:
 
 The table also remembers what members of a SyncStateSet told while they were in it (`note_seats`): a later report of the
 same member that says less is a lost disk (safety rule 2), and more exact than the record's marks. And it knows which
-reports may be older than the last loss in their group (`LiveReplica.fresh`, safety rule 1): a heartbeat that comes after the loss
-was noticed may have lain in its socket since before, so the first one after a loss proves nothing, and one that comes
-`MADE_LATER_SECONDS` after that first one was made after the loss.
+reports may be older than the last loss in their group (`LiveReplica.fresh`, safety rule 1), whether that was noticed here or is
+known by the record alone: a heartbeat that comes after the loss was noticed may have lain in its socket since before, so the first
+one after a loss proves nothing, and one that comes `MADE_LATER_SECONDS` after that first one was made after the loss.
 
 Expiry is in two steps for the caller's sake: a silent replica is not in `live` from its deadline on, but stays in the
 table, and in `expired`, until the caller has dealt with it and says `forget`.
@@ -296,7 +296,9 @@ class HeartbeatTable:
         What a member tells counts from here on. What was told under another epoch, or before it joined, may be older than a
         truncation and is forgotten.
         """
-        if record is not self._records.get(group):
+        if record is not (known := self._records.get(group)):
+            if record is not None and _is_master_lost(known, record):
+                self.ask_anew(group)
             self._records[group] = record
             replicas = record.replicas if record is not None else {}
             self._demands[group] = {broker_id: demand_of(record, broker_id) for broker_id in replicas}
@@ -384,6 +386,14 @@ class HeartbeatTable:
             (entry for entry in self._entries.values() if entry.identity.group == group),
             key=lambda entry: entry.identity,
         )
+
+
+def _is_master_lost(before: BrokerGroupRecord | None, now: BrokerGroupRecord) -> bool:
+    """Whether the record tells of a loss: this process may be cut off from the brokers, and may not have noticed it itself."""
+    if before is None:
+        return now.granted_master_id is None
+    master = before.granted_master_id
+    return master is not None and (master, before.master_epoch) != (now.granted_master_id, now.master_epoch)
 
 
 def _first_offset(entry: HeartbeatEntry | None, heartbeat: Heartbeat) -> int:

@@ -1,6 +1,7 @@
 """What a replica holds, from heartbeats to marks: the heartbeat table's memory, and when a report is news."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -256,6 +257,34 @@ def test_a_heartbeat_that_lay_in_the_socket_at_a_loss_is_no_newer_than_the_loss(
     assert table.live("g", 3.0)[2].fresh
     table.ask_anew("g")
     assert not table.live("g", 3.0)[2].fresh
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"master_broker_id": None, "master_epoch": 6},
+        {"master_broker_id": 2, "master_epoch": 6},
+        {"master_process_lost": True},
+    ],
+    ids=["no master", "another master", "its process is lost"],
+)
+def test_a_loss_that_only_the_record_tells_of_makes_reports_old(after: dict[str, Any]) -> None:
+    """A plane that is cut off from the brokers notices no loss: what it heard before may lack what was acknowledged since."""
+    record = _record()
+    table = _table(record)
+    _beat(table, 5, 900, identity=ONE)
+    _beat(table, 5, 900)
+    table.note_seats("g", replace(record, sync_state_set_epoch=record.sync_state_set_epoch + 1))
+    assert all(one.fresh for one in table.live("g", 1.0).values()), "the same master"
+    table.note_seats("g", replace(record, **after))
+    assert not any(one.fresh for one in table.live("g", 1.0).values())
+
+
+def test_reports_from_before_the_first_look_at_a_record_without_master_are_old() -> None:
+    table = HeartbeatTable()
+    _beat(table, 5, 900)
+    table.note_seats("g", replace(_record(), master_broker_id=None))
+    assert not table.live("g", 1.0)[2].fresh
 
 
 def test_a_first_heartbeat_after_a_loss_is_no_newer_than_the_loss_either() -> None:
