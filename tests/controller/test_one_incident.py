@@ -293,3 +293,31 @@ async def test_a_change_that_another_plane_supersedes_while_the_store_is_mute_is
     plane.record_moved(KEY, None)
     await eventually(lambda: told.closed or told.withdrawn, what="the change to end")
     assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in told.closed] == [(1, 2, Outcome.COMPLETED)]
+
+
+async def test_a_change_that_a_plane_supersedes_which_dies_before_it_tells_is_still_an_incident(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    all_three = ControllerSettings(shrink_floor=True, min_in_sync_replicas=3)
+    store, told = MemoryRecordStore(), Told()
+    plane = await start_plane(
+        store,
+        directory=FixedDirectory(settings=all_three),
+        observer=told,
+        end_of_change_seconds=600.0,
+        incident_deadline_seconds=600.0,
+    )
+    group.planes = [plane.address]
+    first, *_ = await group.three()
+    await eventually(lambda: snapshot_of(plane).writable, what="a group that serves")
+    await first.kill()
+    await eventually(lambda: (last := snapshot_of(plane).last_failover) and last.epoch_after == 2, what="the failover")
+    before = await store.read(KEY)
+    assert before is not None
+    assert before.record.change is not None
+    assert before.record.change.phase is Phase.TELLING
+    another = 5 - (before.record.master_broker_id or 0)
+    elected = replace(before.record, master_broker_id=another, master_epoch=3, change=None)
+    await store.commit(KEY, elected, before)
+    await eventually(lambda: told.closed or told.withdrawn, what="the change to end")
+    assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in told.closed] == [(1, 2, Outcome.COMPLETED)]

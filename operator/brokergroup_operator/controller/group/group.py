@@ -496,7 +496,6 @@ class Group:
             await self._commit(decision, max(left_seconds, 0.05))
         except RecordUnavailableError as error:
             self._unanswered.note(UnansweredWrite(request, before, decision, error.write_id))
-            self.incidents.may_be_told(decision.record.change if decision.record is not None else None)
             raise
         except RecordConflictError:
             self._observer.record_conflict(self.key, self.record)

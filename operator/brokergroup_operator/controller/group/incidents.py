@@ -37,8 +37,6 @@ class Incidents:
         self._open: FailoverTimeline | None = None
         self._awaited: frozenset[Step] = frozenset()
         self._told_of: int | None = None
-        # The change of the open incident, once a write that all were told of it had no answer: it may have landed.
-        self._may_be_told: int | None = None
         # Changes of other planes that this one has superseded, and whose incidents are to be told of (takeover.py).
         self.superseded: list[Change] = []
 
@@ -75,29 +73,20 @@ class Incidents:
             timeline.outcome = Outcome.INCOMPLETE
         self._observer.incident_closed(timeline)
 
-    def may_be_told(self, change: Change | None) -> None:
-        """Note a write without an answer. A plane that finds this change told leaves its incident to this plane."""
-        if change is not None and change.is_told:
-            self._may_be_told = change.id
-
     def moved_by_another(self, was: BrokerGroupRecord | None, now: BrokerGroupRecord | None) -> None:
-        """Another plane wrote the record. One that took the change over, or superseded it before all were told, tells of it.
+        """Another plane wrote the record. One that took the change over tells of it, and this plane does not.
 
-        Where the other plane may have found the change told, this one tells of it too: readers of the logs merge by id.
+        One that superseded it may die before it tells, or have found that all were told and leave it to this plane. So this plane
+        tells as well: readers of the logs merge by id.
         """
         timeline, before = self._open, was.change if was is not None else None
         if timeline is None or now is None:
             return
-        if before is not None and before.id == timeline.change_id:
-            after = now.change
-            is_superseded = after is None or not before.goes_on_in(after)
-            if not is_superseded and after is not None and after.carried_out_by == before.carried_out_by:
-                return
-            is_told = before.is_told or before.id == self._may_be_told
-            if not (is_superseded and is_told):
+        if before is not None and before.id == timeline.change_id and before.goes_on_in(now.change):
+            if now.change is not None and now.change.carried_out_by != before.carried_out_by:
                 self._open = None
                 self._observer.failover_withdrawn(timeline)
-                return
+            return
         if _is_elected_after(timeline, now):
             self.close()
 
