@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.observe.timeline import Outcome
+from tests.simulate.kubelet import GROUP
 
 if TYPE_CHECKING:
     from brokergroup_operator.observe.timeline import FailoverTimeline
@@ -36,7 +37,8 @@ class Oracle:
         # Of each epoch: by whom and when it was committed, and which master was before it.
         self._committers: dict[int, str] = {}
         self._terms: dict[int, tuple[float, int | None]] = {}
-        self.was_master: set[tuple[str, int]] = set()
+        # The slave that is cured under an epoch.
+        self._cures: dict[int, int] = {}
         self.records: list[dict[str, Any]] = []
         self.masters: dict[int, int | None] = {}
         self._holders: dict[int, str] = {}
@@ -58,6 +60,8 @@ class Oracle:
         before = self.records[-1] if self.records else {}
         epoch, master = record["masterEpoch"], record.get("masterBrokerId")
         if epoch > before.get("masterEpoch", 0):
+            if (change := record.get("change") or {}).get("kind") == "Cure":
+                self._cures[epoch] = change["slave"]
             plane = next((one for one in self._world.planes if one.node == writer), None)
             self._committers[epoch] = plane.process if plane is not None else writer
             self._terms[epoch] = (self._world.loop.time(), before.get("masterBrokerId"))
@@ -97,6 +101,8 @@ class Oracle:
 
     def took_role(self, node: str, epoch: int, master: int) -> None:
         """A broker was told, or answered, who is master."""
+        if epoch + 1 in self._cures and node == f"{GROUP}-{self._cures[epoch + 1]}":
+            return  # a cure: the slave alone is told of another master, one epoch below
         if self.masters.get(epoch) != master:
             self.complain(
                 f"{node} was told of master {master} in epoch {epoch}: committed is {self.masters.get(epoch)}"
