@@ -62,15 +62,25 @@ class Electorate:
     passed_over: frozenset[int] = frozenset()
 
     def candidates(self, broker_ids: Iterable[int]) -> dict[int, LiveReplica]:
-        """Return those that are alive, reachable, not passed over, and not known to have lost what they held (rule 2)."""
+        """Return those that are here, and not known to have lost what they held (rule 2)."""
         return {
             broker_id: self.live[broker_id]
             for broker_id in sorted(broker_ids)
-            if broker_id in self.live
-            and broker_id not in self.passed_over
-            and self.record.address_of(broker_id)
-            and not (self.live[broker_id].has_reported and below_its_mark(self.record, self.live[broker_id]))
+            if self.is_here(broker_id) and not self._lost_what_it_held(broker_id)
         }
+
+    def is_here(self, broker_id: int) -> bool:
+        """Whether it is alive, reachable and not passed over."""
+        return broker_id in self.live and broker_id not in self.passed_over and bool(self.record.address_of(broker_id))
+
+    def _lost_what_it_held(self, broker_id: int) -> bool:
+        """By its report. The master whose process holds its epoch is not judged so: its heartbeat may be older than its mark.
+
+        If it has lost its log, `report_holdings` withdraws its seat.
+        """
+        replica = self.live[broker_id]
+        is_master = broker_id == self.record.granted_master_id
+        return not is_master and replica.has_reported and below_its_mark(self.record, replica)
 
     def electable(self, broker_ids: Iterable[int]) -> dict[int, LiveReplica]:
         """Return the candidates that may become master, if they are not already: they have told what they hold."""
