@@ -177,11 +177,11 @@ class TableOfText(Ours):
         write_openmetrics(sorted(lake.glob("day=*/*.parquet")), self._export)
 
     def runs(self, lake: Path) -> Iterable[Row]:  # noqa: ARG002 - the text is the lake's
-        from sla_reports.readers import openmetrics  # noqa: PLC0415
+        from sla_reports.readers.text import read_openmetrics  # noqa: PLC0415
         from sla_reports.reduction.daily_table import append_days  # noqa: PLC0415
 
         with tempfile.TemporaryDirectory(prefix="sla-table-") as table:
-            append_days(table, openmetrics.read(self._spark, [self._export]).frame, interval_ms=STEP_MS)
+            append_days(table, read_openmetrics(self._spark, [self._export]).frame, interval_ms=STEP_MS)
         return ()
 
 

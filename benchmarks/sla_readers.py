@@ -35,7 +35,8 @@ from pyspark.sql import functions as sql  # noqa: E402
 
 from benchmarks.sla_meter import tree_cpu_seconds  # noqa: E402
 from benchmarks.sla_samples import DAY_MS, DAYS, START_MS, Lake, make_lake  # noqa: E402
-from sla_reports.readers import lake, openmetrics, prometheus, query_range, tsdb_dump, victoriametrics  # noqa: E402
+from sla_reports.readers import lake, prometheus, query_range, victoriametrics  # noqa: E402
+from sla_reports.readers.text import read_openmetrics, read_tsdb_dump  # noqa: E402
 from sla_reports.series import parse_series  # noqa: E402
 from sla_reports.session import start_session  # noqa: E402
 
@@ -161,8 +162,8 @@ def readers(spark: SparkSession, made: Lake, folder: Path, port: int) -> dict[st
     limits: dict[str, Any] = {"start_ms": START_MS, "end_ms": START_MS + DAYS * DAY_MS}
     return {
         "lake": lambda: lake.read(spark, made.folder).frame,
-        "openmetrics": lambda: openmetrics.read(spark, [folder / "month.om"]).frame,
-        "tsdb_dump": lambda: tsdb_dump.read(spark, [folder / "month.dump"]).frame,
+        "openmetrics": lambda: read_openmetrics(spark, [folder / "month.om"]).frame,
+        "tsdb_dump": lambda: read_tsdb_dump(spark, [folder / "month.dump"]).frame,
         "victoriametrics": lambda: victoriametrics.read(spark, [folder / "month.jsonl"]).frame,
         "query_range": lambda: query_range.read(spark, [folder / "answers"]).frame,
         "prometheus": lambda: prometheus.read(spark, f"http://127.0.0.1:{port}", **limits).frame,

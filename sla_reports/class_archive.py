@@ -120,9 +120,10 @@ def _train(folder: Path) -> None:
     spark = start_session("archive", short_jobs=True, java_options=option)
     text = "".join(f'up{{a="{number % 5}"}} 1 {1_790_000_000 + number * 15}\n' for number in range(2000))
     (folder / "training.om").write_text(f"{text}# EOF\n")
-    from sla_reports.readers import lake, openmetrics  # noqa: PLC0415
+    from sla_reports.readers import lake  # noqa: PLC0415
+    from sla_reports.readers.text import read_openmetrics  # noqa: PLC0415
 
-    lake.write(spark, openmetrics.read(spark, [folder / "training.om"]).frame, folder / "lake")
+    lake.write(spark, read_openmetrics(spark, [folder / "training.om"]).frame, folder / "lake")
     lake.read(spark, folder / "lake").frame.createOrReplaceTempView("samples")
     spark.sql(
         "select series, percentile(gap, 0.5), count_if(gap > 20000), max(value) from"

@@ -27,8 +27,7 @@ from sla_reports.pipeline import (
     reduced_from_table,
 )
 from sla_reports.readers import incident_log
-from sla_reports.readers.contract import NOT_COUNTED, ExportFormatError, Noted
-from sla_reports.readers.errors import readable_errors
+from sla_reports.readers.samples import NOT_COUNTED, ExportFormatError, Noted, readable_errors
 from sla_reports.report_metrics import READ_METRICS, REPORT_METRICS
 from sla_reports.sources import Form, Origin, samples_of
 from sla_reports.states.entities import GroupKey

@@ -51,7 +51,7 @@ def series_text(metric: str, labels: Mapping[str, str]) -> str:
     for name in labels:
         if not _LABEL_NAME.fullmatch(name):
             raise SeriesFormatError(f"label name {name!r} of {metric}: expected letters, digits and '_'")
-    pairs = ",".join(f'{name}="{_escape(labels[name])}"' for name in sorted(labels) if labels[name] != "")
+    pairs = ",".join(f'{name}="{escaped(labels[name])}"' for name in sorted(labels) if labels[name] != "")
     return f"{metric}{{{pairs}}}" if pairs else metric
 
 
@@ -99,17 +99,8 @@ def labels_column(series: Column) -> Column:
     )
 
 
-def series_column(metric: Column, labels: Column) -> Column:
-    """The canonical text of a metric and a map of labels, in the JVM. Names are not checked: the caller has done it."""
-    entries = sql.array_sort(sql.filter(sql.map_entries(labels), lambda entry: entry["value"] != ""))
-    pairs = sql.transform(
-        entries, lambda entry: sql.concat(entry["key"], sql.lit('="'), _escaped(entry["value"]), sql.lit('"'))
-    )
-    braces = sql.concat(sql.lit("{"), sql.array_join(pairs, ","), sql.lit("}"))
-    return sql.concat(metric, sql.when(sql.size(pairs) > 0, braces).otherwise(sql.lit("")))
-
-
-def _escape(value: str) -> str:
+def escaped(value: str) -> str:
+    """Return a text as it stands between double quotes, in a series and in PromQL."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
@@ -120,12 +111,6 @@ def _unescape(value: str, text: str) -> str:
         return _ESCAPED[found[1]]
 
     return _ESCAPE.sub(one, value)
-
-
-def _escaped(value: Column) -> Column:
-    for plain, written in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n")):
-        value = sql.replace(value, sql.lit(plain), sql.lit(written))
-    return value
 
 
 def _unescaped(value: Column) -> Column:

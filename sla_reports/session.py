@@ -53,7 +53,7 @@ def start_session(
         options = " ".join(part for part in (_SHORT_JOBS if short_jobs else "", archive) if part)
         builder = _local(builder, master, options, memory)
     session: SparkSession = builder.getOrCreate()
-    # What fails in a task is raised here as well, and a reader's error is one line there (`readers/errors.py`).
+    # What fails in a task is raised here as well, and a reader's error is one line there (`readable_errors`).
     session.sparkContext.setLogLevel("FATAL")
     return session
 

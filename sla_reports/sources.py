@@ -16,7 +16,7 @@ from sla_reports.connection import NO_OPTIONS, Access, address_of, credentials_o
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sla_reports.readers.contract import Samples
+    from sla_reports.readers.samples import Samples
 
 # A report needs what held just before its window and just after it: more than any usual gap limit.
 MARGIN_MS = 600_000
@@ -134,7 +134,7 @@ def samples_of(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) ->
 
     Raises ExportFormatError.
     """
-    from sla_reports.readers import lake, openmetrics, query_range, tsdb_dump, victoriametrics  # noqa: PLC0415
+    from sla_reports.readers import lake, query_range, text, victoriametrics  # noqa: PLC0415
     from sla_reports.readers.selection import Selection  # noqa: PLC0415
 
     selection = Selection(frozenset(metrics), origin.accept_partial)
@@ -144,11 +144,11 @@ def samples_of(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) ->
         case Form.LAKE:
             return lake.read(spark, origin.paths[0])
         case Form.OPENMETRICS:
-            return openmetrics.read(spark, origin.paths, selection=selection)
+            return text.read_openmetrics(spark, origin.paths, selection=selection)
         case Form.VICTORIAMETRICS:
             return victoriametrics.read(spark, origin.paths, selection=selection)
         case Form.TSDB_DUMP:
-            return tsdb_dump.read(spark, origin.paths, selection=selection)
+            return text.read_tsdb_dump(spark, origin.paths, selection=selection)
         case Form.QUERY_RANGE:
             return query_range.read(spark, origin.paths, selection=selection)
         case Form.RUNS:
@@ -157,7 +157,7 @@ def samples_of(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) ->
 
 def _of_server(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) -> "Samples":
     from sla_reports.readers import prometheus  # noqa: PLC0415
-    from sla_reports.readers.errors import readable_errors  # noqa: PLC0415
+    from sla_reports.readers.samples import readable_errors  # noqa: PLC0415
 
     options = origin.access.as_options()
     if origin.accept_partial:

@@ -18,6 +18,7 @@ import yaml
 
 from metric_names import GROUP_WRITABLE, LABEL_BROKER_GROUP, LABEL_CLUSTER, LABEL_NAMESPACE
 from sla_reports.measures.objectives import Objective
+from sla_reports.series import escaped
 
 ERRORS = "brokergroup:slo_errors:ratio"
 _BY = f"max by ({LABEL_NAMESPACE}, {LABEL_CLUSTER}, {LABEL_BROKER_GROUP})"
@@ -45,7 +46,7 @@ def rules_text(objectives: Sequence[Objective]) -> str:
 
 
 def _rules_of(one: Objective, objectives: Sequence[Objective]) -> dict[str, Any]:
-    labels, chosen = {"slo": one.name}, f'{{slo="{_quoted(one.name)}"}}'
+    labels, chosen = {"slo": one.name}, f'{{slo="{escaped(one.name)}"}}'
     writable = f"{_BY} ({GROUP_WRITABLE}{_matchers(one)})"
     # A group that has an objective of its own is not under a pattern's.
     for other in objectives:
@@ -74,7 +75,7 @@ def _rules_of(one: Objective, objectives: Sequence[Objective]) -> dict[str, Any]
 
 
 def _alert(one: Objective, severity: str, name: str, pairs: Sequence[tuple[float, str, str]]) -> dict[str, Any]:
-    chosen = f'{{slo="{_quoted(one.name)}"}}'
+    chosen = f'{{slo="{escaped(one.name)}"}}'
     burning = []
     for part, long, short in pairs:
         most = f"{burn_rate(part, long, one.window.days) * (1 - one.share):.10g}"
@@ -96,11 +97,7 @@ def _matchers(one: Objective) -> str:
     for label, pattern in zip(_LABELS, one.groups.split("/"), strict=True):
         if set("*?") & set(pattern):
             regex = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
-            told.append(f'{label}=~"{_quoted(regex)}"')
+            told.append(f'{label}=~"{escaped(regex)}"')
         else:
-            told.append(f'{label}="{_quoted(pattern)}"')
+            told.append(f'{label}="{escaped(pattern)}"')
     return "{" + ",".join(told) + "}"
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')

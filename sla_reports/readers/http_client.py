@@ -8,6 +8,7 @@ without words.
 import datetime as dt
 import email.utils
 import http.client
+import json
 import re
 import ssl
 import time
@@ -21,7 +22,6 @@ from functools import lru_cache
 from typing import IO, Any, Final
 
 from sla_reports.connection import Address, Credentials
-from sla_reports.readers.answer_marks import words_of
 
 _ATTEMPTS: Final = 3
 _PAUSE_SECONDS: Final = 0.5
@@ -35,6 +35,7 @@ _MOST_ERROR_BYTES: Final = 1 << 16
 _PIECE_BYTES: Final = 1 << 20
 # How many times the time-out a whole answer may take: a server that sends a byte now and then must come to an end.
 _MOST_TIMEOUTS: Final = 10
+_MOST_SHOWN_CHARACTERS: Final = 300
 _TOO_LARGE: Final = re.compile(
     r"too many (samples|points)|too many .{0,40}in memory|exceed\w* .{0,80}limit|exceeded maximum resolution|"
     r"max(Samples|Memory|Points|Unique|Series|Concurrent)\w*Per|not enough memory|err-mimir-max|"
@@ -42,6 +43,9 @@ _TOO_LARGE: Final = re.compile(
     re.IGNORECASE,
 )
 _TIMED_OUT: Final = re.compile(r"timed out|time-?out|deadline exceeded", re.IGNORECASE)
+_TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_MARKUP: Final = re.compile(r"<[^>]*>")
+_NOT_PRINTABLE: Final = re.compile(r"[\x00-\x20\x7f-\x9f]+")
 
 
 class ServerError(Exception):
@@ -60,16 +64,20 @@ class _CutOffError(Exception):
     """The connection ended before the answer did."""
 
 
+class _FinalError(ValueError):
+    """A redirect that is not followed, or an answer packed in a way that was not asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class HttpClient:
-    """Asks one server. Goes to Spark's workers, so it holds no connection."""
+    """Asks one server. It goes to Spark's workers, so it holds no connection."""
 
     address: Address
     credentials: Credentials
     timeout_seconds: float
 
     def ask(self, path: str, form: Mapping[str, str] | None) -> bytes:
-        """The body of the answer: of a POST of the form, so that long matchers fit, else of a GET. Raises ServerError."""
+        """Return the body of the answer: of a POST of the form, so that long matchers fit, else of a GET. Raises ServerError."""
         url = f"{self.address.url}/{path}"
         data = None if form is None else urllib.parse.urlencode(form).encode()
         headers = {**dict(self.credentials.headers), "Accept-Encoding": "gzip"}
@@ -96,7 +104,7 @@ class HttpClient:
             return _unpacked(_body(response, ends, _MOST_BYTES), response.headers.get("Content-Encoding"), _MOST_BYTES)
 
     def _refused(self, error: urllib.error.HTTPError, where: str, attempt: int) -> float | None:
-        """How long to wait before the next attempt (None: as usual). Raises ServerError where there is none."""
+        """Return how long to wait before the next attempt (None: as usual). Raises ServerError if there is none."""
         with error:
             said = self.credentials.hide(_words(error, time.monotonic() + self.timeout_seconds))
         told = f"{where}: HTTP {error.code}: {said}"
@@ -135,14 +143,10 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
         if code not in _REDIRECTS or not (same or upgraded) or there.username is not None:
             fp.close()
             place = f"{there.scheme}://{there.netloc.rpartition('@')[2]}{there.path}"
-            raise _RedirectError(
+            raise _FinalError(
                 f"HTTP {code} to {place}; expected an answer, or a redirect on the same host: give that address"
             )
         return urllib.request.Request(newurl, data=req.data, headers=dict(req.headers))  # noqa: S310 - http or https
-
-
-class _RedirectError(ValueError):
-    """A redirect that is not followed."""
 
 
 @lru_cache(maxsize=8)
@@ -153,7 +157,7 @@ def _opener(credentials: Credentials, is_tls: bool) -> urllib.request.OpenerDire
 
 
 def _body(response: Any, ends: float, most: int) -> bytes:
-    """All of the body. `read` with a size does not notice an end that comes too early, so it is looked for here."""
+    """Return all of the body. `read` with a size does not notice an end that comes too early, so it is looked for here."""
     pieces: list[bytes] = []
     size, told = 0, response.headers.get("Content-Length", "")
     expected = int(told) if told.isdigit() and not response.chunked else None
@@ -174,7 +178,7 @@ def _unpacked(body: bytes, encoding: str | None, most: int) -> bytes:
     if kind == "identity":
         return body
     if kind not in {"gzip", "x-gzip"}:
-        raise _EncodingError(f"the answer is packed as {kind[:40]!r}; expected gzip or none")
+        raise _FinalError(f"the answer is packed as {kind[:40]!r}; expected gzip or none")
     content = b""
     # More than one packed part may stand one after another.
     while body:
@@ -188,10 +192,6 @@ def _unpacked(body: bytes, encoding: str | None, most: int) -> bytes:
     return content
 
 
-class _EncodingError(ValueError):
-    """The answer is packed in a way that was not asked for."""
-
-
 def _words(error: urllib.error.HTTPError, ends: float) -> str:
     if 300 <= error.code < 400:
         return f"redirects to {error.headers.get('Location', 'nowhere')[:200]}, more than {_MOST_REDIRECTS} times or in a circle"
@@ -202,8 +202,32 @@ def _words(error: urllib.error.HTTPError, ends: float) -> str:
         return f"{error.reason} (its words could not be read)"
 
 
+def words_of(body: bytes) -> str:
+    """Return the server's explanation in an error's body: the member of a JSON answer, a page's title, or the first line."""
+    text = body.decode(errors="replace").strip()
+    try:
+        told = json.loads(text)
+    except ValueError:
+        told = None
+    if isinstance(told, dict):
+        for name in ("error", "message", "detail", "msg"):
+            if isinstance(told.get(name), str) and told[name].strip():
+                kind = told.get("errorType")
+                return one_line(f"{kind}: {told[name]}" if isinstance(kind, str) and kind else told[name])
+    if text.startswith("<"):
+        title = _TITLE.search(text)
+        text = title[1] if title else _MARKUP.sub(" ", text)
+    return next((one_line(line) for line in text.splitlines() if line.strip()), "no words")
+
+
+def one_line(text: str) -> str:
+    """Return a server's text as a message can carry it."""
+    text = _NOT_PRINTABLE.sub(" ", text).strip()
+    return text if len(text) <= _MOST_SHOWN_CHARACTERS else f"{text[:_MOST_SHOWN_CHARACTERS]}..."
+
+
 def _retry_after(value: str | None) -> float | None:
-    """Seconds, from a number or a date."""
+    """Return seconds, from a number or a date."""
     if value is None:
         return None
     if value.strip().isdigit():

@@ -3,8 +3,7 @@
 A path stands for the log and what was rotated away from it (`incidents.jsonl.1` and so on), and for the note of what has begun
 and not ended (`incidents.jsonl.open`, outcome `running`), and for what was going on with members (`incidents.jsonl.circumstances`;
 such lines are known by their kind, so one file may hold both). A line that is no JSON was torn by a crash of the machine, which the
-log allows: it is counted. Anything else that is no incident is an error with file and line, or is counted as well with
-`skip_broken`.
+log allows: it is counted. Anything else that is no incident is an error with file and line.
 
 Logs are small (8 MiB a file), so they are read here and not by tasks.
 """
@@ -16,17 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
-
-from sla_reports.readers.contract import ANOMALY_SCHEMA, Anomaly, AnomalyKind, ExportFormatError
+from sla_reports.readers.lines import FlawError
+from sla_reports.readers.samples import Anomaly, AnomalyKind, ExportFormatError
 
 SCHEMA_VERSION: Final = 3
-INCIDENT_SCHEMA: Final = (
-    "id string, kind string, namespace string, cluster string, broker_group string, trigger string, cause string, outcome string, "
-    "started_at_ms long, detection_ms double, duration_ms double, steps_ms map<string,double>, unfenced boolean, unclean boolean, "
-    "truncated_bytes long, from_broker_id int, to_broker_id int, epoch_before long, epoch long, evidence array<string>, "
-    "facts map<string,string>, censored boolean, written_by string, schema_version int"
-)
 _NOTE: Final = ".open"
 _BESIDE: Final = ".circumstances"
 _CIRCUMSTANCE: Final = "circumstance"
@@ -70,25 +62,15 @@ _REQUIRED: Final = frozenset({"id", "kind", "namespace", "outcome", "schema_vers
 
 @dataclass(frozen=True, slots=True)
 class IncidentLogs:
-    """The incidents as rows (columns of INCIDENT_SCHEMA; what is not known is None), and the lines that are none."""
+    """The incidents as rows (by the columns of _MEMBERS; what is not known is None), and the torn lines."""
 
     rows: tuple[Mapping[str, Any], ...]
     unreadable: tuple[Anomaly, ...]
     # Each once, with the latest end that was noted.
     circumstances: tuple[Mapping[str, Any], ...] = ()
 
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """The incidents as a frame."""
-        names = [part.split()[0] for part in INCIDENT_SCHEMA.split(", ")]
-        return spark.createDataFrame([tuple(row[name] for name in names) for row in self.rows], INCIDENT_SCHEMA)
 
-    def unreadable_frame(self, spark: SparkSession) -> DataFrame:
-        """The other lines as a frame of anomalies."""
-        rows = [(one.file, one.line, one.kind.value, one.detail) for one in self.unreadable]
-        return spark.createDataFrame(rows, ANOMALY_SCHEMA)
-
-
-def read_rows(paths: Sequence[Path | str], *, skip_broken: bool = False) -> IncidentLogs:
+def read_rows(paths: Sequence[Path | str]) -> IncidentLogs:
     """All incidents of the logs, oldest file first. A line that stands in two files stands once. Raises ExportFormatError."""
     rows: dict[tuple[str, int], Mapping[str, Any]] = {}
     circumstances: dict[str, Mapping[str, Any]] = {}
@@ -99,9 +81,9 @@ def read_rows(paths: Sequence[Path | str], *, skip_broken: bool = False) -> Inci
                 continue
             try:
                 row = _row(line)
-            except _NoIncidentError as error:
+            except FlawError as error:
                 anomaly = Anomaly(str(path), number, error.kind, str(error))
-                if error.kind is not AnomalyKind.TRUNCATED and not skip_broken:
+                if error.kind is not AnomalyKind.TRUNCATED:
                     raise anomaly.as_error() from error
                 unreadable.append(anomaly)
                 continue
@@ -163,30 +145,24 @@ def _rotated(base: Path) -> list[Path]:
     return [one for _, one in sorted(((int(end), one) for end, one in numbered if end.isdigit()), reverse=True)]
 
 
-class _NoIncidentError(Exception):
-    def __init__(self, kind: AnomalyKind, detail: str) -> None:
-        super().__init__(detail)
-        self.kind = kind
-
-
 def _row(line: bytes) -> Mapping[str, Any]:
     try:
         document = json.loads(line)
     except ValueError as error:
-        raise _NoIncidentError(AnomalyKind.TRUNCATED, f"no JSON: {error}; expected one incident a line") from error
+        raise FlawError(AnomalyKind.TRUNCATED, f"no JSON: {error}; expected one incident a line") from error
     version = document.get("schemaVersion") if isinstance(document, dict) else None
     if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
         detail = f"schemaVersion: {version!r}; expected 1 to {SCHEMA_VERSION}"
-        raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, detail)
+        raise FlawError(AnomalyKind.NOT_A_SAMPLE, detail)
     if document.get("kind") == _CIRCUMSTANCE:
         return _circumstance(document)
     row: dict[str, Any] = {column: _member(document, member, types) for column, member, types in _MEMBERS}
     for column, member, _ in _MEMBERS:
         if column in _REQUIRED and row[column] is None:
-            raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, f"{member}: missing; expected a value")
+            raise FlawError(AnomalyKind.NOT_A_SAMPLE, f"{member}: missing; expected a value")
     name = _member(document, "brokerName", str) or _member(document, "name", str)
     if name is None:
-        raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, "brokerName: missing; expected the group's name")
+        raise FlawError(AnomalyKind.NOT_A_SAMPLE, "brokerName: missing; expected the group's name")
     started_at_ms = _unix_ms(document, "startedAt")
     row.update(broker_group=name, started_at_ms=started_at_ms, censored=bool(row["censored"]))
     return row
@@ -199,7 +175,7 @@ def _circumstance(document: Mapping[str, Any]) -> Mapping[str, Any]:
     for column in ("id", "namespace", "broker_group", "cause"):
         if not row[column]:
             member = dict(_CIRCUMSTANCE_TEXTS)[column]
-            raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, f"{member}: missing; expected a value")
+            raise FlawError(AnomalyKind.NOT_A_SAMPLE, f"{member}: missing; expected a value")
     row.update(started_at_ms=_unix_ms(document, "startedAt"), ended_at_ms=_unix_ms(document, "endedAt"))
     return row
 
@@ -211,17 +187,17 @@ def _member(document: Mapping[str, Any], name: str, types: Any) -> Any:
     # True is an int in Python, and no broker id.
     if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
         expected = " or ".join(one.__name__ for one in (types if isinstance(types, tuple) else (types,)))
-        raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, f"{name}: {value!r}; expected {expected}")
+        raise FlawError(AnomalyKind.NOT_A_SAMPLE, f"{name}: {value!r}; expected {expected}")
     low, high = _LIMITS.get(name, (None, None))
     if (low is not None and value < low) or (high is not None and value > high):
         expected = f"{low} or more" if high is None else f"{low} to {high}"
-        raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, f"{name}: {value}; expected {expected}")
+        raise FlawError(AnomalyKind.NOT_A_SAMPLE, f"{name}: {value}; expected {expected}")
     if name == "stepsMilliseconds":
         steps = {step: _member(value, step, (int, float)) for step in value}
         if early := next(
             (f"{step}: {at_ms}" for step, at_ms in steps.items() if at_ms is not None and at_ms < 0), None
         ):
-            raise _NoIncidentError(AnomalyKind.NOT_A_SAMPLE, f"{name}: {early}; expected 0 or more")
+            raise FlawError(AnomalyKind.NOT_A_SAMPLE, f"{name}: {early}; expected 0 or more")
         return steps
     return float(value) if isinstance(types, tuple) else value
 
@@ -232,7 +208,7 @@ def _unix_ms(document: Mapping[str, Any], name: str) -> int:
         moment = dt.datetime.fromisoformat(text)
     except (TypeError, ValueError) as error:
         expected = "expected a time such as 2026-11-21T00:10:00.123Z"
-        raise _NoIncidentError(AnomalyKind.NOT_A_TIMESTAMP, f"{name}: {text!r}; {expected}") from error
+        raise FlawError(AnomalyKind.NOT_A_TIMESTAMP, f"{name}: {text!r}; {expected}") from error
     if moment.tzinfo is None:
-        raise _NoIncidentError(AnomalyKind.NOT_A_TIMESTAMP, f"{name}: {text!r} has no time zone; expected one")
+        raise FlawError(AnomalyKind.NOT_A_TIMESTAMP, f"{name}: {text!r} has no time zone; expected one")
     return round(moment.timestamp() * 1000)

@@ -21,9 +21,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 
-from sla_reports.readers.contract import SAMPLE_SCHEMA, ExportFormatError, Samples
-from sla_reports.readers.errors import readable_errors
-from sla_reports.readers.lines import no_anomalies
+from sla_reports.readers.samples import SAMPLE_SCHEMA, ExportFormatError, Samples, readable_errors
 
 _REPLACED: Final = "_replaced"
 _DAY_MS: Final = 86_400_000
@@ -67,13 +65,13 @@ def read(spark: SparkSession, lake: Path | str, *, start_ms: int | None = None, 
     names = [path.name.removeprefix("day=") for path in day_folders(folder)]
     wanted = [name for name in names if _overlaps(name, folder, start_ms, end_ms)]
     if not wanted:
-        return Samples(spark.createDataFrame([], SAMPLE_SCHEMA), no_anomalies(spark))
+        return Samples(spark.createDataFrame([], SAMPLE_SCHEMA))
     frame = read_days(spark, folder, wanted)
     if start_ms is not None:
         frame = frame.where(sql.col("ts_ms") >= start_ms)
     if end_ms is not None:
         frame = frame.where(sql.col("ts_ms") < end_ms)
-    return Samples(frame, no_anomalies(spark))
+    return Samples(frame)
 
 
 def day_folders(folder: Path, names: Collection[str] = ()) -> list[Path]:

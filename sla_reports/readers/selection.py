@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from metric_names import PREFIX
-from sla_reports.readers.contract import Noted
+from sla_reports.readers.samples import Noted
 from sla_reports.series import SeriesFormatError, metric_column, parse_series, series_text
 
 # The metric of a row that tells what an answer lacked.

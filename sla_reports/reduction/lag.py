@@ -5,11 +5,10 @@ among the members, with a lag of nothing, so the second smallest is that of the 
 log is all there is: those scrapes tell no number, and the time is in the exposure already (one copy).
 """
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from metric_names import LABEL_BROKER_ID, REPLICA_LAG_BYTES
-from sla_reports.readers.duplicates import without_label
 from sla_reports.series import metric_column, parse_series
 from sla_reports.states.entities import GroupKey
 from sla_reports.states.spans import Window
@@ -32,3 +31,11 @@ def greatest_lag_bytes(samples: DataFrame, window: Window | None) -> dict[GroupK
         key = GroupKey.of_series(parse_series(row["of"]))
         found[key] = max(found.get(key, 0), round(row["lag"]))
     return found
+
+
+def without_label(series: Column, label: str) -> Column:
+    """Return a series' text without one label."""
+    value = r'"(?:[^"\\]|\\.)*"'
+    first = sql.regexp_replace(series, rf"(?s)([{{]){label}={value},?", "$1")
+    other = sql.regexp_replace(first, rf"(?s),{label}={value}", "")
+    return sql.regexp_replace(other, r"[{][}]$", "")

@@ -19,8 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
 from sla_reports.readers import lake
-from sla_reports.readers.contract import ExportFormatError
-from sla_reports.readers.errors import readable_errors
+from sla_reports.readers.samples import ExportFormatError, readable_errors
 from sla_reports.reduction.cells import Quality
 from sla_reports.reduction.day_pieces import HOUR_SCHEMA, PIECE_SCHEMA, Intervals, day_pieces, hour_counts, stitched
 from sla_reports.reduction.intervals import DEFAULT_INTERVAL_MS, fullest, median_distances, ranges

@@ -64,7 +64,7 @@ CALLED_BY_OTHERS: Final[dict[tuple[str, str], str]] = {
     ("sla_reports/readers/http_client.py", "redirect_request"): "urllib",
     ("sla_reports/readers/selection.py", "addInPlace"): "pyspark",
     ("sla_reports/readers/selection.py", "zero"): "pyspark",
-    ("sla_reports/readers/prometheus_stream.py", "ReadLimit"): "mypy: it names a type in a text",
+    ("sla_reports/readers/prometheus.py", "ReadLimit"): "mypy: it names a type in a text",
 }
 
 

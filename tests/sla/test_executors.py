@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from sla_reports.class_archive import archive_options
-from sla_reports.readers import lake, openmetrics
+from sla_reports.readers import lake
+from sla_reports.readers.text import read_openmetrics
 from sla_reports.report import Request, make_report
 from sla_reports.sources import Form, origin_of
 from tests.sla import one_day
@@ -42,7 +43,7 @@ def test_executors_elsewhere_make_the_report_of_a_laptop(spark: Any, tmp_path: P
     planted = plant(DAY)
     day = exports.write_openmetrics(planted, tmp_path / FILES[Form.OPENMETRICS])
     log = exports.write_incident_log(planted, tmp_path / "incidents.jsonl")
-    lake.write(spark, openmetrics.read(spark, [day]).frame, tmp_path / FILES[Form.LAKE])
+    lake.write(spark, read_openmetrics(spark, [day]).frame, tmp_path / FILES[Form.LAKE])
     request = Request(
         origin_of(Form.OPENMETRICS, [day], None), [log], one_day.DAY, on_executors.OBJECTIVE_PERCENT / 100
     )

@@ -196,7 +196,7 @@ def test_a_report_of_a_lake_is_made_of_what_its_samples_say(
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_what_is_no_day_of_samples_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
-    from sla_reports.readers.contract import ExportFormatError
+    from sla_reports.readers.samples import ExportFormatError
     from sla_reports.reduction.lake_days import reduce_lake
 
     lake = _lake(spark, [("up", START_MS, 1.0)], tmp_path / "lake")

@@ -112,7 +112,7 @@ def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) 
 
 
 def test_a_file_that_is_no_export_is_named(spark: Any, tmp_path: Path) -> None:
-    from sla_reports.readers.contract import ExportFormatError
+    from sla_reports.readers.samples import ExportFormatError
     from sla_reports.report import Request, make_report
 
     export = tmp_path / "export.json"

@@ -27,17 +27,10 @@ from pyspark.sql import functions as sql  # noqa: E402
 from sla_reports.measures.summary import Agreement, summarise  # noqa: E402
 from sla_reports.outages.logged import circumstances  # noqa: E402
 from sla_reports.pipeline import evidence, reduce_for_report  # noqa: E402
-from sla_reports.readers import (  # noqa: E402
-    lake,
-    openmetrics,
-    prometheus,
-    query_range,
-    tsdb_dump,
-    victoriametrics,
-)
-from sla_reports.readers.duplicates import without_duplicates  # noqa: E402
-from sla_reports.readers.errors import readable_errors  # noqa: E402
+from sla_reports.readers import lake, prometheus, query_range, victoriametrics  # noqa: E402
 from sla_reports.readers.incident_log import read_rows  # noqa: E402
+from sla_reports.readers.samples import readable_errors  # noqa: E402
+from sla_reports.readers.text import read_openmetrics, read_tsdb_dump  # noqa: E402
 from sla_reports.session import start_session  # noqa: E402
 from sla_reports.states.spans import Window  # noqa: E402
 from tests.sla.planted import exports  # noqa: E402
@@ -132,14 +125,14 @@ def readers(
     bounds: dict[str, Any] = {"start_ms": month.start_ms, "end_ms": month.end_ms}
 
     def with_duplicates(notes: dict[str, Any]) -> DataFrame:
-        once = without_duplicates(openmetrics.read(spark, [files.days]))
+        every = read_openmetrics(spark, [files.days]).frame
         notes["planted_twice"] = files.twice
-        notes["anomalies"] = [row.asDict() for row in once.anomalies.collect()]
-        return once.frame
+        notes["equal_duplicates"] = every.count() - every.distinct().count()
+        return every.distinct()
 
     def through_lake(notes: dict[str, Any]) -> DataFrame:
         half = (month.start_ms + month.end_ms) // 2
-        source = openmetrics.read(spark, [files.openmetrics]).frame
+        source = read_openmetrics(spark, [files.openmetrics]).frame
         # The second half comes first, and one day twice: late data.
         written = [
             lake.write(spark, source.where(sql.col("ts_ms") >= half), folder / "lake"),
@@ -149,10 +142,10 @@ def readers(
         return lake.read(spark, folder / "lake", **bounds).frame
 
     return {
-        "openmetrics": lambda _: openmetrics.read(spark, [files.openmetrics], split_bytes=16_000_000).frame,
+        "openmetrics": lambda _: read_openmetrics(spark, [files.openmetrics], split_bytes=16_000_000).frame,
         "openmetrics_days": with_duplicates,
         "victoriametrics": lambda _: victoriametrics.read(spark, [files.victoriametrics]).frame,
-        "tsdb_dump": lambda _: tsdb_dump.read(spark, [files.dump]).frame,
+        "tsdb_dump": lambda _: read_tsdb_dump(spark, [files.dump]).frame,
         "query_range": lambda _: query_range.read(spark, [files.answers]).frame,
         "prometheus": lambda _: prometheus.read(spark, url, slice_hours=24 * 8, **bounds).frame,
         "prometheus_shards": lambda _: (

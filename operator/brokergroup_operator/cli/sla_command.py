@@ -86,9 +86,8 @@ def export(
     access: Access,
 ) -> None:
     """Write the operator's samples of the last while to a file, as they were scraped."""
-    from sla_reports.exporting import OutputError, export_range
     from sla_reports.readers.http_client import ServerError
-    from sla_reports.readers.prometheus_api import AnswerError, PartialAnswerError, Server
+    from sla_reports.readers.prometheus_api import AnswerError, OutputError, PartialAnswerError, Server, export_range
     from sla_reports.report_metrics import READ_METRICS
 
     fail = _Failing("export")
@@ -243,8 +242,7 @@ def backfill(
         # No margin: a day of the table is whole, or it replaces a whole one.
         origin = _origin(form, exports, url, access, _window(period, "UTC"), margin_ms=0)
         from sla_reports.pipeline import wanted
-        from sla_reports.readers.contract import NOT_COUNTED
-        from sla_reports.readers.errors import readable_errors
+        from sla_reports.readers.samples import NOT_COUNTED, readable_errors
         from sla_reports.reduction.daily_table import append_days, append_lake
         from sla_reports.report import no_series_of_ours
         from sla_reports.report_metrics import REPORT_METRICS
@@ -388,7 +386,7 @@ def _errors_of_reading() -> tuple[type[Exception], ...]:
     from sla_reports.measures.amendments import AmendmentError
     from sla_reports.measures.objectives import ObjectiveError
     from sla_reports.output.written import NoSuchIncidentError, WrittenReportError
-    from sla_reports.readers.contract import ExportFormatError
+    from sla_reports.readers.samples import ExportFormatError
     from sla_reports.sources import TableError
 
     return (

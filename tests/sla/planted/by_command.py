@@ -15,7 +15,8 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
-from sla_reports.readers import lake, openmetrics
+from sla_reports.readers import lake
+from sla_reports.readers.text import read_openmetrics
 from sla_reports.session import start_session
 from sla_reports.sources import Form
 
@@ -32,7 +33,7 @@ FILES = {
 def main(folder: Path, url: str, period: str) -> dict[str, str]:
     """Each form with the last line of its command, without where its page is; that the page is there is looked at."""
     spark = start_session("lake", short_jobs=True)
-    lake.write(spark, openmetrics.read(spark, [folder / FILES[Form.OPENMETRICS]]).frame, folder / FILES[Form.LAKE])
+    lake.write(spark, read_openmetrics(spark, [folder / FILES[Form.OPENMETRICS]]).frame, folder / FILES[Form.LAKE])
     spark.stop()
     told = {}
     for form in (Form.HTTP, *FILES):

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sla_reports.readers.matrix import _careful, _plain, decode
+from metric_names import GROUP_WRITABLE as OWN
+from sla_reports.readers.lines import content_of
+from sla_reports.readers.query_range import _careful, _plain, decode
+from sla_reports.readers.samples import ExportFormatError
 from sla_reports.readers.selection import Selection
 from tests.support.draws import examples
 
 if TYPE_CHECKING:
-    from sla_reports.readers.columns import Columns
+    from pathlib import Path
 
+    from sla_reports.readers.samples import Columns
+
+AT = 1_790_812_800
 Rows = list[tuple[str, int, str]]
 
 VALUES = st.sampled_from(["0", "1", "-2.5", "1e-05", "NaN", "+Inf", "-Inf", "3.0000000000000004"])
@@ -52,7 +60,7 @@ def test_a_whole_answer_is_read_as_columns(entries: list[list[tuple[int, str]]],
         for at_ms, value in samples
     ]
     assert rows([plain]) == expected
-    assert (rows(_careful(content, "x", Selection())[0]), _careful(content, "x", Selection())[1]) == (expected, [])
+    assert rows(_careful(content, Selection())) == expected
     packed = [
         (row["series"], one["ts_ms"], repr(one["value"]))
         for row in plain.packed().to_pylist()
@@ -78,15 +86,12 @@ def test_an_answer_with_a_wrong_byte_says_the_same_either_way(
     content = content[:at] + (b"" if how == "delete" else bytes([byte])) + rest
     plain = _plain(content, Selection())
     if plain is not None:
-        assert (rows([plain]), []) == (
-            rows(_careful(content, "x", Selection())[0]),
-            _careful(content, "x", Selection())[1],
-        )
+        assert rows([plain]) == rows(_careful(content, Selection()))
 
 
 def test_numbers_that_json_does_not_have_are_an_error() -> None:
     good = answer([[(1_790_812_800_000, "1"), (1_790_812_815_000, "1")]], (",", ":"))
-    assert decode(good, "x")[1] == []
+    assert sum(map(len, decode(good, "x"))) == 2
     for wrong in (
         b'[+1790812815.0,"1"]',
         b"[1790812815.0,1]",
@@ -94,7 +99,40 @@ def test_numbers_that_json_does_not_have_are_an_error() -> None:
         b'[1790812815.0,"1"]1',
         b'[01790812815,"1"]',
     ):
-        _, anomalies = decode(good.replace(b'[1790812815.0,"1"]', wrong), "x")
-        assert [one.kind.value for one in anomalies] == ["not_an_answer"], wrong
-    columns, _ = decode(good.replace(b'"1"]]', b'"nan"]]'), "x")
-    assert math.isnan(columns[0].values[-1])
+        with pytest.raises(ExportFormatError, match=r"^x: not_an_answer: "):
+            decode(good.replace(b'[1790812815.0,"1"]', wrong), "x")
+    [columns] = decode(good.replace(b'"1"]]', b'"nan"]]'), "x")
+    assert math.isnan(columns.values[-1])
+
+
+ANSWER = {
+    "status": "success",
+    "data": {"resultType": "matrix", "result": [{"metric": {"__name__": OWN}, "values": [[AT, "1"]]}]},
+}
+
+
+def test_answers_in_a_list_on_lines_packed_and_with_others(tmp_path: Path) -> None:
+    """The array that `promtool query range -o json` writes, among others. Reports: prometheus #4848."""
+    whole = json.dumps(ANSWER).encode()
+    foreign = b'{"metric":{"__name__":"a.b"},"histograms":[[1,{}]]},{"metric":{"__name__":"o"},"values":[[1,+Inf]]},'
+    series = json.dumps(ANSWER["data"]["result"]).encode()  # type: ignore[index]
+    for content, expected, others in (
+        (whole, 1, 0), (b"[" + whole + b"," + whole + b"]", 2, 0), (whole + b"\n" + whole + b"\n", 2, 0), (series, 1, 0),
+        (b"\xef\xbb\xbf" + series, 1, 0), (gzip.compress(whole), 1, 0),
+        (gzip.compress(b"[") + gzip.compress(whole[:0] + series[1:]), 1, 0),
+        (whole.replace(b'"result": [', b'"result": [' + foreign), 1, 2), (b"[]", 0, 0),
+    ):  # fmt: skip
+        (tmp_path / "a.json").write_bytes(content)
+        selection = Selection(frozenset({OWN}))
+        columns = decode(content_of(tmp_path / "a.json"), "x", selection)
+        assert (sum(map(len, columns)), len(selection.foreign)) == (expected, others), content[:60]
+    for mark in (b'"isPartial":true,', b'"warnings":["store away"],'):
+        part = whole.replace(b"{", b"{" + mark, 1)
+        for content in (part, b"[" + whole + b"," + part + b"]"):
+            with pytest.raises(ExportFormatError, match="partial_answer: "):
+                decode(content, "x")
+            accepted = Selection(accept_partial=True)
+            assert sum(map(len, decode(content, "x", accepted))) > 0
+            assert len(accepted.lacks) == 1
+    remarked = whole.replace(b"{", b'{"infos":["a remark"],"warnings":null,"isPartial":false,', 1)
+    assert sum(map(len, decode(remarked, "x"))) == 1

@@ -12,7 +12,7 @@ from sla_reports.connection import Access, ConnectionOptionError
 from sla_reports.readers import http_client
 from sla_reports.readers.http_client import ServerError
 from sla_reports.readers.prometheus_api import PartialAnswerError, Server
-from tests.sla.readers.odd_server import Asked, OddServer, Reply
+from tests.sla.readers.servers import Asked, OddServer, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable

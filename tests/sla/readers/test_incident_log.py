@@ -14,8 +14,8 @@ from brokergroup_operator.observe.incidents import IncidentLog, circumstances_be
 from brokergroup_operator.observe.timeline import Outcome, Step
 from sla_reports.outages.logged import Circumstance as LoggedCircumstance
 from sla_reports.outages.logged import circumstances
-from sla_reports.readers.contract import ExportFormatError
-from sla_reports.readers.incident_log import INCIDENT_SCHEMA, read_rows
+from sla_reports.readers.incident_log import read_rows
+from sla_reports.readers.samples import ExportFormatError
 from sla_reports.states.entities import GroupKey as EntityKey
 from tests.observe.test_metrics import KEY, timeline
 
@@ -43,7 +43,7 @@ async def test_what_the_operator_writes_is_read_with_all_that_was_rotated_away(t
     assert first["started_at_ms"] == 1_780_000_010_500
     assert (first["broker_group"], first["cluster"], first["written_by"]) == ("orders", "DefaultCluster", "operator-0")
     assert (first["detection_ms"], first["duration_ms"], first["steps_ms"]["roleChanged"]) == (3000.0, 200.0, 200.0)
-    assert set(first) == {part.split()[0] for part in INCIDENT_SCHEMA.split(", ")}
+    assert (first["id"], first["to_broker_id"], first["evidence"]) == ("default/orders/10", 2, [])
 
 
 def test_the_note_of_what_has_ended_is_not_read_again(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_torn_line_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
         ({"stepsMilliseconds": {"detected": "soon"}}, "detected: 'soon'; expected int or float"),
     ],
 )
-def test_a_line_that_is_no_incident_is_an_error_with_its_line_or_counted(
+def test_a_line_that_is_no_incident_is_an_error_with_its_line(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     path = tmp_path / "incidents.jsonl"
@@ -179,22 +179,8 @@ def test_a_line_that_is_no_incident_is_an_error_with_its_line_or_counted(
         read_rows([path])
     assert str(told.value).startswith(f"{path}:2: ")
     assert message in str(told.value)
-    found = read_rows([path], skip_broken=True)
-    assert (len(found.rows), len(found.unreadable)) == (1, 1)
 
 
 def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ExportFormatError, match="no such file"):
         read_rows([tmp_path / "incidents.jsonl"])
-
-
-@pytest.mark.real("java")
-@pytest.mark.timeout(600)
-def test_as_frames(spark: Any, tmp_path: Path) -> None:
-    path = tmp_path / "incidents.jsonl"
-    path.write_text("torn\n" + line(evidence=["it is silent"]))
-    found = read_rows([path])
-    [row] = found.frame(spark).collect()
-    assert (row["id"], row["evidence"], row["to_broker_id"]) == ("default/orders/5", ["it is silent"], 2)
-    assert row["steps_ms"]["roleChanged"] == 200.0
-    assert found.unreadable_frame(spark).count() == 1

@@ -8,16 +8,17 @@ import math
 import struct
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sla_reports.readers.contract import STALE_NAN_BITS, Anomaly, ExportFormatError
-from sla_reports.readers.lines import parsed
-from sla_reports.readers.openmetrics import OpenMetrics
-from sla_reports.readers.splits import files_of, plan
-from sla_reports.readers.tsdb_dump import TsdbDump
+from sla_reports.readers import samples as under_test
+from sla_reports.readers.lines import content_of, files_of, parsed, plan
+from sla_reports.readers.samples import STALE_NAN_BITS, Anomaly, Columns, ExportFormatError, numbers, of_each, pieces
+from sla_reports.readers.selection import Selection
+from sla_reports.readers.text import OpenMetrics, TsdbDump
 from sla_reports.readers.victoriametrics import VictoriaMetrics
 from tests.support.draws import examples
 
@@ -27,14 +28,21 @@ if TYPE_CHECKING:
 Rows = list[tuple[str, int, float]]
 FORMS: dict[str, Any] = {"om": OpenMetrics, "dump": TsdbDump, "jsonl": VictoriaMetrics}
 VM_LINE = '{"metric":{"__name__":"up"},"values":[1],"timestamps":[1790000000000]}'
+OWN = "brokergroup_group_writable"
+AT = 1_790_812_800
+OURS = {
+    "om": f'{OWN}{{a="b"}} 1 {AT}',
+    "dump": f'{{__name__="{OWN}", a="b"}} 1 {AT}000',
+    "jsonl": f'{{"metric":{{"__name__":"{OWN}","a":"b"}},"values":[1],"timestamps":[{AT}000]}}',
+}
 
 
-def read(path: Path, *, split_bytes: int = 1 << 20) -> tuple[Rows, list[Anomaly]]:
+def read(path: Path, *, split_bytes: int = 1 << 20, selection: Selection | None = None) -> tuple[Rows, list[Anomaly]]:
     form = FORMS[path.name.removesuffix(".gz").rpartition(".")[2]]
     rows: Rows = []
     anomalies: list[Anomaly] = []
     for split in plan([path], split_bytes=split_bytes):
-        for found in parsed(split, form()):
+        for found in parsed(split, form(selection)):
             if isinstance(found, pa.RecordBatch):
                 rows += [
                     (row["series"], sample["ts_ms"], sample["value"])
@@ -169,6 +177,8 @@ def test_paths_that_hold_nothing_are_named(tmp_path: Path) -> None:
 
 
 LABEL_VALUES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=6)
+
+
 SAMPLES = st.lists(
     st.tuples(LABEL_VALUES, st.floats(allow_nan=False), st.integers(946_684_800_000, 4_102_444_799_999)), max_size=25
 )
@@ -192,3 +202,149 @@ def test_cuts_never_change_what_is_read(tmp_path: Path, samples: Any, split_byte
     assert len(anomalies) == len(broken)
     cut_rows, cut_anomalies = read(path, split_bytes=split_bytes)
     assert (sorted(cut_rows), cut_anomalies) == (sorted(rows), anomalies)
+
+
+def read_selected(path: Path, selection: Selection) -> tuple[list[str], list[Anomaly]]:
+    rows, anomalies = read(path, selection=selection)
+    return [series for series, _, _ in rows], anomalies
+
+
+FOREIGN = [
+    ("om", f"other 1 {AT}"),
+    ("om", f'{{"http.server.duration",le="1"}} 3 {AT}'),
+    ("om", f'other{{"k8s.pod"="x"}} 3 {AT} # {{trace_id="1"}} 1'),
+    ("om", f"other {{count:3,sum:1.5,schema:0}} {AT}"),
+    ("om", 'other{a="b"} 1'),
+    ("om", f"other nonsense {AT}"),
+    ("om", "other_created 1 99999999999999"),
+    ("dump", f'{{__name__="h", code="200"}} {{count:822093, sum:4.9, [-0.05,0.05]:3409}} {AT}000'),
+    ("dump", f'{{__name__="a.b", "k8s.pod"="x"}} +Inf {AT}000'),
+    ("dump", f'{{__name__="other"}} 0x1 {AT}000'),
+    ("dump", f'{{__name__="other", a="\xff"}} 1 {AT}000'),
+    ("jsonl", '{"metric":{"__name__":"cpu-load","host":"w"},"values":[0.5],"timestamps":[1]}'),
+    ("jsonl", '{"metric":{"__name__":"other","host":"{\\"}"},"values":[+Inf,NaN],"timestamps":[1,2]}'),
+    ("jsonl", '{"metric":{"__name__":"other"},"values":[{"a":1}],"timestamps":[1]}'),
+    ("jsonl", '{"metric":{"host":"w"},"values":["Infinity",1],"timestamps":[1]}'),
+]
+
+
+@pytest.mark.parametrize(("form", "line"), FOREIGN)
+def test_a_line_of_others_is_passed_over_and_counted(form: str, line: str, tmp_path: Path) -> None:
+    """Native histograms in a dump, +Inf in an export. Reports: prometheus #12775, VictoriaMetrics #3161."""
+    path = tmp_path / f"a.{form}"
+    end = "\n# EOF\n" if form == "om" else "\n"
+    path.write_bytes(f"{OURS[form]}\n{line}\n{OURS[form]}{end}".encode("latin-1"))
+    selection = Selection(frozenset({OWN}))
+    assert read_selected(path, selection) == ([f'{OWN}{{a="b"}}'] * 2, [])
+    assert len(selection.foreign) == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "line"),
+    [
+        ("om", f'brokergroup_master_epoch{{a="b"}} 3 {AT}'),
+        ("om", f"brokergroup_failover_phase_seconds_count 3 {AT}"),
+        ("dump", f'{{__name__="brokergroup_master_epoch"}} {{count:1, sum:1}} {AT}000'),
+        ("jsonl", f'{{"metric":{{"__name__":"brokergroup_master_epoch"}},"values":[1],"timestamps":[{AT}000]}}'),
+    ],
+)
+def test_a_series_of_the_operator_that_a_report_does_not_read_is_passed_over_and_is_none_of_others(
+    form: str, line: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"a.{form}"
+    path.write_text(f"{line}\n{OURS[form]}\n" + ("# EOF\n" if form == "om" else ""))
+    selection = Selection(frozenset({OWN}))
+    assert read_selected(path, selection) == ([f'{OWN}{{a="b"}}'], [])
+    assert selection.foreign == set()
+
+
+@pytest.mark.parametrize(
+    ("form", "line", "said"),
+    [
+        ("om", f"{OWN} one {AT}", "not_a_number: value of"),
+        ("om", "<html>", "not_a_sample"),
+        ("om", "error: connection refused", "not_a_"),
+        ("dump", f'{{__name__="{OWN}"}} {{count:1, sum:1}} {AT}000', "not_a_"),
+        ("jsonl", OURS["jsonl"].replace("[1]", "[+Inf]"), "not_a_sample"),
+        ("jsonl", '{"status":"error","error":"no storage"}', "no storage"),
+        ("jsonl", OURS["jsonl"].replace('{"metric"', '{"isPartial":true,"metric"'), "partial_answer"),
+    ],
+)
+def test_what_is_ours_or_no_series_at_all_is_an_error_with_its_line(
+    form: str, line: str, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"a.{form}"
+    path.write_text(f"{OURS[form]}\n{line}\n" + ("# EOF\n" if form == "om" else ""))
+    _, anomalies = read_selected(path, Selection(frozenset({OWN})))
+    assert said in str(anomalies[0].as_error())
+    assert f"a.{form}:2: " in str(anomalies[0].as_error())
+
+
+def test_a_label_of_ours_with_any_name_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.dump").write_text(f'{{__name__="{OWN}", "k8s.pod_x"="y"}} 1 {AT}000\n')
+    assert read_selected(tmp_path / "a.dump", Selection())[0] == [f'{OWN}{{U__k8s_2e_pod__x="y"}}']
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (gzip.compress(b"[]" * 500)[:20], "truncated"),
+        (b"\x28\xb5\x2f\xfd1234", "packed by zstd"),
+        (b"\xff\xfe[\x00", "UTF-16"),
+        (b"PK\x03\x04zip", "zip archive"),
+        (b"BZh9", "packed by bzip2"),
+    ],
+    ids=["gzip", "zstd", "utf-16", "zip", "bzip2"],
+)
+def test_what_cannot_be_unpacked_is_told_by_its_first_bytes(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(ExportFormatError, match=said):
+        content_of(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("most", [1, 3, 1 << 16])
+@pytest.mark.parametrize("codes", [[0, 0, 0, 1, 1], [1, 0, 2, 1, 0, 2, 1], [2] * 7, []])
+def test_packed_rows_hold_each_sample_once_and_in_order(
+    codes: list[int], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_test, "_SAMPLES_A_ROW", most)
+    count = len(codes)
+    made = Columns(["a", "b", "c"], np.array(codes, np.int32), np.arange(count) + 7, np.arange(count) / 2)
+    packed = made.packed().to_pylist()
+    found = [(row["series"], one["ts_ms"], one["value"]) for row in packed for one in row["samples"]]
+    expected = [(row["series"], row["ts_ms"], row["value"]) for row in made.rows().to_pylist()]
+    assert found == sorted(expected)
+    assert all(len(row["samples"]) <= most for row in packed)
+    kept = made.where(np.array(codes, np.int32) == 1)
+    assert kept.rows().to_pylist() == [row for row in made.rows().to_pylist() if row["series"] == "b"]
+
+
+def _pieces_of(text: str, *spans: tuple[int, int]) -> pa.StringArray:
+    begins, ends = (np.array([span[at] for span in spans], dtype=np.int64) for at in (0, 1))
+    return pieces(text.encode(), begins, ends)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 8, 9])
+def test_each_piece_is_at_its_place(count: int) -> None:
+    text = "".join(f"<{number}>no" for number in range(count)) + "end"
+    found = _pieces_of(text, *((5 * number + 1, 5 * number + 2) for number in range(count)))
+    assert found[::2].to_pylist() == [str(number) for number in range(count)]
+    assert found[1::2].to_pylist() == [None] * count
+    assert numbers(found).tolist() == [float(number) for number in range(count)]
+
+
+def test_neighbours_and_empty_pieces_are_pieces() -> None:
+    found = _pieces_of("abcé", (0, 1), (1, 1), (1, 3), (3, 5))
+    assert found[::2].to_pylist() == ["a", "", "bc", "é"]
+
+
+def test_what_is_equal_has_one_code() -> None:
+    encoded = _pieces_of("up 1 down 2 up 3", (0, 2), (5, 9), (12, 14)).dictionary_encode()
+    assert encoded.dictionary.to_pylist() == ["up", "down"]
+    assert of_each(encoded.indices).tolist() == [0, 1, 0]
+
+
+def test_not_a_number_is_one_and_a_piece_that_is_none_is_an_error() -> None:
+    assert np.isnan(numbers(_pieces_of("NaN", (0, 3)))).tolist() == [True]
+    with pytest.raises(pa.ArrowInvalid):
+        numbers(_pieces_of("1 x", (0, 1), (2, 3)))

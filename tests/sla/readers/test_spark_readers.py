@@ -1,4 +1,4 @@
-"""The readers in Spark: strict ones fail with file and line, tolerant ones count; duplicates; the lake; answers of a server."""
+"""The readers in Spark: they fail with file and line; the lake; answers of a server."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as sql
 
-from sla_reports.readers import lake, openmetrics, query_range, victoriametrics
-from sla_reports.readers.contract import ExportFormatError, Samples
-from sla_reports.readers.duplicates import without_duplicates, without_label
-from sla_reports.readers.errors import readable_errors
+from sla_reports.readers import lake, query_range, victoriametrics
+from sla_reports.readers.samples import ExportFormatError, Samples, readable_errors
+from sla_reports.readers.text import read_openmetrics
+from sla_reports.reduction.lag import without_label
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,19 +35,13 @@ def rows(samples: Samples) -> list[tuple[str, float, int]]:
         return sorted((row["series"], row["value"], row["ts_ms"]) for row in samples.frame.collect())
 
 
-def test_a_strict_reader_fails_with_file_and_line_and_a_tolerant_one_counts(spark: Any, tmp_path: Path) -> None:
+def test_a_reader_fails_with_file_and_line(spark: Any, tmp_path: Path) -> None:
     whole = om(tmp_path / "a.om", ("up", 1.0, MIDNIGHT_MS))
     broken = om(tmp_path / "b.om", ("up", 0.0, MIDNIGHT_MS + 1000), broken="up one 1790812800\nup 1\n")
-    strict = openmetrics.read(spark, [tmp_path])
+    strict = read_openmetrics(spark, [tmp_path])
     with pytest.raises(ExportFormatError, match=rf"^{broken}:2: not_a_number: value of 'up one 1790812800'"):
         rows(strict)
-    assert strict.counts() == {}
-    tolerant = openmetrics.read(spark, [tmp_path], skip_broken=True, split_bytes=10)
-    assert rows(tolerant) == [("up", 0.0, MIDNIGHT_MS + 1000), ("up", 1.0, MIDNIGHT_MS)]
-    assert tolerant.counts() == {"no_timestamp": 1, "not_a_number": 1}
-    told = {(row["file"], row["line"]) for row in tolerant.anomalies.collect()}
-    assert told == {(str(broken), 2), (str(broken), 3)}
-    assert rows(openmetrics.read(spark, [whole])) == [("up", 1.0, MIDNIGHT_MS)]
+    assert rows(read_openmetrics(spark, [whole])) == [("up", 1.0, MIDNIGHT_MS)]
 
 
 def answer(folder: Path, name: str, result: Any, **changes: Any) -> Path:
@@ -67,21 +61,19 @@ def test_answers_of_a_server_and_everything_that_can_be_wrong_with_one(spark: An
     answer(tmp_path, "histogram.json", [{"metric": good["metric"], "histograms": [[1790812800, {}]]}])
     (tmp_path / "torn.json").write_text('{"status": "succ')
     (tmp_path / "page.json").write_text("<html>")
-    read = query_range.read(spark, [tmp_path], skip_broken=True)
-    assert [value for _, value, _ in rows(read)] == [0.0, 1.0, float("inf")]
-    kinds = {row["file"].rpartition("/")[2]: (row["kind"], row["detail"]) for row in read.anomalies.collect()}
-    assert {name: kind for name, (kind, _) in kinds.items()} == {
-        "vector.json": "not_an_answer",
-        "error.json": "not_an_answer",
-        "part.json": "partial_answer",
-        "ms.json": "wrong_time_unit",
-        "text.json": "not_a_number",
-        "histogram.json": "not_a_sample",
-        "torn.json": "truncated",
-        "page.json": "not_an_answer",
-    }
-    assert "query timed out" in kinds["error.json"][1]
-    assert "store 10.0.0.3 unavailable" in kinds["part.json"][1]
+    assert [value for _, value, _ in rows(query_range.read(spark, [tmp_path / "good.json"]))] == [1.0, float("inf")]
+    for name, said in (
+        ("vector", "not_an_answer"),
+        ("error", "not_an_answer: .*query timed out"),
+        ("part", "partial_answer: the server warns: .*store 10.0.0.3 unavailable"),
+        ("ms", "wrong_time_unit"),
+        ("text", "not_a_number"),
+        ("histogram", "not_a_sample"),
+        ("torn", "truncated"),
+        ("page", "not_an_answer"),
+    ):
+        with pytest.raises(ExportFormatError, match=rf"^{tmp_path}/{name}\.json: {said}"):
+            query_range.decode((tmp_path / f"{name}.json").read_bytes(), str(tmp_path / f"{name}.json"))
     packed = tmp_path / "packed"
     packed.mkdir()
     (packed / "answer.json.gz").write_bytes(gzip.compress((tmp_path / "good.json").read_bytes()))
@@ -93,16 +85,6 @@ def test_answers_of_a_server_and_everything_that_can_be_wrong_with_one(spark: An
         rows(query_range.read(spark, [tmp_path / "part.json"]))
 
 
-def test_duplicates_are_dropped_if_they_agree_and_never_chosen_between(spark: Any, tmp_path: Path) -> None:
-    first = om(tmp_path / "a.om", ("up", 1.0, 1790812800000), ("up", 1.0, 1790812801000), ("up", 1.0, 1790812802000))
-    other = om(tmp_path / "b.om", ("up", 1.0, 1790812801000), ("up", 0.0, 1790812802000), ("up", "NaN", 1790812803000))  # type: ignore[arg-type]
-    again = om(tmp_path / "c.om", ("up", "NaN", 1790812803000))  # type: ignore[arg-type]
-    once = without_duplicates(openmetrics.read(spark, [first, other, again]))
-    assert [ts_ms for _, _, ts_ms in rows(once)] == [1790812800000, 1790812801000, 1790812803000]
-    told = {row["kind"]: row["detail"].split()[0] for row in once.anomalies.collect()}
-    assert told == {"conflicting_duplicate": "2", "equal_duplicate": "4"}
-
-
 def test_the_servers_of_a_pair_become_one(spark: Any, tmp_path: Path) -> None:
     texts = [
         'up{a="1",replica="x"}',
@@ -111,7 +93,7 @@ def test_the_servers_of_a_pair_become_one(spark: Any, tmp_path: Path) -> None:
         'up{a="replica=\\"x\\",",zreplica="x"}',
         "up",
     ]
-    read = openmetrics.read(spark, [om(tmp_path / "a.om", *((text, 1.0, MIDNIGHT_MS) for text in texts))])
+    read = read_openmetrics(spark, [om(tmp_path / "a.om", *((text, 1.0, MIDNIGHT_MS) for text in texts))])
     merged = read.frame.select(without_label(sql.col("series"), "replica").alias("series"))
     assert sorted(row["series"] for row in merged.collect()) == sorted(
         ['up{a="1"}', 'up{z="1"}', "up", 'up{a="replica=\\"x\\",",zreplica="x"}', "up"]
@@ -120,13 +102,13 @@ def test_the_servers_of_a_pair_become_one(spark: Any, tmp_path: Path) -> None:
 
 def test_the_lake_keeps_each_sample_once_and_late_data_rewrites_its_days_alone(spark: Any, tmp_path: Path) -> None:
     samples = [(f'up{{a="{number % 2}"}}', float(number), MIDNIGHT_MS + number * DAY_MS // 4) for number in range(12)]
-    first = openmetrics.read(spark, [om(tmp_path / "a.om", *samples)]).frame
+    first = read_openmetrics(spark, [om(tmp_path / "a.om", *samples)]).frame
     written = lake.write(spark, first, tmp_path / "lake")
     assert (written.days, written.samples) == (("2026-10-01", "2026-10-02", "2026-10-03"), 12)
     files = {path.parent.name: path for path in (tmp_path / "lake").glob("day=*/*.parquet")}
     assert len(files) == 3
     late = [samples[5], ("late", 1.0, MIDNIGHT_MS + DAY_MS + 1), (samples[6][0], 99.0, samples[6][2])]
-    again = lake.write(spark, openmetrics.read(spark, [om(tmp_path / "b.om", *late)]).frame, tmp_path / "lake")
+    again = lake.write(spark, read_openmetrics(spark, [om(tmp_path / "b.om", *late)]).frame, tmp_path / "lake")
     assert (again.days, again.equal_duplicates, again.conflicting_duplicates) == (("2026-10-02",), 1, 2), (
         "both samples of the conflict are kept"
     )
@@ -144,10 +126,10 @@ def test_a_lake_is_untouched_by_a_write_that_fails_and_mended_after_one_that_was
     spark: Any, tmp_path: Path
 ) -> None:
     folder = tmp_path / "lake"
-    lake.write(spark, openmetrics.read(spark, [om(tmp_path / "a.om", ("up", 1.0, MIDNIGHT_MS))]).frame, folder)
+    lake.write(spark, read_openmetrics(spark, [om(tmp_path / "a.om", ("up", 1.0, MIDNIGHT_MS))]).frame, folder)
     broken = om(tmp_path / "b.om", ("up", 0.0, MIDNIGHT_MS + 1), broken="oops\n")
     with pytest.raises(ExportFormatError, match=r"b\.om:2: not_a_sample"):
-        lake.write(spark, openmetrics.read(spark, [broken]).frame, folder)
+        lake.write(spark, read_openmetrics(spark, [broken]).frame, folder)
     assert rows(lake.read(spark, folder)) == [("up", 1.0, MIDNIGHT_MS)]
     (folder / "_replaced").mkdir(exist_ok=True)
     (folder / "day=2026-10-01").rename(folder / "_replaced" / "day=2026-10-01")

@@ -1,18 +1,61 @@
-"""A server that answers like Prometheus 2 or 3, from samples in memory; it can be told to fail, to answer in part, to be strict."""
+"""Servers on loopback for a `with` block: one answers like Prometheus 2 or 3 from memory, of the other every answer is scripted."""
 
 from __future__ import annotations
 
 import json
 import re
+import threading
 import urllib.parse
 from dataclasses import dataclass, field
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import parse_qsl
 
 from sla_reports.series import parse_series
-from tests.sla.readers.loopback import LoopbackServer, QuietHandler
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
 
 _QUERY = re.compile(r"\{(.*)\}\[(\d+)ms\]", re.DOTALL)
 _MATCHER = re.compile(r'([a-zA-Z_]\w*)(=~|=)"((?:[^"\\]|\\.)*)"')
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    """Writes no log."""
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
+
+
+class LoopbackServer:
+    """What each stand-in has: `handler` is the class that answers."""
+
+    tls: ssl.SSLContext | None = None
+
+    def handler(self) -> type[QuietHandler]:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self.handler())
+        if self.tls is not None:
+            self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def place(self) -> str:
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.place}"
 
 
 @dataclass
@@ -33,11 +76,11 @@ class StandIn(LoopbackServer):
         stand_in = self
 
         class Handler(QuietHandler):
-            def do_GET(self) -> None:  # noqa: N802 - the handler's name
+            def do_GET(self) -> None:
                 stand_in.methods.append("GET")
                 self._answer(*stand_in.label_values(self.path))
 
-            def do_POST(self) -> None:  # noqa: N802 - the handler's name
+            def do_POST(self) -> None:
                 stand_in.methods.append("POST")
                 stand_in.tokens.append(self.headers.get("Authorization"))
                 form = urllib.parse.parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
@@ -92,3 +135,62 @@ class StandIn(LoopbackServer):
             if not (re.fullmatch(wanted, value) if operator == "=~" else value == wanted):
                 return False
         return True
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came."""
+
+    path: str
+    form: dict[str, str]
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What is written. `declared` is a Content-Length other than the body's, `chunked` writes chunks without an end."""
+
+    code: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    declared: int | None = None
+    is_chunked: bool = False
+
+
+@dataclass
+class OddServer(LoopbackServer):
+    """`answer` makes the reply to each request."""
+
+    answer: Callable[[Asked], Reply]
+    asked: list[Asked] = field(default_factory=list)
+    tls: ssl.SSLContext | None = None
+
+    def handler(self) -> type[QuietHandler]:
+        odd = self
+
+        class Handler(QuietHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                form = dict(parse_qsl(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()))
+                asked = Asked(self.path, form, {name.lower(): value for name, value in self.headers.items()})
+                odd.asked.append(asked)
+                self._write(odd.answer(asked))
+
+            do_GET = do_POST  # noqa: N815 - the handler's name
+
+            def _write(self, reply: Reply) -> None:
+                self.close_connection = True
+                self.send_response(reply.code)
+                for name, value in reply.headers.items():
+                    self.send_header(name, value)
+                if reply.is_chunked:
+                    self.send_header("Transfer-Encoding", "chunked")
+                    self.end_headers()
+                    self.wfile.write(f"{len(reply.body):x}\r\n".encode() + reply.body + b"\r\n")
+                    return
+                self.send_header("Content-Length", str(reply.declared or len(reply.body)))
+                self.end_headers()
+                self.wfile.write(reply.body)
+
+        return Handler
