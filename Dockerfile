@@ -40,7 +40,7 @@ RUN apt-get update \
     && useradd --uid 65532 --gid 65532 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin brokergroup
 COPY --from=build-sla /opt/brokergroup /opt/brokergroup
 # The path under which the Spark operator is told of it, whatever the version of Python.
-COPY sla_reports/on_kubernetes/application.py /opt/brokergroup/application.py
+COPY sla_reports/pod_application.py /opt/brokergroup/application.py
 ENV PATH=/opt/brokergroup/bin:/usr/local/bin:/usr/bin:/bin \
     BROKERGROUP_SPARK_ARCHIVE=/opt/brokergroup/spark.jsa \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -49,7 +49,7 @@ ENV PATH=/opt/brokergroup/bin:/usr/local/bin:/usr/bin:/bin \
 RUN python -m sla_reports.class_archive
 USER 65532:65532
 WORKDIR /tmp
-ENTRYPOINT ["python", "-m", "sla_reports.on_kubernetes.entrypoint"]
+ENTRYPOINT ["python", "-m", "sla_reports.pod_entrypoint"]
 CMD ["--help"]
 
 FROM build AS slim

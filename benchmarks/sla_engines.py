@@ -101,8 +101,7 @@ class Ours:
         self._spark.range(1).count()
 
     def runs(self, lake: Path) -> Iterable[Row]:
-        from sla_reports.reduction.day_pieces import Intervals, runs_in  # noqa: PLC0415
-        from sla_reports.reduction.lake_days import reduce_lake  # noqa: PLC0415
+        from sla_reports.reduction.lake_days import Intervals, reduce_lake, runs_in  # noqa: PLC0415
 
         found = runs_in(reduce_lake(self._spark, lake, Intervals(other_ms=STEP_MS)).runs)
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in found]
@@ -113,8 +112,7 @@ class OursInRows(Ours):
 
     def runs(self, lake: Path) -> Iterable[Row]:
         from sla_reports.readers.lake import read  # noqa: PLC0415
-        from sla_reports.reduction.cells import collect_runs, reduce_samples  # noqa: PLC0415
-        from sla_reports.reduction.intervals import given  # noqa: PLC0415
+        from sla_reports.reduction.cells import collect_runs, given, reduce_samples  # noqa: PLC0415
 
         reduction = reduce_samples(read(self._spark, lake).frame, given(STEP_MS))
         found = collect_runs(reduction.runs)
@@ -126,7 +124,7 @@ class OneProcess:
     """The same kernel in this process alone, without Spark: from where on does Spark pay?"""
 
     def runs(self, lake: Path) -> Iterable[Row]:
-        from sla_reports.reduction.day_pieces import runs_in  # noqa: PLC0415
+        from sla_reports.reduction.lake_days import runs_in  # noqa: PLC0415
 
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in runs_in(_kernel(lake))]
 
@@ -149,7 +147,7 @@ class FromTable:
 
     def runs(self, lake: Path) -> Iterable[Row]:  # noqa: ARG002 - the table is the lake's
         from sla_reports.reduction.daily_table import read_runs  # noqa: PLC0415
-        from sla_reports.reduction.day_pieces import runs_in  # noqa: PLC0415
+        from sla_reports.reduction.lake_days import runs_in  # noqa: PLC0415
 
         table = read_runs(self._table, start_ms=START_MS, end_ms=START_MS + DAYS * DAY_MS)
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in runs_in(table)]
@@ -311,7 +309,7 @@ def _kernel(lake: Path, *, by_day: bool = False) -> Any:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    from sla_reports.reduction.day_pieces import Intervals, day_pieces, stitched  # noqa: PLC0415
+    from sla_reports.reduction.lake_days import Intervals, day_pieces, stitched  # noqa: PLC0415
 
     def batches(path: Path) -> Iterable[pa.RecordBatch]:
         with pq.ParquetFile(path, read_dictionary=["series"]) as file:

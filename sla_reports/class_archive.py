@@ -1,8 +1,8 @@
 """Spark's classes, read and checked once: an AppCDS archive makes the JVM's start several times cheaper.
 
 The archive fits one JDK build and one set of jars, so its name is made of both. A JVM that is given an archive which does not
-fit goes on without it; but it dies of one that ends too early, so a file beside it says how long it is, and of whose jars. Made by
-`python -m sla_reports.class_archive` (at set-up, with `--optional`, and in the image), found by `start_session`.
+fit goes on without it; but it dies of one that ends too early, so a file beside it says how long it is, and of whose jars. Made
+by `python -m sla_reports.class_archive` (at set-up, with `--optional`, and in the image), found by `start_session`.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """How to reach a server: its address, headers, credentials and TLS files, as the options of a command name them.
 
-`Access` is what the options say; it holds paths, and is written into Spark's options. `Credentials` is what `credentials_of` reads
-from those files; it goes to Spark's workers. No error here shows the value of a header, a password or a token.
+`Access` is what the options say; it holds paths, and is written into Spark's options. `Credentials` is what `credentials_of`
+reads from those files; it goes to Spark's workers. No error here shows the value of a header, a password or a token.
 """
 
 import base64

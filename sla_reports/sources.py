@@ -10,7 +10,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metric_names import GROUP_LABELS
+from metric_names import (
+    CREATED_TIMESTAMP_SECONDS,
+    FAILOVER_PHASE_SECONDS,
+    FAILOVERS_TOTAL,
+    GROUP_LABELS,
+    GROUP_WRITABLE,
+    MEMBER_PLACE,
+    REPLICA_LAG_BYTES,
+    SYNC_STATE_SET_SIZE,
+    UNAVAILABLE_SECONDS_TOTAL,
+    UNCLEAN_ELECTIONS_TOTAL,
+)
 from sla_reports.connection import NO_OPTIONS, Access, address_of, credentials_of, shown
 
 if TYPE_CHECKING:
@@ -21,6 +32,18 @@ if TYPE_CHECKING:
 # A report needs what held just before its window and just after it: more than any usual gap limit.
 MARGIN_MS = 600_000
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+REPORT_METRICS = (
+    GROUP_WRITABLE,
+    CREATED_TIMESTAMP_SECONDS,
+    MEMBER_PLACE,
+    SYNC_STATE_SET_SIZE,
+    UNAVAILABLE_SECONDS_TOTAL,
+    FAILOVERS_TOTAL,
+    UNCLEAN_ELECTIONS_TOTAL,
+    f"{FAILOVER_PHASE_SECONDS}_bucket",
+)
+# What is asked of a server, and stands in an export: also the gauge that is not made into runs (`greatest_lag_bytes`).
+READ_METRICS = (*REPORT_METRICS, REPLICA_LAG_BYTES)
 
 
 class Form(StrEnum):

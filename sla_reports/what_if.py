@@ -1,17 +1,12 @@
 """What if: the observed failures once more, with other replica counts, zones, durability and timeouts.
 
-The failures stay what they were: the same masters and slaves are lost at the same times for as long as they were observed to be
-away (the SyncStateSet's size tells it). What follows from a loss is replayed by rule:
+The same masters and slaves are lost at the same times, for as long as they were observed to be away (by the SyncStateSet's
+size). What follows from a loss is replayed by rule (`_lose`): a lost master is replaced if another member is there, down for
+detection + switch, as observed; if no member is there, the group is down until the first one is back. A loss that took a whole
+zone takes all members in that zone (member i lies in zone i modulo `zones`). With fewer than `min_in_sync` members there, writes
+are refused.
 
-* a lost master is replaced if another member is there: down for detection + switch, as observed; a silent loss is
-  detected after `silence_timeout_ms` instead, where that is given;
-* if nobody is there, the group is down until the first member is back (nobody is elected uncleanly);
-* with fewer than `min_in_sync` members there, writes are refused; with one there is one copy; where the master acknowledges
-  alone there always is;
-* a loss that took a whole zone takes all members placed in that zone (member i lies in zone i modulo `zones`).
-
-It is a replay and no forecast: more replicas would also fail more often, and what never failed is not tried. The observed setup is
-replayed too (`replay(observed)`): compare with that, and hold that against what was observed to see how good the model is.
+It is a replay and no forecast: more replicas would also fail more often, and what never failed is not tried.
 """
 
 import statistics
@@ -23,12 +18,12 @@ from typing import Any
 from metric_names import SYNC_STATE_SET_SIZE
 from sla_reports.measures.recovery import stages_of
 from sla_reports.measures.summary import Summary
-from sla_reports.outages.blast_radius import events
-from sla_reports.outages.incidents import Incident
 from sla_reports.output.html_elements import duration, percent
 from sla_reports.output.written import WrittenReport
 from sla_reports.reduction.runs import Run
+from sla_reports.states.causes import events
 from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.incidents import Incident
 from sla_reports.states.spans import Span, State, Window, at_least, clip, overlay, total_ms
 
 _SILENT = ("silence",)
@@ -235,10 +230,6 @@ def _present(away: Sequence[Span], window: Window, replicas: int) -> list[tuple[
         ((low, high), max(0, replicas - sum(span.start_ms <= low < span.end_ms for span in inside)))
         for low, high in pairwise(edges)
     ]
-
-
-# FOLD what_if_table.py
-# What other setups would have come to, as a table: each against the replay of the setup that was observed.
 
 
 def durabilities_of(names: Sequence[str], min_in_sync: Sequence[int]) -> list[tuple[int, bool]]:

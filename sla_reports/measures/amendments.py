@@ -9,9 +9,9 @@ One YAML (or JSON) file, kept beside the agreement::
       - {group: default/DefaultCluster/orders, start: 2026-10-07T09:00:00Z, end: 2026-10-07T09:30:00Z, state: up,
          reason: "the exporter was broken, producers went on", by: li.wei}
 
-`group` is namespace/cluster/brokerGroup with `*` and `?`. Samples and runs are never changed: amendments are put over the line of
-states at the end, so they work for a month that is long over, and every one is told with what it changed (the audit trail), also
-when it changed nothing.
+`group` is namespace/cluster/brokerGroup with `*` and `?`. Samples and runs are never changed: amendments are put over the line
+of states at the end, so they work for a month that is long over, and every one is told with what it changed (the audit trail),
+also when it changed nothing.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from typing import Any
 import yaml
 
 from sla_reports.measures.periods import PeriodError, instant_of
-from sla_reports.outages.incidents import Incident, Source
 from sla_reports.states.entities import GroupKey
+from sla_reports.states.incidents import Incident, Source
 from sla_reports.states.spans import Span, State, Window, clip, overlay, total_ms, without
 
 # What people may say; that sources dispute a time is nothing to decide.

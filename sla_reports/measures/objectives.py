@@ -13,8 +13,8 @@ An OpenSLO document (openslo/v1, kind SLO) is ours if it names its groups::
       timeWindow: [{duration: 30d, isRolling: true}]
       objectives: [{target: 0.9995}]
 
-The annotation is namespace/cluster/brokerGroup with `*` and `?`. Other kinds, and SLOs without the annotation, are passed over. An
-objective that names a group without `*` and `?` wins over patterns. Where two say different things of a group nobody chooses.
+The annotation is namespace/cluster/brokerGroup with `*` and `?`. Other kinds, and SLOs without the annotation, are passed over.
+An objective that names a group without `*` and `?` wins over patterns. Where two say different things of a group nobody chooses.
 """
 
 import datetime as dt

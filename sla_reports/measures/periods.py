@@ -1,8 +1,7 @@
 """Calendar windows in the time zone of the agreement: a month there has 743 hours when its clocks go forward.
 
-2026-10     a month        2026-Q4       a quarter
-2026-W43    an ISO week    2026-10-31    a day
-2026        a year         30d           thirty days of 24 h up to the last midnight before now, or to a given end
+2026-10     a month        2026-Q4       a quarter 2026-W43    an ISO week    2026-10-31    a day 2026        a year         30d
+thirty days of 24 h up to the last midnight before now, or to a given end
 
 A job that runs by itself asks for `previous-month` (or -day, -week, -quarter, -year): the last whole one before now.
 """

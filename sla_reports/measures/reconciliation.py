@@ -1,14 +1,21 @@
 """The gate before anything is written: the same time told by group, by cause, by stage, by budget, by place and by cluster adds up.
 
-Each figure is summed up here by itself and held against the groups' totals. A report whose figures do not add up is written all the
-same, for somebody has to look for the reason in it; it says so on page one, and the command ends with an exit code of its own.
+Each figure is summed up here by itself and held against the groups' totals. A report whose figures do not add up is written all
+the same, for somebody has to look for the reason in it; it says so on page one, and the command ends with an exit code of its
+own.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sla_reports.measures.availability import Availability, sum_of
-from sla_reports.measures.breakdown import BY_GROUP, availability_by, down_by_stage, incidents_by
+from sla_reports.measures.availability import (
+    BY_GROUP,
+    Availability,
+    availability_by,
+    down_by_stage,
+    incidents_by,
+    sum_of,
+)
 from sla_reports.measures.summary import ClusterFigures, GroupFigures, Summary
 from sla_reports.states.spans import State, Window, clip, total_ms
 

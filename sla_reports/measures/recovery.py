@@ -1,26 +1,22 @@
-"""How long recovery took, stage by stage, and which stage to work on.
+"""How long recovery took, stage by stage and on average, and what was at risk meanwhile. Formulas: docs/tasks/sla.md.
 
-RTO of an incident: from the lost master's last sign of life until a write could be acknowledged again. Its stages follow each other
-without a hole, so they add up to it exactly:
-
-    detect        last sign of life → the loss was believed
-    elect         → old master fenced, new one chosen, record durable
-    roleChange    → the new master answered that it is master
-    index         → its indexes had caught up             (where the log tells it)
-    route         → the NameServers route to it           (where the log tells it)
-    firstSuccess  → a write can be acknowledged again
-
-Quantiles are those of Kaplan and Meier: an incident that is still open has lasted *at least* so long, and to drop it would
-flatter. Without open ones that is the plain empirical quantile (the smallest duration that a share of `q` did not exceed).
-None: not reached.
+RTO of an incident: from the lost master's last sign of life until a write could be acknowledged again. Its stages follow each
+other without a hole, so they add up to it. Quantiles are those of Kaplan and Meier: an incident that is still open has lasted
+*at least* so long, and to drop it would flatter. Without open ones that is the plain empirical quantile. None: not reached.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
-from sla_reports.outages.incidents import Incident
-from sla_reports.outages.logged import LoggedIncident
+from metric_names import FAILOVER_PHASE_SECONDS, LABEL_PHASE, PHASES, SYNC_STATE_SET_SIZE, UNCLEAN_ELECTIONS_TOTAL
+from sla_reports.states.counters import Increase, histogram_quantile
+from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.incidents import Incident
+from sla_reports.states.logged import LoggedIncident
+from sla_reports.states.spans import State, Window, at_least, total_ms, without
 
 STAGES = ("detect", "elect", "roleChange", "index", "route", "firstSuccess")
 _STAGE_OF_STEP = {
@@ -28,6 +24,8 @@ _STAGE_OF_STEP = {
     "indexCaughtUp": "index", "routeVisible": "route", "inSync": "firstSuccess", "firstAck": "firstSuccess",
 }  # fmt: skip
 QUANTILES = (0.5, 0.95, 0.99)
+CONFIDENCE = 0.95
+_BUCKET = f"{FAILOVER_PHASE_SECONDS}_bucket"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +105,166 @@ def kaplan_meier_quantile(durations: Sequence[tuple[float, bool]], quantile: flo
                 return duration
         at_risk -= 1
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean of `n` events and its interval in milliseconds; None: no bound on that side, or nothing to take a mean of."""
+
+    n: int
+    mean_ms: float | None
+    low_ms: float | None
+    high_ms: float | None
+
+
+def mttr(incidents: Sequence[Incident], window: Window, *, running: bool = False) -> Estimate:
+    """Mean time to repair of the unplanned failures that began in the window."""
+    durations = [one.whole(window.end_ms, running=running) for one in _failures(incidents, window)]
+    ended = sum(not is_open for _, is_open in durations)
+    return _estimate(sum(length for length, _ in durations), ended, shape_of_low=ended)
+
+
+def mtbf(incidents: Sequence[Incident], window: Window, *, up_ms: int) -> Estimate:
+    """Mean time between the unplanned failures that began in the window."""
+    failures = len(_failures(incidents, window))
+    # A count over a fixed time: one more event might have been just about to come.
+    return _estimate(float(up_ms), failures, shape_of_low=failures + 1)
+
+
+def poisson_bounds(count: int) -> tuple[float, float]:
+    """The interval of a Poisson mean of which `count` were seen (Garwood)."""
+    tail = (1 - CONFIDENCE) / 2
+    low = gamma_quantile(count, tail) if count else 0.0
+    return low, gamma_quantile(count + 1, 1 - tail)
+
+
+@cache
+def gamma_quantile(shape: float, share: float) -> float:
+    """The value a gamma variate (scale 1) does not exceed with probability `share`; by bisection, to 12 digits."""
+    high = shape + 10.0
+    while regularised_gamma(shape, high) < share:
+        high *= 2
+    return _bisect(lambda value: regularised_gamma(shape, value) - share, 0.0, high)
+
+
+def regularised_gamma(shape: float, value: float) -> float:
+    """P(shape, value), the lower one: by its series below the mean, by the continued fraction of Q above."""
+    if value <= 0:
+        return 0.0
+    front = math.exp(shape * math.log(value) - value - math.lgamma(shape))
+    if value < shape + 1:
+        term = total = 1.0 / shape
+        number = shape
+        while abs(term) > abs(total) * 1e-16:
+            number += 1
+            term *= value / number
+            total += term
+        return front * total
+    return 1.0 - front * _continued_fraction(shape, value)
+
+
+def _continued_fraction(shape: float, value: float) -> float:
+    """Lentz's method."""
+    tiny = 1e-300
+    b = value + 1 - shape
+    c, d = 1 / tiny, 1 / b
+    result = d
+    for number in range(1, 10_000):
+        a = -number * (number - shape)
+        b += 2
+        d = 1 / (a * d + b or tiny)
+        c = b + a / c or tiny
+        result *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return result
+
+
+def _bisect(rises: Callable[[float], float], low: float, high: float) -> float:
+    while high - low > 1e-12 * max(1.0, high):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if rises(middle) < 0 else (low, middle)
+    return (low + high) / 2
+
+
+def _estimate(spent_ms: float, count: int, *, shape_of_low: int) -> Estimate:
+    tail = (1 - CONFIDENCE) / 2
+    low = spent_ms / gamma_quantile(shape_of_low, 1 - tail) if shape_of_low and spent_ms else None
+    if not count:
+        return Estimate(0, None, low, None)
+    return Estimate(count, spent_ms / count, low, spent_ms / gamma_quantile(count, tail))
+
+
+def _failures(incidents: Sequence[Incident], window: Window) -> list[Incident]:
+    return [one for one in incidents if not one.planned and one.began_in(window)]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseQuantiles:
+    """Of `n` incidents: between which milliseconds each quantile lies. An upper bound of None is beyond the last bucket."""
+
+    n: int
+    p50_ms: tuple[float, float | None]
+    p95_ms: tuple[float, float | None]
+    p99_ms: tuple[float, float | None]
+
+
+def phase_quantiles(fleet: Fleet, group: GroupKey, window: Window) -> dict[str, PhaseQuantiles]:
+    """Of every phase that was observed in the window, in the order of a failover."""
+    rises = fleet.increase(_BUCKET, group, window, by=(LABEL_PHASE, "le"))
+    by_phase: dict[str, dict[float, float]] = {}
+    for (phase, bound), one in rises.items():
+        by_phase.setdefault(phase, {})[float(bound)] = one.rise
+    order = [phase for phase in PHASES if phase in by_phase]
+    return {phase: told for phase in order if (told := _told(by_phase[phase])) is not None}
+
+
+def _told(buckets: Mapping[float, float]) -> PhaseQuantiles | None:
+    bounds = [histogram_quantile(buckets, quantile) for quantile in (0.5, 0.95, 0.99)]
+    p50, p95, p99 = ((_ms(found[0]) or 0.0, _ms(found[1])) if found else None for found in bounds)
+    if p50 is None or p95 is None or p99 is None:
+        return None
+    return PhaseQuantiles(round(buckets[float("inf")]), p50, p95, p99)
+
+
+def _ms(seconds: float) -> float | None:
+    return None if seconds == float("inf") else seconds * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """Of one group in one window; `error_ms` is one scrape interval at each edge of each exposed time."""
+
+    below_promise_ms: int
+    one_copy_ms: int
+    unknown_ms: int
+    error_ms: int
+    unclean_elections: int
+    truncated_bytes: int
+    unfenced: int
+    most_behind_bytes: int | None = None
+
+
+def exposure(
+    fleet: Fleet, group: GroupKey, window: Window, incidents: Sequence[Incident], *, promised: int,
+    most_behind_bytes: int | None = None, absent: Sequence[tuple[int, int]] = (),
+) -> Exposure:  # fmt: skip
+    """From the gauge of the set's size, the operator's counter, and the log's words."""
+    below, alone = (
+        without(fleet.spans(SYNC_STATE_SET_SIZE, group, window, at_least(copies)), absent) for copies in (promised, 2)
+    )
+    interval = fleet.interval(SYNC_STATE_SET_SIZE, group)
+    rises = fleet.increase(UNCLEAN_ELECTIONS_TOTAL, group, window).values()
+    logged = [one.logged for one in incidents if one.logged is not None]
+    return Exposure(
+        below_promise_ms=total_ms(below, State.DOWN),
+        one_copy_ms=total_ms(alone, State.DOWN),
+        unknown_ms=total_ms(below, State.UNKNOWN),
+        error_ms=sum(2 * interval.at(span.start_ms) for span in below if span.state is State.DOWN),
+        unclean_elections=max(round(sum(rises, Increase(0.0, 0)).rise), sum(one.unclean for one in logged)),
+        truncated_bytes=sum(one.truncated_bytes for one in logged),
+        unfenced=sum(one.unfenced for one in logged),
+        most_behind_bytes=most_behind_bytes,
+    )

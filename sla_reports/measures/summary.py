@@ -5,23 +5,36 @@ from dataclasses import dataclass, field, replace
 
 from metric_names import GROUP_WRITABLE, MEMBER_FACTS, UNAVAILABLE_SECONDS_TOTAL
 from sla_reports.measures.amendments import Account, Amendment, Audit, amend, counted_incidents
-from sla_reports.measures.availability import Availability, Verdict, availability
-from sla_reports.measures.breakdown import Outage, Share, availability_by_place, incidents_by, outages_of
-from sla_reports.measures.budget import Budget, budget
-from sla_reports.measures.existence_notes import existence_notes
-from sla_reports.measures.exposure import Exposure, exposure
+from sla_reports.measures.availability import (
+    Availability,
+    Budget,
+    Outage,
+    Share,
+    Verdict,
+    availability,
+    availability_by_place,
+    budget,
+    incidents_by,
+    outages_of,
+)
 from sla_reports.measures.objectives import BudgetWindow, Objective, objective_of
-from sla_reports.measures.phase_histogram import PhaseQuantiles, phase_quantiles
-from sla_reports.measures.recovery import Recovery, recovery
-from sla_reports.measures.reliability import Estimate, mtbf, mttr
-from sla_reports.outages.blast_radius import Event, events
-from sla_reports.outages.causes import attribute
-from sla_reports.outages.incidents import Incident, overlapping, reconcile, told_by_counter
-from sla_reports.outages.logged import Circumstance, LoggedIncident, whole_outages
-from sla_reports.states.entities import Fleet, GroupKey
-from sla_reports.states.existence import Existence, Existences
+from sla_reports.measures.recovery import (
+    Estimate,
+    Exposure,
+    PhaseQuantiles,
+    Recovery,
+    exposure,
+    mtbf,
+    mttr,
+    phase_quantiles,
+    recovery,
+)
+from sla_reports.states.causes import Event, attribute, events
+from sla_reports.states.entities import Fleet, GroupKey, Stay, divided, facts_at, stays_of
+from sla_reports.states.existence import Existence, Existences, existence_notes
 from sla_reports.states.identity import identity_of
-from sla_reports.states.places import Stay, divided, facts_at, stays_of
+from sla_reports.states.incidents import Incident, overlapping, reconcile, told_by_counter
+from sla_reports.states.logged import Circumstance, LoggedIncident, whole_outages
 from sla_reports.states.spans import (
     Span,
     State,
@@ -148,7 +161,7 @@ class ClusterFigures:
 class Summary:
     """Everything. `warnings` are what a reader must know of the inputs before believing a figure, each in a sentence.
 
-    `incomplete` is what the samples are known to lack (`incomplete.py`), in the server's words.
+    `incomplete` is what the samples are known to lack (`as_incomplete`), in the server's words.
     """
 
     agreement: Agreement
@@ -411,3 +424,27 @@ def _cluster(name: tuple[str, str], members: Sequence[GroupFigures], amendments:
     # What was promised to any of its groups.
     objective = max(figures.objective for figures in members)
     return ClusterFigures(*name, len(members), write, write.verdict(objective), ordered, ordered.verdict(objective))
+
+
+def as_incomplete(summary: Summary, lacks: Sequence[str]) -> Summary:
+    """The summary, marked with what is missing; as it is where that is nothing."""
+    if not lacks:
+        return summary
+    clusters = tuple(
+        replace(
+            one, write_verdict=_doubted(one.write_verdict), ordered_write_verdict=_doubted(one.ordered_write_verdict)
+        )
+        for one in summary.clusters
+    )
+    return replace(
+        summary, groups=tuple(map(_doubted_group, summary.groups)), clusters=clusters, incomplete=tuple(lacks)
+    )
+
+
+def _doubted_group(figures: GroupFigures) -> GroupFigures:
+    own = None if figures.own is None else replace(figures.own, verdict=_doubted(figures.own.verdict))
+    return replace(figures, verdict=_doubted(figures.verdict), own=own)
+
+
+def _doubted(verdict: Verdict) -> Verdict:
+    return Verdict.UNDECIDABLE if verdict is Verdict.MET else verdict

@@ -26,21 +26,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sla_reports.measures.amendments import Audit
-from sla_reports.measures.availability import Availability, sum_of
-from sla_reports.measures.breakdown import (
+from sla_reports.measures.availability import (
     BY_GROUP,
     BY_LOST_MASTER,
+    Availability,
+    Budget,
     Share,
     availability_by,
     down_by_stage,
+    sum_of,
 )
-from sla_reports.measures.budget import Budget
 from sla_reports.measures.reconciliation import reconcile_totals
 from sla_reports.measures.recovery import Recovery
 from sla_reports.measures.summary import ClusterFigures, GroupFigures, OwnFigures, Summary
-from sla_reports.outages.incidents import Incident
 from sla_reports.output.html_page import report_html
 from sla_reports.reduction.runs import Run
+from sla_reports.states.incidents import Incident
 
 _PACKAGES = ("brokergroup-operator", "pyspark", "pyarrow")
 _CHUNK_BYTES = 1 << 20

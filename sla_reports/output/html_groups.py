@@ -2,11 +2,9 @@
 
 from zoneinfo import ZoneInfo
 
-from sla_reports.measures.existence_notes import existed_words
 from sla_reports.measures.periods import days_of
-from sla_reports.measures.reliability import Estimate
+from sla_reports.measures.recovery import Estimate
 from sla_reports.measures.summary import GroupFigures, Summary
-from sla_reports.outages.incidents import Incident
 from sla_reports.output.html_elements import (
     Markup,
     TimeScale,
@@ -21,6 +19,8 @@ from sla_reports.output.html_elements import (
     table,
     tag,
 )
+from sla_reports.states.existence import existed_words
+from sla_reports.states.incidents import Incident
 from sla_reports.states.spans import Span, State, Window, clip, without
 
 VERDICT_SHAPES = {"met": "✔ met", "breached": "✖ breached", "undecidable": "? undecidable"}

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from sla_reports.measures.breakdown import BY_LOST_MASTER, Share
+from sla_reports.measures.availability import BY_LOST_MASTER, Share
 from sla_reports.measures.recovery import STAGES, Distribution, stages_of
 from sla_reports.measures.summary import Summary
-from sla_reports.outages.incidents import Incident
 from sla_reports.output.html_elements import (
     Markup,
     duration,
@@ -21,6 +20,7 @@ from sla_reports.output.html_elements import (
     table,
     tag,
 )
+from sla_reports.states.incidents import Incident
 
 _STEPS_WIDTH, _STEP = 300.0, 5.0
 _HEAD = ("incident", "group", "began", "lasted", "cause", "source", "error at an edge", "stages", "waterfall")

@@ -1,6 +1,7 @@
 """`report.html`: one page that loads and runs nothing (its policy forbids both), so a mailed report is as good as a served one.
 
-First a manager's page: was the promise kept, by how much, how often and how long, and what to do. Then what an engineer asks for.
+First a manager's page: was the promise kept, by how much, how often and how long, and what to do. Then what an engineer asks
+for.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,6 @@ from zoneinfo import ZoneInfo
 from sla_reports.measures.availability import sum_of
 from sla_reports.measures.reconciliation import reconcile_totals
 from sla_reports.measures.summary import GroupFigures, Summary
-from sla_reports.outages.incidents import Incident
 from sla_reports.output.html_elements import (
     STYLE,
     Markup,
@@ -33,6 +33,7 @@ from sla_reports.output.html_incidents import (
     provenance,
     waterfall,
 )
+from sla_reports.states.incidents import Incident
 from sla_reports.states.spans import Window
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"

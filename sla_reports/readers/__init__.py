@@ -1,1 +1,1 @@
-"""READS. One file for each form of a Prometheus export; the same three columns out of all of them (`samples.py`)."""
+"""READS. The forms of a Prometheus export; the same three columns out of all of them (`samples.py`)."""

@@ -1,9 +1,9 @@
 """Reads the operator's incident logs (`docs/reference/incident-log.md`), schema versions 1 to 3, of all operator pods.
 
 A path stands for the log and what was rotated away from it (`incidents.jsonl.1` and so on), and for the note of what has begun
-and not ended (`incidents.jsonl.open`, outcome `running`), and for what was going on with members (`incidents.jsonl.circumstances`;
-such lines are known by their kind, so one file may hold both). A line that is no JSON was torn by a crash of the machine, which the
-log allows: it is counted. Anything else that is no incident is an error with file and line.
+and not ended (`incidents.jsonl.open`, outcome `running`), and for what was going on with members
+(`incidents.jsonl.circumstances`; such lines are known by their kind, so one file may hold both). A line that is no JSON was torn
+by a crash of the machine, which the log allows: it is counted. Anything else that is no incident is an error with file and line.
 
 Logs are small (8 MiB a file), so they are read here and not by tasks.
 """

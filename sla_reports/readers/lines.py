@@ -1,9 +1,9 @@
 """From text files to samples: files are cut into splits of whole lines, which Spark's Python workers read in parallel.
 
 A split owns the lines whose first byte lies in it, so every line is read once, wherever the cuts are. Files must be where every
-executor sees them under the same path (a mounted volume, or one machine). A file packed by gzip can't be cut and is one split.
-A file's first bytes say whether it is packed, not its name: tools unpack without renaming, and pack without it.
-A form (`LineForm`) makes samples and flaws of a block of lines.
+executor sees them under the same path (a mounted volume, or one machine). A file packed by gzip can't be cut and is one split. A
+file's first bytes say whether it is packed, not its name: tools unpack without renaming, and pack without it. A form
+(`LineForm`) makes samples and flaws of a block of lines.
 """
 
 import gzip
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from sla_reports.readers.samples import PACKED_SCHEMA, Anomaly, AnomalyKind, ExportFormatError, Samples, unpacked
 from sla_reports.readers.selection import Notes, Selection
-from sla_reports.tasks import own, tasks_of
+from sla_reports.session import own, tasks_of
 
 SPLIT_BYTES: Final = 64 * 1024 * 1024
 # Arrays of a block should stay where the processor and the allocator have them at hand: 8 MB take a fifth more time.

@@ -1,9 +1,9 @@
 """`spark.read.format("prometheus")` and `spark.readStream.format("prometheus")`: the samples of a live server.
 
-A query is asked in slices of time times shards of a label's values; a task has one or some of them, and the driver only plans. The
-end is fixed by the caller, so a task that is tried again asks for the same. Few large slices are cheapest: a day each is a good
-size. A task costs more than a small slice, so `read` makes some tasks for each core, of several slices. Filters on `series` and
-`ts_ms` narrow what is asked for, and are also given back to Spark, which looks at every row again.
+A query is asked in slices of time times shards of a label's values; a task has one or some of them, and the driver only plans.
+The end is fixed by the caller, so a task that is tried again asks for the same. Few large slices are cheapest: a day each is a
+good size. A task costs more than a small slice, so `read` makes some tasks for each core, of several slices. Filters on `series`
+and `ts_ms` narrow what is asked for, and are also given back to Spark, which looks at every row again.
 
 Options: `url`; `start_ms` and `end_ms` ([start, end), UTC); `match`, selectors one a line (they must not overlap), all of our
 metrics if it is left out; `slice_hours` (24); `shard_label` and `shards` (1); `tasks`, the most there may be (one a slice);
@@ -41,7 +41,7 @@ from sla_reports.readers.prometheus_api import Server
 from sla_reports.readers.samples import SAMPLE_SCHEMA, Noted, Samples
 from sla_reports.readers.selection import lacking_in
 from sla_reports.series import SeriesFormatError, escaped, parse_series
-from sla_reports.tasks import TASKS_PER_CORE
+from sla_reports.session import TASKS_PER_CORE
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit

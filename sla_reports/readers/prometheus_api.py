@@ -1,8 +1,8 @@
 """Ask a Prometheus server over HTTP for raw samples, for a report or a file; without pyarrow and Spark, which `sla export` lacks.
 
 An instant query with a range selector (`metric[86400000ms]` at `time=end`) answers the scrapes as they were, without the 11,000
-points limit and the five minutes look-back of a range query. The interval is closed at both ends in Prometheus 2 and open at
-the left in Prometheus 3, so we ask for a millisecond more and clip to [start, end) ourselves: both then answer the same.
+points limit and the five minutes look-back of a range query. The interval is closed at both ends in Prometheus 2 and open at the
+left in Prometheus 3, so we ask for a millisecond more and clip to [start, end) ourselves: both then answer the same.
 
 Thanos and VictoriaMetrics are asked for no answer rather than one in part; with `accept_partial` for what they have, and the
 answer's marks say what is missing. A server that finds the range too large is asked for its halves.

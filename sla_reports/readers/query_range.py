@@ -1,9 +1,10 @@
 """Answers of Prometheus's HTTP API: `{"status": "success", "data": {"resultType": "matrix", "result": [...]}}`.
 
-A range query and an instant query with a range selector have this answer; promtool's `-o json` writes the list of series alone. A
-file may hold several of them, as a JSON array or one a line. Each file is read whole by one task and taken apart in Python: Spark's
-own JSON reader takes 24 times the processor time. Keep files small (a day each). Samples of a range query are not scrapes: they lie
-on the query's grid and may be up to five minutes old, which hides short outages. Prefer `sla export`, or the `prometheus` source.
+A range query and an instant query with a range selector have this answer; promtool's `-o json` writes the list of series alone.
+A file may hold several of them, as a JSON array or one a line. Each file is read whole by one task and taken apart in Python:
+Spark's own JSON reader takes 24 times the processor time. Keep files small (a day each). Samples of a range query are not
+scrapes: they lie on the query's grid and may be up to five minutes old, which hides short outages. Prefer `sla export`, or the
+`prometheus` source.
 """
 
 import re
@@ -33,7 +34,7 @@ from sla_reports.readers.samples import (
 )
 from sla_reports.readers.selection import Notes, Selection, name_of
 from sla_reports.series import SeriesFormatError
-from sla_reports.tasks import own, tasks_of
+from sla_reports.session import own, tasks_of
 
 _Result = TypeVar("_Result")
 _NONE: Final = msgspec.Raw(b"[]")

@@ -1,9 +1,9 @@
 """What every reader hands out: a frame of samples, or an error that names the file, the line and what was expected.
 
-The frame has `series` (canonical text, see `sla_reports.series`), `ts_ms` (UTC, the scrape's own) and `value`. A stale marker ("the
-series ended here") is a NaN, so every NaN means "unknown from here". VictoriaMetrics tells stale markers from other NaN, and its
-reader keeps the bits (STALE_NAN_BITS), but Spark makes all NaN one as soon as it shuffles or stores a row. Text forms write NaN
-for both. Prometheus's HTTP API leaves stale markers out.
+The frame has `series` (canonical text, see `sla_reports.series`), `ts_ms` (UTC, the scrape's own) and `value`. A stale marker
+("the series ended here") is a NaN, so every NaN means "unknown from here". VictoriaMetrics tells stale markers from other NaN,
+and its reader keeps the bits (STALE_NAN_BITS), but Spark makes all NaN one as soon as it shuffles or stores a row. Text forms
+write NaN for both. Prometheus's HTTP API leaves stale markers out.
 """
 
 import re

@@ -1,7 +1,8 @@
 """Which series a reader hands out, and what it passes over: series of other metrics, and answers that lack something.
 
-An export of a whole server holds series of other applications, in forms that no metric of ours has: native histograms, names of any
-UTF-8, numbers that are none. They are counted, and nothing of them is an error. Without `metrics` every series is handed out.
+An export of a whole server holds series of other applications, in forms that no metric of ours has: native histograms, names of
+any UTF-8, numbers that are none. They are counted, and nothing of them is an error. Without `metrics` every series is handed
+out.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """The text forms, one sample a line, `series value timestamp`: OpenMetrics, and the output of `promtool tsdb dump`.
 
 A label's value may hold spaces, so the last two spaces of a line divide it. All lines of a block are found and read at once, as
-columns: one look at each byte, and no text is copied. Python looks at a line only if that fails. A series' text is brought to its
-canonical form once, not once a sample.
+columns: one look at each byte, and no text is copied. Python looks at a line only if that fails. A series' text is brought to
+its canonical form once, not once a sample.
 """
 
 import re

@@ -1,7 +1,8 @@
 """VictoriaMetrics's `/api/v1/export`: JSON lines, each with a series' labels, its values and its timestamps.
 
-`{"metric": {"__name__": "up", ...}, "values": [1, 0, null], "timestamps": [1605108000000, ...]}`, timestamps in ms. A `null` is a
-stale marker. One series may stand in many lines; with `max_rows_per_line` the server keeps lines short, so that files can be cut.
+`{"metric": {"__name__": "up", ...}, "values": [1, 0, null], "timestamps": [1605108000000, ...]}`, timestamps in ms. A `null` is
+a stale marker. One series may stand in many lines; with `max_rows_per_line` the server keeps lines short, so that files can be
+cut.
 """
 
 import json

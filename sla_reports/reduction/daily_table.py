@@ -1,13 +1,13 @@
 """The daily table: a day's samples are reduced once, and a month's report reads thirty small pieces of a Delta table.
 
     series, value, start_ms, end_ms, n     a run of that UTC day; none crosses midnight
-    interval_ms                            the series' scrape interval on that day, or the run's own longer one (`longer.py`)
+    interval_ms                            the series' scrape interval on that day, or the run's own longer one (`runs.Longer`)
     day                                    2026-10-31, the partition
 
 It lies in a folder or in S3 (`s3://bucket/path`, with the settings that S3 clients take from AWS_* variables). A day is written
-whole and replaces what was there, in one commit: late data means to write its day again, a job that dies has written nothing, and
-of two jobs at once the later one sees the earlier one's commit, compares and writes anew. Runs are stitched over midnights when
-they are read. Both directions are exact, so a report from the table is the report from all samples.
+whole and replaces what was there, in one commit: late data means to write its day again, a job that dies has written nothing,
+and of two jobs at once the later one sees the earlier one's commit, compares and writes anew. Runs are stitched over midnights
+when they are read. Both directions are exact, so a report from the table is the report from all samples.
 
 Samples that came after their day had been reduced are counted in the commit that brings them: `more` came late (or are of new
 series), `fewer` were there and are not any more. The second says that an export did not hold its day whole, or that the server
@@ -29,12 +29,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from sla_reports.reduction.cells import Quality, quality, reduce_samples
-from sla_reports.reduction.day_pieces import Intervals, stitched
-from sla_reports.reduction.intervals import DEFAULT_INTERVAL_MS, Inferred, infer
-from sla_reports.reduction.lake_days import infer_intervals, reduce_lake
-from sla_reports.reduction.longer import HOUR_MS
-from sla_reports.reduction.runs import gap_limit_ms
+from sla_reports.reduction.cells import DEFAULT_INTERVAL_MS, Inferred, Quality, infer, quality, reduce_samples
+from sla_reports.reduction.lake_days import Intervals, infer_intervals, reduce_lake, stitched
+from sla_reports.reduction.runs import HOUR_MS, gap_limit_ms
 from sla_reports.sources import TableError
 
 _DAY_MS: Final = 86_400_000

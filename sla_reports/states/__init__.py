@@ -1,1 +1,1 @@
-"""From runs to what held when: up, down or unknown, for every instant of a window. Plain functions on some thousand runs."""
+"""From runs and the operator's log to what held when, to incidents and their causes. Plain functions on some thousand runs."""

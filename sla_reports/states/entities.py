@@ -1,25 +1,48 @@
 """Which series are about the same thing: a group's gauge has one series per operator pod and per Prometheus server.
 
-Series of one group differ in labels that say who was asked (`labels.py`). Those that one process told are copies, however many
-Prometheus servers and scrape jobs brought them here: a gauge's fill each other's gaps, a counter's count once. Those of several
-processes are several figures: gauges that contradict each other are disputed (`spans.agreed`), counters are added. What can be no
-copy by its values is told as a fault (`identity.py`).
+    group      namespace, cluster, broker_group                    the identity
+    own        the other labels that the operator writes (cause)   another figure of the group
+    process    instance, pod                                       an operator pod: its counters are its own
+    replica    prometheus_replica and `--replica-label`            copies of one series, by what the reader says
+    way        all others: job, region, receive_replica            to be held against the values (`counters.contradiction`)
+
+Series of one process are copies: a gauge's fill each other's gaps, a counter's count once. Of several processes, gauges that
+contradict each other are disputed (`spans.agreed`), counters are added. `identity.py` finds what can be no copy by its values.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from metric_names import GROUP_LABELS, GROUP_WRITABLE, UNCLEAN_ELECTIONS_TOTAL
+from metric_names import GROUP_LABELS, GROUP_WRITABLE, MEMBER_FACTS, MEMBER_PLACE, METRICS, UNCLEAN_ELECTIONS_TOTAL
 from sla_reports.reduction.runs import Run
 from sla_reports.series import Series, parse_series
-from sla_reports.states.copies import one_counter, rose_alike
-from sla_reports.states.counters import Increase, increase, rises
-from sla_reports.states.labels import REPLICA_LABELS, Labels, Pairs, labels_of
-from sla_reports.states.spans import Span, State, Window, agreed, spans_of
-from sla_reports.states.stretches import ScrapeInterval, Stretch, gap_limits, stretches
+from sla_reports.states.counters import Increase, increase, one_counter, rises, rose_alike
+from sla_reports.states.spans import (
+    ScrapeInterval,
+    Span,
+    State,
+    Stretch,
+    Window,
+    agreed,
+    at_least,
+    clip,
+    gap_limits,
+    spans_of,
+    stretches,
+)
 
 # Every operator pod tells what the record has counted; all other counters are of the pod that did the work.
 _OF_THE_RECORD = frozenset({UNCLEAN_ELECTIONS_TOTAL})
+REPLICA_LABELS = ("prometheus_replica", "__replica__", "replica")
+_PROCESS = ("instance", "pod")
+# A service discovery takes these from the pod: they change when `pod` does.
+_OF_THE_POD = frozenset({
+    "node", "host", "hostname", "pod_ip", "pod_name", "pod_template_hash", "controller_revision_hash", "container_id",
+    "kubernetes_pod_name", "kubernetes_pod", "kubernetes_node", "uid", "pod_uid", "zone", "rack",
+    "statefulset_kubernetes_io_pod_name", "apps_kubernetes_io_pod_index", "topology_kubernetes_io_zone",
+})  # fmt: skip
+_PREFIX = "exported_"
+Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,6 +60,61 @@ class GroupKey:
     def of_series(cls, series: Series) -> "GroupKey":
         """The group that a series is about."""
         return cls(*(series.own_label(name) for name in GROUP_LABELS))
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The labels of a series by what they say; `own` is without those of the group; the operator's names without `exported_`."""
+
+    own: Pairs
+    process: Pairs
+    replica: Pairs
+    way: Pairs
+    of_the_pod: Pairs = ()
+
+    @property
+    def target(self) -> tuple[Pairs, ...]:
+        """What was scraped, and by which Prometheus: series of one scrape have it in common."""
+        return (self.process, self.replica, self.way, self.of_the_pod)
+
+    @property
+    def server(self) -> tuple[Pairs, ...]:
+        """Which Prometheus told it."""
+        return (self.replica, self.way)
+
+
+def labels_of(series: Series, replica_labels: Sequence[str] = REPLICA_LABELS) -> Labels:
+    """The labels of one series, each under what it says."""
+    names = {name for name, _ in series.labels}
+    written = _written(series.metric)
+    found: dict[str, list[tuple[str, str]]] = {"own": [], "process": [], "replica": [], "way": [], "of_the_pod": []}
+    for name, value in series.labels:
+        base = name.removeprefix(_PREFIX)
+        if base in GROUP_LABELS and (name != base or _PREFIX + base not in names):
+            continue
+        kind = _kind(name, base, names, written, replica_labels)
+        # What is to be given to an option has its name as it stands.
+        found[kind].append((name if kind in {"way", "replica"} else base, value))
+    return Labels(**{kind: tuple(sorted(pairs)) for kind, pairs in found.items()})
+
+
+def _kind(name: str, base: str, names: set[str], written: frozenset[str], replica_labels: Sequence[str]) -> str:
+    if name in replica_labels:
+        return "replica"
+    if _PREFIX + name in names:
+        # Set by the Prometheus that renamed the operator's.
+        return "way"
+    if base in written:
+        return "own"
+    if base in _PROCESS:
+        return "process"
+    return "of_the_pod" if base in _OF_THE_POD else "way"
+
+
+def _written(metric: str) -> frozenset[str]:
+    """The labels with which the operator writes a metric."""
+    described = METRICS.get(metric) or METRICS.get(metric.removesuffix("_bucket"))
+    return frozenset(described.labels if described else ()) | {"le"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,3 +335,47 @@ class Fleet:
 
     def _gap_of(self, entry: RunsOfSeries) -> int:
         return self._gap_ms if isinstance(self._gap_ms, int) else self._gap_ms[self._texts[entry.series]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """The facts of the master from `start_ms` up to, not including, `end_ms`."""
+
+    start_ms: int
+    end_ms: int
+    facts: Mapping[str, str]
+
+
+def stays_of(fleet: Fleet, group: GroupKey, window: Window) -> tuple[Stay, ...]:
+    """One line over the whole window. Where two are seen as master (a scrape around the change), the later one is it."""
+    seen = sorted(
+        (span.start_ms, tuple(entry.series.own_label(name) for name in MEMBER_FACTS))
+        for entry in fleet.series_of(MEMBER_PLACE, group)
+        for span in fleet.spans_of_series(entry, window, at_least(1))
+        if span.state is State.UP
+    )
+    begins: list[tuple[int, tuple[str, ...]]] = [(window.start_ms, ("",) * len(MEMBER_FACTS))]
+    for start_ms, values in seen:
+        if begins[-1][0] == start_ms:
+            begins.pop()
+        if not begins or begins[-1][1] != values:
+            begins.append((start_ms, values))
+    ends = [*(start_ms for start_ms, _ in begins[1:]), window.end_ms]
+    return tuple(
+        Stay(start_ms, end_ms, {name: value for name, value in zip(MEMBER_FACTS, values, strict=True) if value})
+        for (start_ms, values), end_ms in zip(begins, ends, strict=True)
+    )
+
+
+def facts_at(stays: Sequence[Stay], at_ms: int) -> Mapping[str, str]:
+    """Of the master of that instant; a group that is down since then is where it was just before."""
+    return next((one.facts for one in stays if one.start_ms < at_ms <= one.end_ms), stays[0].facts)
+
+
+def divided(spans: Sequence[Span], stays: Sequence[Stay], fact: str) -> dict[str, list[Span]]:
+    """The spans by the fact's value at the time, in order of the values; no span is lost."""
+    found: dict[str, list[Span]] = {}
+    for stay in stays:
+        inside = [piece for span in spans for piece in clip([span], Window(stay.start_ms, stay.end_ms))]
+        found.setdefault(stay.facts.get(fact, ""), []).extend(inside)
+    return {value: found[value] for value in sorted(found) if found[value]}

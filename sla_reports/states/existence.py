@@ -1,30 +1,36 @@
-"""For which part of a window a group existed: told apart from the time in which nobody saw it.
+"""For which part of a window a group existed, as far as there is evidence; else what no sample tells is unknown.
 
-A group was born or is gone within the window where there is evidence, and else what no sample tells is unknown:
+* The operator says when the BrokerGroup was created (`brokergroup_created_timestamp_seconds`).
+* Or its own scrape proves it: the target of the group was scraped right before the first sample (right after the last one) for ten
+  scrapes and ten minutes, but without the group. A target that vanishes takes all of its series along.
 
-* the operator says when the BrokerGroup was created (`brokergroup_created_timestamp_seconds`);
-* or its own scrape proves it: the target that told of the group was scraped right before the first sample (right after the last
-  one) for ten scrapes and ten minutes, but without the group. A target that vanishes takes all of its series along.
-
-The incident log is evidence against both: a group with an incident existed. A group that was created before the window was not born
-in it.
+The incident log is evidence against both: a group with an incident existed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from metric_names import CREATED_TIMESTAMP_SECONDS, GROUP_WRITABLE, MEMBER_PLACE, SYNC_STATE_SET_SIZE
-from sla_reports.states.copies import known
+from sla_reports.states.counters import known
 from sla_reports.states.entities import Fleet, GroupKey
-from sla_reports.states.spans import Window
+from sla_reports.states.spans import Window, utc
 
 # They end when the group does. Counters of a group stay on the page until the operator pod ends.
 _OF_LIVING_GROUPS = (GROUP_WRITABLE, SYNC_STATE_SET_SIZE, MEMBER_PLACE, CREATED_TIMESTAMP_SECONDS)
 _SCRAPES = 10
 _LEAST_MS = 600_000
-
 Interval = tuple[int, int]
+_SHOWN = 3
+_UNKNOWN = "That time is unknown; if there was no such group, exclude it by --amendments"
+_BEFORE = (
+    "Nothing proves that the group was made then: no earlier scrape of its operator, no creation time, or an incident in the log."
+    f" {_UNKNOWN}"
+)
+_AFTER = (
+    "Nothing proves that the group was deleted then: its operator was not scraped without it, or the log has a later incident."
+    f" {_UNKNOWN}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +155,40 @@ def _joined(seen: Iterable[Interval], gap_ms: int) -> list[Interval]:
         else:
             found.append((low, high))
     return found
+
+
+def existence_notes(existences: Mapping[GroupKey, Existence], window: Window) -> Iterator[str]:
+    """A sentence for those that existed for a part of the period, for those not at all, and for each edge that nobody saw."""
+    part = [
+        f"{key} {existed_words(one, window)}" for key, one in existences.items() if one.absent and one.existed(window)
+    ]
+    if part:
+        yield f"judged for the time in which it existed: {_named(part)}"
+    gone = [str(key) for key, one in existences.items() if not one.existed(window)]
+    if gone:
+        yield f"not in this report, it did not exist in the period: {_named(gone)}"
+    for at, words in (("before", _BEFORE), ("after", _AFTER)):
+        unseen: dict[int, list[str]] = {}
+        for key, one in existences.items():
+            if (edge_ms := one.unseen_before_ms if at == "before" else one.unseen_after_ms) is not None:
+                unseen.setdefault(edge_ms, []).append(str(key))
+        if unseen:
+            edge_ms = min(unseen)
+            names = sorted(name for some in unseen.values() for name in some)
+            since = utc(edge_ms) if len(unseen) == 1 else f"{utc(edge_ms)} (the first of them)"
+            yield f"no sample {at} {since}: {_named(names)}. {words}"
+
+
+def existed_words(one: Existence, window: Window) -> str:
+    """`existed from ... to ...`, with an end only where it is one of the group's own."""
+    times = []
+    for low, high in one.existed(window):
+        ends = [f"from {utc(low)}"] if low > window.start_ms else []
+        ends += [f"to {utc(high)}"] if high < window.end_ms else []
+        times.append(" ".join(ends))
+    return f"existed {' and '.join(filter(None, times))}"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,9 +1,9 @@
 """Which series of one group were taken for copies though no option says so, and which can be none.
 
-Two series of one figure that differ in a label which is neither the metric's own nor the process's (`labels.py`) are held against
-each other. If they are of one process, or if they are gauges, both must have said the same (`copies.contradiction`). What
-contradicts is a fault: two groups stand under one identity, and no figure of either can be told. What does not is told in
-a sentence.
+Two series of one figure that differ in a label which is neither the metric's own nor the process's (`entities.Labels`) are held
+against each other. If they are of one process, or if they are gauges, both must have said the same (`copies.contradiction`).
+What contradicts is a fault: two groups stand under one identity, and no figure of either can be told. What does not is told in a
+sentence.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from metric_names import FAILOVERS_TOTAL, GROUP_LABELS, GROUP_WRITABLE, SYNC_STATE_SET_SIZE, UNAVAILABLE_SECONDS_TOTAL
-from sla_reports.instants import utc
-from sla_reports.states.copies import Contradiction, contradiction, rose_alike
+from sla_reports.states.counters import Contradiction, contradiction, rose_alike
 from sla_reports.states.entities import Fleet, GroupKey, RunsOfSeries
+from sla_reports.states.spans import utc
 
 # Gauges are the same whichever operator pod tells them; a counter is its process's own.
 _GAUGES = (GROUP_WRITABLE, SYNC_STATE_SET_SIZE)

@@ -37,7 +37,7 @@ def process_environment(**more: str) -> dict[str, str]:
 
 
 def entry_point(*words: str) -> list[str]:
-    return [sys.executable, "-m", "sla_reports.on_kubernetes.entrypoint", *words]
+    return [sys.executable, "-m", "sla_reports.pod_entrypoint", *words]
 
 
 @dataclass

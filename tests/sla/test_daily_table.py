@@ -72,7 +72,7 @@ def _writable(group: str) -> str:
 
 def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
     from sla_reports.reduction.daily_table import Late, days_in, read_runs
-    from sla_reports.reduction.day_pieces import runs_in
+    from sla_reports.reduction.lake_days import runs_in
 
     samples, table = _planted(), tmp_path / "table"
     first_day = _of_day(samples, 0)
@@ -92,7 +92,7 @@ def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
 def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
     """Eight writers of two days: each day is afterwards that of one of them, whole, and none of the writes was lost half."""
     from sla_reports.reduction.daily_table import days_in, read_runs
-    from sla_reports.reduction.day_pieces import runs_in
+    from sla_reports.reduction.lake_days import runs_in
 
     table = tmp_path / "table"
     whole = [s for s in _planted() if s[0] == "a"]
@@ -108,9 +108,8 @@ def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
 
 
 def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(tmp_path: Path) -> None:
-    from sla_reports.pipeline import StoredQuality, reduced_from_table
     from sla_reports.reduction.daily_table import Late, late_days
-    from sla_reports.report import Request, as_text, make_report
+    from sla_reports.report import Request, StoredQuality, as_text, make_report, reduced_from_table
 
     start_ms = FIRST_DAY * DAY_MS
     whole = [(_writable("orders"), start_ms + number * INTERVAL_MS, 1.0) for number in range(100)]
@@ -137,7 +136,7 @@ def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(t
 
 def test_a_day_with_another_scrape_interval_keeps_its_own(tmp_path: Path) -> None:
     from sla_reports.reduction.daily_table import read_runs, stored_intervals
-    from sla_reports.reduction.day_pieces import runs_in
+    from sla_reports.reduction.lake_days import runs_in
 
     start_ms = FIRST_DAY * DAY_MS
     both = {"start_ms": start_ms, "end_ms": start_ms + 2 * DAY_MS}
@@ -166,7 +165,7 @@ def test_a_place_that_is_no_table_is_refused(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_spark_reduces_days_into_the_table(spark: SparkSession, tmp_path: Path) -> None:
     from sla_reports.reduction.daily_table import append_days, read_runs
-    from sla_reports.reduction.day_pieces import runs_in
+    from sla_reports.reduction.lake_days import runs_in
 
     samples = _planted()
     frame = spark.createDataFrame(samples, "series string, ts_ms long, value double")

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
-from sla_reports.measures.availability import Verdict
-from sla_reports.measures.breakdown import incidents_by
+from sla_reports.measures.availability import Verdict, incidents_by
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
-from sla_reports.outages.logged import LoggedIncident
 from sla_reports.reduction.runs import by_series, gap_limit_ms
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.logged import LoggedIncident
 from sla_reports.states.spans import Window
 from tests.sla.reference import Sample, runs_of
 

@@ -79,7 +79,7 @@ def _submit(folder: Path, url: str) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
         "-m",
-        "sla_reports.on_kubernetes.entrypoint",
+        "sla_reports.pod_entrypoint",
         "submit",
         "--master=local-cluster[2,1,1024]",
     ]

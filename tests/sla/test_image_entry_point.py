@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sla_reports.on_kubernetes.entrypoint import SPARK_HOME, EntryPointError, application_file, command_of
+from sla_reports.pod_entrypoint import SPARK_HOME, EntryPointError, application_file, command_of
 
 EXECUTOR = {
     "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078",

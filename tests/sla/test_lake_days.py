@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from sla_reports.reduction.day_pieces import Intervals, day_pieces, hour_counts, runs_in, stitched
+from sla_reports.reduction.lake_days import Intervals, day_pieces, hour_counts, runs_in, stitched
 from sla_reports.reduction.runs import CONFLICT, Run, gap_limit_ms
 from tests.sla.histories import INTERVAL_MS, START_MS, fleets
 from tests.sla.reference import Sample, instants, runs_of
@@ -122,7 +122,7 @@ def test_a_written_lake_is_what_a_plain_loop_finds(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, samples: list[Sample]
 ) -> None:
     from sla_reports.readers import lake
-    from sla_reports.reduction import intervals, lake_days
+    from sla_reports.reduction import cells, lake_days
 
     # Each sample once, as a lake keeps those that agree.
     once = {(series, at_ms): value for series, at_ms, value in samples}
@@ -132,7 +132,7 @@ def test_a_written_lake_is_what_a_plain_loop_finds(
     assert runs_in(reduction.runs) == runs_of(kept, GAP_MS)
     assert (reduction.quality.samples, reduction.quality.series) == (len(kept), 25)
     assert reduction.quality.stale_markers == sum(value != value for _, _, value in kept)  # noqa: PLR0124 - NaN
-    told = {row[0]: row[1] for row in intervals.infer(lake.read(spark, folder).frame).usual.collect()}
+    told = {row[0]: row[1] for row in cells.infer(lake.read(spark, folder).frame).usual.collect()}
     assert lake_days.infer_intervals(spark, folder) == Intervals(told)
 
 
@@ -170,8 +170,8 @@ def test_days_of_a_lake_become_days_of_the_table(spark: SparkSession, tmp_path: 
 def test_a_report_of_a_lake_is_made_of_what_its_samples_say(
     spark: SparkSession, tmp_path: Path, interval_ms: int | None
 ) -> None:
-    from sla_reports.pipeline import reduce_for_report, reduce_lake_for_report
     from sla_reports.readers import lake
+    from sla_reports.report import reduce_for_report, reduce_lake_for_report
 
     group = 'broker_group="orders",cluster="c",namespace="n"'
     samples = [

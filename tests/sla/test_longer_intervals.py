@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
-from sla_reports.reduction.day_pieces import Intervals, day_pieces, runs_in, stitched
-from sla_reports.reduction.longer import HOUR_MS
-from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
+from sla_reports.reduction.lake_days import Intervals, day_pieces, runs_in, stitched
+from sla_reports.reduction.runs import HOUR_MS, Run, by_series, gap_limit_ms
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.existence import Existences
@@ -58,8 +57,8 @@ def two_days() -> list[Sample]:
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_a_day_at_a_longer_interval_is_a_few_runs_in_rows_and_in_a_lake(spark: SparkSession, tmp_path: Path) -> None:
-    from sla_reports.pipeline import reduce_for_report, reduce_lake_for_report
     from sla_reports.readers import lake
+    from sla_reports.report import reduce_for_report, reduce_lake_for_report
 
     frame = spark.createDataFrame(two_days(), "series string, ts_ms long, value double")
     lake.write(spark, frame, tmp_path / "lake")

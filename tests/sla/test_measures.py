@@ -13,18 +13,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sla_reports.measures.amendments import Amendment, AmendmentError, amend, counted_incidents, read_amendments
-from sla_reports.measures.availability import Availability, Verdict, availability
-from sla_reports.measures.breakdown import BY_GROUP, availability_by, incidents_by, outages_of
-from sla_reports.measures.budget import budget
+from sla_reports.measures.availability import (
+    BY_GROUP,
+    Availability,
+    Verdict,
+    availability,
+    availability_by,
+    budget,
+    incidents_by,
+    outages_of,
+)
 from sla_reports.measures.periods import PeriodError, days_of, window_of
-from sla_reports.measures.phase_histogram import PhaseQuantiles, phase_quantiles
-from sla_reports.measures.recovery import STAGES, distribution, kaplan_meier_quantile, recovery, stages_of
-from sla_reports.measures.reliability import gamma_quantile, mtbf, mttr, poisson_bounds, regularised_gamma
-from sla_reports.outages.incidents import Incident, Source, told_by_counter
-from sla_reports.outages.logged import LoggedIncident
+from sla_reports.measures.recovery import (
+    STAGES,
+    PhaseQuantiles,
+    distribution,
+    gamma_quantile,
+    kaplan_meier_quantile,
+    mtbf,
+    mttr,
+    phase_quantiles,
+    poisson_bounds,
+    recovery,
+    regularised_gamma,
+    stages_of,
+)
 from sla_reports.reduction.runs import Run, by_series
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.incidents import Incident, Source, told_by_counter
+from sla_reports.states.logged import LoggedIncident
 from sla_reports.states.spans import Span, State, Window, overlay
 
 if TYPE_CHECKING:

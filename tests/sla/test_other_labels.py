@@ -17,7 +17,7 @@ from brokergroup_operator.cli.main import app
 from metric_names import CREATED_TIMESTAMP_SECONDS, GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
 from sla_reports.reduction.cells import Quality
 from sla_reports.reduction.daily_table import write_runs
-from sla_reports.reduction.day_pieces import Intervals, day_pieces, stitched
+from sla_reports.reduction.lake_days import Intervals, day_pieces, stitched
 from sla_reports.series import series_text
 from tests.sla.planted.longer import longer_hours
 

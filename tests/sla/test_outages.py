@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sla_reports.outages.blast_radius import events
-from sla_reports.outages.causes import attribute
-from sla_reports.outages.incidents import UNATTRIBUTED, Incident, Source, overlapping, reconcile
-from sla_reports.outages.logged import Circumstance, LoggedIncident, logged_incidents, whole_outages
+from sla_reports.states.causes import attribute, events
 from sla_reports.states.entities import GroupKey
+from sla_reports.states.incidents import UNATTRIBUTED, Incident, Source, overlapping, reconcile
+from sla_reports.states.logged import Circumstance, LoggedIncident, logged_incidents, whole_outages
 from sla_reports.states.spans import Span, State, overlay, total_ms
 from tests.support.draws import examples
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from metric_names import GROUP_WRITABLE, MEMBER_PLACE
-from sla_reports.measures.breakdown import availability_by_place
+from sla_reports.measures.availability import availability_by_place
 from sla_reports.measures.summary import Agreement, Evidence, GroupFigures, summarise
 from sla_reports.output.html_incidents import causes
 from sla_reports.reduction.runs import Run, by_series
 from sla_reports.series import series_text
-from sla_reports.states.entities import Fleet, GroupKey
-from sla_reports.states.places import divided, facts_at, stays_of
+from sla_reports.states.entities import Fleet, GroupKey, divided, facts_at, stays_of
 from sla_reports.states.spans import Span, State, Window
 
 GROUP = {"namespace": "default", "cluster": "c", "broker_group": "orders"}

@@ -9,13 +9,13 @@ import pytest
 
 from metric_names import CAUSES
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
-from sla_reports.outages.incidents import Source
-from sla_reports.outages.logged import circumstances, logged_incidents
 from sla_reports.readers.incident_log import read_rows
 from sla_reports.reduction.runs import by_series, gap_limit_ms
-from sla_reports.report_metrics import REPORT_METRICS
 from sla_reports.series import parse_series
+from sla_reports.sources import REPORT_METRICS
 from sla_reports.states.entities import Fleet
+from sla_reports.states.incidents import Source
+from sla_reports.states.logged import circumstances, logged_incidents
 from sla_reports.states.spans import Window
 from tests.sla.planted.exports import write_incident_log
 from tests.sla.planted.figures import incidents_found, mismatches

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from sla_reports.progress import Progress, SparkStages, StageNow, Teller, line_of
+from sla_reports.session import Progress, SparkStages, StageNow, Teller, line_of
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,10 @@ def test_chunks_that_overlap_are_refused() -> None:
 @settings(max_examples=examples(4), suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(samples=fleets(25), partitions=st.integers(1, 5))
 def test_the_jvm_finds_what_a_plain_loop_finds(spark: SparkSession, samples: list[Sample], partitions: int) -> None:
-    from sla_reports.reduction import cells, intervals
+    from sla_reports.reduction import cells
 
     frame = spark.createDataFrame(samples, "series string, ts_ms long, value double").repartition(partitions)
-    reduction = cells.reduce_samples(frame, intervals.given(INTERVAL_MS))
+    reduction = cells.reduce_samples(frame, cells.given(INTERVAL_MS))
     assert cells.collect_runs(reduction.runs) == runs_of(samples, GAP_MS)
     quality = cells.quality(reduction)
     assert quality.samples == len(samples)
@@ -76,7 +76,7 @@ def test_the_jvm_finds_what_a_plain_loop_finds(spark: SparkSession, samples: lis
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_calm_cells_are_not_read_again_and_days_end_runs(spark: SparkSession) -> None:
-    from sla_reports.reduction import cells, intervals
+    from sla_reports.reduction import cells
 
     day_ms = 86_400_000
     midnight = START_MS // day_ms * day_ms
@@ -85,7 +85,7 @@ def test_calm_cells_are_not_read_again_and_days_end_runs(spark: SparkSession) ->
         (name, at_ms, 0.0 if name == "b" and at_ms == midnight else value) for name in "ab" for _, at_ms, value in calm
     ]
     frame = spark.createDataFrame(rows, "series string, ts_ms long, value double")
-    reduction = cells.reduce_samples(frame, intervals.given(1000), by_day=True)
+    reduction = cells.reduce_samples(frame, cells.given(1000), by_day=True)
     assert cells.collect_runs(reduction.runs) == [
         Run("a", 1.0, midnight - 3_600_000, midnight - 1000, 3600),
         Run("a", 1.0, midnight, midnight + 3_599_000, 3600),
@@ -100,14 +100,14 @@ def test_calm_cells_are_not_read_again_and_days_end_runs(spark: SparkSession) ->
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_the_interval_is_inferred_although_read_twice(spark: SparkSession) -> None:
-    from sla_reports.reduction import cells, intervals
+    from sla_reports.reduction import cells
 
     def scraped(name: str, every_ms: int, count: int) -> list[tuple[Any, ...]]:
         return [(name, START_MS + number * every_ms, 1.0) for number in range(count)]
 
     rows = scraped("fast", 1000, 300) * 2 + scraped("slow", 30_000, 50) + scraped("once", 1, 1)
     frame = spark.createDataFrame(rows, "series string, ts_ms long, value double")
-    inferred = intervals.infer(frame, default_ms=7000)
+    inferred = cells.infer(frame, default_ms=7000)
     assert inferred.longer is None
     assert dict(inferred.usual.collect()) == {"fast": 1000, "slow": 30_000, "once": 7000}
     reduction = cells.reduce_samples(frame, inferred)
@@ -116,7 +116,7 @@ def test_the_interval_is_inferred_although_read_twice(spark: SparkSession) -> No
 
 
 def test_an_interval_nobody_can_have_is_refused() -> None:
-    from sla_reports.reduction import intervals
+    from sla_reports.reduction import cells
 
-    with pytest.raises(intervals.IntervalError, match="19 ms: expected 20 ms"):
-        intervals.given(19)
+    with pytest.raises(cells.IntervalError, match="19 ms: expected 20 ms"):
+        cells.given(19)

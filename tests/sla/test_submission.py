@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sla_reports.on_kubernetes.submission import exit_codes, is_apart
+from sla_reports.pod_entrypoint import exit_codes, is_apart
 
 ROOT = Path(__file__).resolve().parents[2]
 # As Spark 4.3 writes it.
@@ -29,7 +29,7 @@ ENDED = """26/11/22 12:00:00 INFO LoggingPodStatusWatcherImpl: State changed, ne
 def _wait_for(program: str) -> subprocess.Popen[str]:
     """The wrapper around a shell in place of spark-submit."""
     wait = f"submission.wait_for_driver(['sh', '-c', {program!r}], dict(os.environ))"
-    words = f"import os, sys; from sla_reports.on_kubernetes import submission; sys.exit({wait})"
+    words = f"import os, sys; from sla_reports import pod_entrypoint as submission; sys.exit({wait})"
     return subprocess.Popen(
         [sys.executable, "-c", words], env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

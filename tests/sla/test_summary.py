@@ -8,19 +8,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from metric_names import (
-    GROUP_WRITABLE,
-    SYNC_STATE_SET_SIZE,
-    UNAVAILABLE_SECONDS_TOTAL,
-    UNCLEAN_ELECTIONS_TOTAL,
-)
+from metric_names import GROUP_WRITABLE, SYNC_STATE_SET_SIZE, UNAVAILABLE_SECONDS_TOTAL, UNCLEAN_ELECTIONS_TOTAL
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.availability import Verdict
 from sla_reports.measures.summary import Agreement, Evidence, summarise
-from sla_reports.outages.logged import Circumstance, LoggedIncident
 from sla_reports.reduction.runs import by_series, gap_limit_ms
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.logged import Circumstance, LoggedIncident
 from sla_reports.states.spans import Window
 from tests.sla.histories import INTERVAL_MS, START_MS, histories
 from tests.sla.reference import Sample, milliseconds_by_state, runs_of
@@ -49,13 +44,13 @@ def clusters(draw: st.DrawFn) -> dict[str, list[Sample]]:
 def test_figures_are_those_of_plain_loops(
     spark: SparkSession, lines: dict[str, list[Sample]], partitions: int, cut: int, length: int
 ) -> None:
-    from sla_reports.reduction import cells, intervals
+    from sla_reports.reduction import cells
 
     samples = [sample for line in lines.values() for sample in line]
     # Read in two chunks that share nothing, each reduced alone, then stitched.
     frame = spark.createDataFrame(samples, "series string, ts_ms long, value double").repartition(partitions)
     halves = [
-        cells.reduce_samples(frame.where(where), intervals.given(INTERVAL_MS)).runs
+        cells.reduce_samples(frame.where(where), cells.given(INTERVAL_MS)).runs
         for where in (f"ts_ms < {START_MS + cut}", f"ts_ms >= {START_MS + cut}")
     ]
     pieces = halves[0].unionByName(halves[1]).selectExpr("*", f"{GAP_MS}L as gap_ms")

@@ -6,10 +6,10 @@ import pytest
 
 from metric_names import GROUP_WRITABLE, SYNC_STATE_SET_SIZE
 from sla_reports.measures.summary import Agreement, Evidence, summarise
-from sla_reports.outages.logged import LoggedIncident
 from sla_reports.reduction.runs import Run, by_series
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.logged import LoggedIncident
 from sla_reports.states.spans import Window
 from sla_reports.what_if import Loss, Setup, losses_of, replay
 

@@ -62,13 +62,11 @@ def test_conflicting_duplicates_are_the_same_figure_from_files_lake_and_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """70 minutes of one value and the other: 95.139 % from files and 99.275 % from the lake, which had chosen."""
-    from sla_reports.pipeline import wanted
     from sla_reports.readers import lake
     from sla_reports.readers.text import read_openmetrics
     from sla_reports.reduction.daily_table import append_days
-    from sla_reports.report import Request, make_report
-    from sla_reports.report_metrics import REPORT_METRICS
-    from sla_reports.sources import samples_of
+    from sla_reports.report import Request, make_report, wanted
+    from sla_reports.sources import REPORT_METRICS, samples_of
 
     (tmp_path / "log.jsonl").write_text("")
     files = Origin(Form.OPENMETRICS, [_exported(tmp_path / "day.om", contradicted=range(300, 370))])

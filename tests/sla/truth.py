@@ -25,13 +25,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 from pyspark.sql import functions as sql  # noqa: E402
 
 from sla_reports.measures.summary import Agreement, summarise  # noqa: E402
-from sla_reports.outages.logged import circumstances  # noqa: E402
-from sla_reports.pipeline import evidence, reduce_for_report  # noqa: E402
 from sla_reports.readers import lake, prometheus, query_range, victoriametrics  # noqa: E402
 from sla_reports.readers.incident_log import read_rows  # noqa: E402
 from sla_reports.readers.samples import readable_errors  # noqa: E402
 from sla_reports.readers.text import read_openmetrics, read_tsdb_dump  # noqa: E402
+from sla_reports.report import evidence, reduce_for_report  # noqa: E402
 from sla_reports.session import start_session  # noqa: E402
+from sla_reports.states.logged import circumstances  # noqa: E402
 from sla_reports.states.spans import Window  # noqa: E402
 from tests.sla.planted import exports  # noqa: E402
 from tests.sla.planted.draws import violations  # noqa: E402

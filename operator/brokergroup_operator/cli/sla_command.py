@@ -88,7 +88,7 @@ def export(
     """Write the operator's samples of the last while to a file, as they were scraped."""
     from sla_reports.readers.http_client import ServerError
     from sla_reports.readers.prometheus_api import AnswerError, OutputError, PartialAnswerError, Server, export_range
-    from sla_reports.report_metrics import READ_METRICS
+    from sla_reports.sources import READ_METRICS
 
     fail = _Failing("export")
     try:
@@ -241,12 +241,10 @@ def backfill(
     with _known_errors(fail):
         # No margin: a day of the table is whole, or it replaces a whole one.
         origin = _origin(form, exports, url, access, _window(period, "UTC"), margin_ms=0)
-        from sla_reports.pipeline import wanted
         from sla_reports.readers.samples import NOT_COUNTED, readable_errors
         from sla_reports.reduction.daily_table import append_days, append_lake
-        from sla_reports.report import no_series_of_ours
-        from sla_reports.report_metrics import REPORT_METRICS
-        from sla_reports.sources import samples_of
+        from sla_reports.report import no_series_of_ours, wanted
+        from sla_reports.sources import REPORT_METRICS, samples_of
 
         noted = NOT_COUNTED
         interval_ms = None if scrape_interval_seconds is None else round(scrape_interval_seconds * 1000)
@@ -432,8 +430,7 @@ def _origin(
 def _spark(verb: str, *, progress: bool, short_jobs: bool = False) -> "Iterator[SparkSession]":
     """A session that is stopped at the end, after the thread that tells of it. Raises NoJavaError."""
     from sla_reports.class_archive import java_program
-    from sla_reports.progress import Progress, SparkStages
-    from sla_reports.session import start_session
+    from sla_reports.session import Progress, SparkStages, start_session
 
     java_program()
     spark = start_session(short_jobs=short_jobs)

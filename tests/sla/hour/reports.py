@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
-from sla_reports.report_metrics import READ_METRICS
+from sla_reports.sources import READ_METRICS
 from tests.sla.planted import exports
 
 if TYPE_CHECKING:

@@ -18,13 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from brokergroup_operator.demo.ledger import Ledger
 from brokergroup_operator.demo.producer import DemoProducer
-from metric_names import (
-    FAILOVERS_TOTAL,
-    GROUP_WRITABLE,
-    LABEL_BROKER_GROUP,
-    METRICS,
-    UNAVAILABLE_SECONDS_TOTAL,
-)
+from metric_names import FAILOVERS_TOTAL, GROUP_WRITABLE, LABEL_BROKER_GROUP, METRICS, UNAVAILABLE_SECONDS_TOTAL
 from tests.e2e.house import NAMESPACE, TOPIC, House, WholeGroup, open_house, whole_group
 from tests.real.parts.prometheus import start_prometheus
 from tests.sla.hour.evidence import Evidence, GroupEvidence, Span, Stroke

@@ -25,11 +25,11 @@ from metric_names import GROUP_WRITABLE, MEMBER_PLACE, UNAVAILABLE_SECONDS_TOTAL
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.reconciliation import reconcile_totals
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
-from sla_reports.outages.logged import LoggedIncident, logged_incidents
-from sla_reports.reduction.day_pieces import Intervals, day_pieces, runs_in, stitched
+from sla_reports.reduction.lake_days import Intervals, day_pieces, runs_in, stitched
 from sla_reports.reduction.runs import by_series, gap_limit_ms
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.logged import LoggedIncident, logged_incidents
 from sla_reports.states.spans import State, Window
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sla_reports.outages.incidents import Source
+from sla_reports.states.incidents import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sla_reports.reduction.longer import HOUR_MS, Longer, even_distance
-from sla_reports.reduction.runs import gap_limit_ms
+from sla_reports.reduction.runs import HOUR_MS, Longer, even_distance, gap_limit_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,8 +11,8 @@ import os
 import sys
 from pathlib import Path
 
+from sla_reports import pod_application as application
 from sla_reports.measures.periods import window_of
-from sla_reports.on_kubernetes import application
 from sla_reports.report import Request, make_report
 from sla_reports.session import start_session
 from sla_reports.sources import MARGIN_MS, Form, origin_of

@@ -12,11 +12,11 @@ from brokergroup_operator.observe.circumstances import Circumstance, circumstanc
 from brokergroup_operator.observe.incident_file import IncidentFile
 from brokergroup_operator.observe.incidents import IncidentLog, circumstances_beside, incident_to_json
 from brokergroup_operator.observe.timeline import Outcome, Step
-from sla_reports.outages.logged import Circumstance as LoggedCircumstance
-from sla_reports.outages.logged import circumstances
 from sla_reports.readers.incident_log import read_rows
 from sla_reports.readers.samples import ExportFormatError
 from sla_reports.states.entities import GroupKey as EntityKey
+from sla_reports.states.logged import Circumstance as LoggedCircumstance
+from sla_reports.states.logged import circumstances
 from tests.observe.test_metrics import KEY, timeline
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Incidents: the gauge's outages and the operator's log made one.
 
 The log wins on times as far as the gauge may be late: the gauge sees an outage only from scrape to scrape, and most short ones
-not at all. What a scrape saw and the log does not explain stays, as *unattributed*, for it may be what the operator did not notice.
-Where the two contradict each other the time is disputed, a state of its own, and nobody chooses in silence:
+not at all. What a scrape saw and the log does not explain stays, as *unattributed*, for it may be what the operator did not
+notice. Where the two contradict each other the time is disputed, a state of its own, and nobody chooses in silence:
 
 * a scrape says down after the log's end (or before its beginning): disputed is what the gauge has more;
 * scrapes go on saying up after the loss was believed and before the log's end: disputed is that time;
@@ -18,11 +18,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from sla_reports.outages.logged import SWITCHOVER, UNKNOWN_CAUSE, LoggedIncident, whole_outages
 from sla_reports.reduction.runs import Run
 from sla_reports.states.entities import GroupKey
-from sla_reports.states.spans import Span, State, Window, clip, overlay, without
-from sla_reports.states.stretches import ScrapeInterval
+from sla_reports.states.logged import SWITCHOVER, UNKNOWN_CAUSE, LoggedIncident, whole_outages
+from sla_reports.states.spans import ScrapeInterval, Span, State, Window, clip, overlay, without
 
 
 class Source(StrEnum):
@@ -36,10 +35,16 @@ class Source(StrEnum):
 
 # Wall clock in milliseconds, rounded at both ends.
 LOG_ERROR_MS = 1
+
+
 # The operator's clock and Prometheus's: what a scrape says so shortly after the log's end is no contradiction.
 CLOCKS_MS = 2_000
+
+
 # Clocks further apart than this do not make one outage of two.
 _MOST_SKEW_MS = 3_600_000
+
+
 UNATTRIBUTED = "unattributed"
 
 

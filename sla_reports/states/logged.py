@@ -1,8 +1,8 @@
 """What the operator wrote down: incidents, and records that tell why something happened. Plain twins of the readers' frames.
 
 The operator's log is exact where scraped gauges are not: monotonic durations, wall-clock start in milliseconds. Three things in
-it are not whole outages, and are made so here: what was cancelled never happened and is left out; what found nobody to elect
-and was taken up again later, before anybody was master, is one outage; and what the operator did not live to close is open.
+it are not whole outages, and are made so here: what was cancelled never happened and is left out; what found nobody to elect and
+was taken up again later, before anybody was master, is one outage; and what the operator did not live to close is open.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,19 +1,24 @@
 """The entry point of the image: `driver` and `executor` are Spark's words for its pods, `submit` is ours, all others are commands.
 
-Spark starts a pod's container with one of its two words and tells the rest by environment variables. Spark's own images have
-a shell script for that; pip's pyspark, which we install, has none.
+Spark starts a pod's container with one of its two words and tells the rest by environment variables. Spark's own images have a
+shell script for that; pip's pyspark, which we install, has none.
 """
 
 import os
+import re
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import IO, Final
 
 import pyspark
 
+from sla_reports import pod_application
 from sla_reports.class_archive import NoJavaError, java_program
-from sla_reports.on_kubernetes import application, submission
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
@@ -27,6 +32,10 @@ _EXECUTOR_OPTIONS = {
     "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
     "--podName": "SPARK_EXECUTOR_POD_NAME",
 }
+_NOT_TOLD: Final = 1
+# Of the container statuses that LoggingPodStatusWatcher writes when the driver's pod has ended.
+_ENDED: Final = re.compile(r"^\s*exit code: (\d+)\s*$")
+_FINAL: Final = "Container final statuses:"
 
 
 class EntryPointError(Exception):
@@ -49,7 +58,7 @@ def command_of(words: Sequence[str], environment: Mapping[str, str]) -> list[str
 
 def application_file() -> str:
     """The application as spark-submit is told of it: a file of the image, and not one to be uploaded."""
-    return f"local://{application.__file__}"
+    return f"local://{pod_application.__file__}"
 
 
 def _submit(*words: str) -> list[str]:
@@ -105,9 +114,57 @@ def main(words: list[str]) -> None:
         command = command_of(words, environment)
     except (EntryPointError, NoJavaError) as error:
         sys.exit(f"entry point: {error}")
-    if words[:1] == ["submit"] and submission.is_apart(command):
-        sys.exit(submission.wait_for_driver(command, environment))
+    if words[:1] == ["submit"] and is_apart(command):
+        sys.exit(wait_for_driver(command, environment))
     os.execve(shutil.which(command[0], path=environment["PATH"]) or command[0], command, environment)  # noqa: S606 - no shell
+
+
+def is_apart(words: Sequence[str]) -> bool:
+    """Whether spark-submit is told to run the driver in a pod of its own."""
+    return "--deploy-mode=cluster" in words or ("--deploy-mode", "cluster") in pairwise(words)
+
+
+def wait_for_driver(command: Sequence[str], environment: dict[str, str]) -> int:
+    """Run spark-submit; return its exit code, or the driver's if its own is 0.
+
+    In deploy mode `cluster` spark-submit waits for the driver's pod and ends with 0, however that pod ended: a breached report or
+    a killed driver would be a Job that succeeded. But it writes how the containers ended. If it does not, the run has failed.
+    """
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, errors="replace") as submit:  # noqa: S603 - our own words
+        # The first process of a container has no default action for signals, and spark-submit would outlive it elsewhere.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda told, _: submit.send_signal(told))
+        assert submit.stderr is not None
+        ended = exit_codes(_passed_on(submit.stderr, sys.stderr))
+    if submit.returncode != 0:
+        # A signal's number is negative here, and 128 more everywhere else.
+        return submit.returncode if submit.returncode > 0 else 128 - submit.returncode
+    if not ended:
+        sys.stderr.write(
+            "entry point: spark-submit did not tell how the driver ended; expected"
+            " spark.kubernetes.submission.waitAppCompletion to be true\n"
+        )
+        return _NOT_TOLD
+    return max(ended)
+
+
+def exit_codes(lines: Iterable[str]) -> list[int]:
+    """How the containers of the driver's pod ended, from what spark-submit writes."""
+    found: list[int] = []
+    is_final = False
+    for line in lines:
+        is_final = is_final or line.rstrip().endswith(_FINAL)
+        told = _ENDED.match(line) if is_final else None
+        if told is not None:
+            found.append(int(told[1]))
+    return found
+
+
+def _passed_on(lines: IO[str], to: IO[str]) -> Iterable[str]:
+    for line in lines:
+        to.write(line)
+        to.flush()
+        yield line
 
 
 if __name__ == "__main__":

@@ -1,22 +1,19 @@
-"""Why a group was down: an interval join of incidents with what was going on.
+"""Why a group was down, by an interval join of incidents with what was going on; and which groups went down together.
 
-In this order: what the operator itself named in its log; a circumstance (drain, kill for memory, upgrade, disk, partition) that
-touches the incident's beginning; what the trigger proves (a refused connection or a terminated container is a crash). Silence
-alone proves nothing: freeze, partition and a dead node look alike, so it stays unknown. What only the gauge saw stays unattributed
-unless a circumstance explains it. Nothing is spread over the known causes.
-
-A circumstance touches an incident of its group and, where both say it, of its member, if it began no later than the loss was
-believed (plus what clocks may differ) and ended no earlier than a minute before the fault. So what was done *because* of the
-incident (a silent master is fenced) never explains it. A crash and a planned switchover that the log names are as much as the
-operator could see then: what is more particular (the kill for memory behind the refused connection) wins over them.
+The cause is, in this order: what the operator itself named in its log; a circumstance (drain, kill for memory, upgrade, disk,
+partition) that touches the incident's beginning; what the trigger proves (a refused connection or a terminated container is a
+crash). Silence alone proves nothing, so it stays unknown. What only the gauge saw stays unattributed unless a circumstance
+explains it. A crash and a planned switchover that the log names are as much as the operator could see then: what is more
+particular wins.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from metric_names import CAUSE_CRASH, CAUSE_PARTITION, CAUSE_SWITCHOVER, CAUSES
-from sla_reports.outages.incidents import UNATTRIBUTED, Incident
-from sla_reports.outages.logged import SWITCHOVER, UNKNOWN_CAUSE, Circumstance
+from sla_reports.states.entities import GroupKey
+from sla_reports.states.incidents import UNATTRIBUTED, Incident
+from sla_reports.states.logged import SWITCHOVER, UNKNOWN_CAUSE, Circumstance
 
 # A kill is written before the outage it makes is believed, and a drain's record may end when the pod is gone.
 LEAD_MS = 60_000
@@ -27,6 +24,7 @@ NEAR_MS = 600_000
 _CRASHES = ("connectionRefused", "containerTerminated", "connectionClosed")
 # What the operator names of itself at the moment of the loss; more may be known later.
 _AS_FAR_AS_SEEN = (UNKNOWN_CAUSE, CAUSE_CRASH, CAUSE_SWITCHOVER)
+TOGETHER_MS = 30_000
 
 
 def attribute(incidents: Sequence[Incident], circumstances: Sequence[Circumstance], *, until_ms: int) -> list[Incident]:
@@ -74,3 +72,37 @@ def _touches(circumstance: Circumstance, incident: Incident) -> bool:
     believed_ms = incident.start_ms if incident.logged is None else incident.logged.started_at_ms
     latest_ms = believed_ms + max(CLOCKS_MS, incident.error_ms)
     return circumstance.start_ms <= latest_ms and circumstance.end_ms >= incident.start_ms - LEAD_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Incidents that began together; `common` holds the facts that are the same for every one of them."""
+
+    start_ms: int
+    groups: tuple[GroupKey, ...]
+    incidents: tuple[Incident, ...]
+    common: tuple[tuple[str, str], ...]
+
+
+def events(incidents: Sequence[Incident], *, together_ms: int = TOGETHER_MS) -> list[Event]:
+    """All incidents as events, in order of time; most are about one group. Planned switchovers are no events."""
+    found: list[list[Incident]] = []
+    ordered = sorted((one for one in incidents if not one.planned), key=lambda one: (one.start_ms, one.group, one.id))
+    for incident in ordered:
+        if found and incident.start_ms - found[-1][-1].start_ms <= together_ms:
+            found[-1].append(incident)
+        else:
+            found.append([incident])
+    return [_event(together) for together in found]
+
+
+def _event(together: Sequence[Incident]) -> Event:
+    common = set(together[0].facts.items())
+    for incident in together[1:]:
+        common &= set(incident.facts.items())
+    return Event(
+        start_ms=together[0].start_ms,
+        groups=tuple(sorted({incident.group for incident in together})),
+        incidents=tuple(together),
+        common=tuple(sorted(common)),
+    )
