@@ -55,7 +55,6 @@ CALLED_BY_OTHERS: Final[dict[tuple[str, str], str]] = {
     ("operator/brokergroup_operator/reconcile/run/watch.py", "server_timeout"): "kopf",
     ("operator/brokergroup_operator/reconcile/run/watch.py", "ultimate_exiting_timeout"): "kopf",
     ("rocketmq_remoting/tls.py", "num_tickets"): "ssl",
-    ("sla_reports/session.py", "trace"): "the interpreter, when a context manager ends",
     ("sla_reports/readers/prometheus.py", "StructType"): "mypy: it names a type in a text",
     ("sla_reports/readers/prometheus.py", "streamReader"): "pyspark",
     ("sla_reports/readers/http_client.py", "max_redirections"): "urllib",

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from sla_reports.session import Progress, SparkStages, StageNow, Teller, line_of
+from sla_reports.session import StageNow, Teller, line_of, progress, spark_stages
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_it_tells_until_the_block_ends_also_by_an_error() -> None:
     lines: list[str] = []
 
     def job() -> None:
-        with Progress(stages, lines.append, every_seconds=0.001):
+        with progress(stages.stages, lines.append, every_seconds=0.001):
             assert stages.twice.wait(60)
             raise ValueError("broken")
 
@@ -66,7 +66,7 @@ def test_it_tells_until_the_block_ends_also_by_an_error() -> None:
 def test_a_job_that_is_over_at_once_is_not_told_of() -> None:
     stages = _Stages()
     lines: list[str] = []
-    with Progress(stages, lines.append, every_seconds=3600):
+    with progress(stages.stages, lines.append, every_seconds=3600):
         pass
     assert (lines, stages.asked) == ([], 0)
 
@@ -86,4 +86,4 @@ class _Gone:
 
 
 def test_a_spark_that_is_gone_is_no_error() -> None:
-    assert SparkStages(_Gone()).stages() == []
+    assert spark_stages(_Gone()) == []

@@ -430,13 +430,14 @@ def _origin(
 def _spark(verb: str, *, progress: bool, short_jobs: bool = False) -> "Iterator[SparkSession]":
     """A session that is stopped at the end, after the thread that tells of it. Raises NoJavaError."""
     from sla_reports.class_archive import java_program
-    from sla_reports.session import Progress, SparkStages, start_session
+    from sla_reports.session import progress as told_progress
+    from sla_reports.session import spark_stages, start_session
 
     java_program()
     spark = start_session(short_jobs=short_jobs)
     tell: Callable[[str], None] = lambda line: typer.echo(f"sla {verb}: {line}", err=True)  # noqa: E731
     try:
-        with Progress(SparkStages(spark), tell) if progress else nullcontext():
+        with told_progress(lambda: spark_stages(spark), tell) if progress else nullcontext():
             yield spark
     finally:
         spark.stop()
