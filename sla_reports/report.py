@@ -1,6 +1,6 @@
 """A report from exports and incident logs: samples become runs (the last step of Spark), runs figures, figures files and texts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from sla_reports.measures.periods import PeriodError
 from sla_reports.measures.reconciliation import reconcile_totals
 from sla_reports.measures.summary import Agreement, Evidence, GroupFigures, Summary, as_incomplete, summarise
 from sla_reports.output.files import provenance_document, write_report
-from sla_reports.readers import incident_log, lake
+from sla_reports.readers import lake
 from sla_reports.readers.samples import NOT_COUNTED, ExportFormatError, Noted, readable_errors
 from sla_reports.reduction import cells
 from sla_reports.reduction.cells import Quality, collect_runs, greatest_lag_bytes, quality, reduce_samples
@@ -26,7 +26,7 @@ from sla_reports.sources import READ_METRICS, REPORT_METRICS, Form, Origin, samp
 from sla_reports.states.entities import REPLICA_LABELS, Fleet, GroupKey
 from sla_reports.states.existence import existed_words
 from sla_reports.states.identity import Copies, identity_of
-from sla_reports.states.logged import Circumstance, circumstances, logged_incidents
+from sla_reports.states.logged import Circumstance, LoggedIncident, files_of, read_logs
 from sla_reports.states.spans import Stretch, Window
 
 DEFAULT_OBJECTIVE = 0.9995
@@ -134,7 +134,7 @@ class Report:
                 for one in own
             ],
         }
-        inputs = [*request.origin.paths, *incident_log.files_of(request.incident_logs)]
+        inputs = [*request.origin.paths, *files_of(request.incident_logs)]
         document = provenance_document(inputs, question, quality)
         reduced = self.reduced
         return write_report(
@@ -149,7 +149,7 @@ def make_report(spark: SparkSession | None, request: Request) -> Report:
     """
     if request.window and request.until_ms is not None and request.until_ms <= request.window.start_ms:
         raise PeriodError("until: lies before the period; expected an instant within it")
-    logs = incident_log.read_rows(request.incident_logs)
+    logs = read_logs(request.incident_logs)
     reduced, noted = _reduced(spark, request)
     if not reduced.runs:
         raise ExportFormatError(no_series_of_ours(request.origin, noted, request.match))
@@ -158,8 +158,8 @@ def make_report(spark: SparkSession | None, request: Request) -> Report:
     window = request.window or Window(min(run.start_ms for run in reduced.runs), last_ms + 1)
     known = evidence(
         reduced,
-        logs.rows,
-        circumstances=circumstances(logs.circumstances),
+        logs.incidents,
+        circumstances=logs.circumstances,
         amendments=request.amendments,
         now_ms=request.until_ms,
         replica_labels=request.replica_labels,
@@ -304,21 +304,21 @@ def wanted(samples: DataFrame) -> DataFrame:
 
 def evidence(
     reduced: Reduced,
-    log_rows: Iterable[Mapping[str, Any]],
+    log: Sequence[LoggedIncident],
     *,
     circumstances: Sequence[Circumstance] = (),
     amendments: Sequence[Amendment] = (),
     now_ms: int | None = None,
     replica_labels: Sequence[str] = (),
 ) -> Evidence:
-    """Everything `summarise` asks for. `log_rows` are the incident reader's; `replica_labels` come to the known ones."""
+    """Everything `summarise` asks for. `replica_labels` come to the known ones."""
     gaps = {series: gap_limit_ms(interval) for series, interval in reduced.intervals_ms.items()}
     fleet = Fleet(
         by_series(reduced.runs), gap_ms=gaps, replica_labels=(*REPLICA_LABELS, *replica_labels),
         by_stretch=not reduced.interval_given,
     )  # fmt: skip
     behind = reduced.most_behind_bytes
-    return Evidence(fleet, logged_incidents(log_rows), circumstances, amendments, now_ms, behind)
+    return Evidence(fleet, log, circumstances, amendments, now_ms, behind)
 
 
 def as_text(report: Report) -> str:

@@ -1,8 +1,9 @@
 """The Spark session that reports run in, its tasks, and lines that say how far a job is.
 
 A session starts several times faster with the archive of `class_archive.py`, and without one all the same. Short jobs (tests, a
-demo's report) are over before the JVM's full compiler has warmed up, so they do without it and with the serial collector; a month's
-report is slower that way. spark-submit (`pod_entrypoint.py`) has started its JVM before us, with a master, a heap and options: none of it is set again.
+demo's report) are over before the JVM's full compiler has warmed up, so they do without it and with the serial collector; a
+month's report is slower that way. spark-submit (`pod_entrypoint.py`) has started its JVM before us, with a master, a heap and
+options: none of it is set again.
 """
 
 import os

@@ -1,26 +1,55 @@
-"""What the operator wrote down: incidents, and records that tell why something happened. Plain twins of the readers' frames.
+"""The operator's incident logs (`docs/reference/incident-log.md`), schema versions 1 to 3, of all operator pods.
 
-The operator's log is exact where scraped gauges are not: monotonic durations, wall-clock start in milliseconds. Three things in
-it are not whole outages, and are made so here: what was cancelled never happened and is left out; what found nobody to elect and
-was taken up again later, before anybody was master, is one outage; and what the operator did not live to close is open.
+The log is exact where scraped gauges are not: monotonic durations, wall-clock start in milliseconds. Three things in it are not
+whole outages, and are made so here: what was cancelled never happened and is left out; an attempt that found no eligible replica
+and was taken up again, before any master came, is one outage with the later attempt; what the operator did not live to close is
+open.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import datetime as dt
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from metric_names import CAUSE_UNKNOWN, CAUSES
+from sla_reports.readers.lines import FlawError
+from sla_reports.readers.samples import Anomaly, AnomalyKind, ExportFormatError
 from sla_reports.states.entities import GroupKey
 
-FAILOVER = "failover"
-SWITCHOVER = "switchover"
-COMPLETED = "completed"
-CANCELLED = "cancelled"
-INTERRUPTED = "interrupted"
-NO_ELIGIBLE_REPLICA = "noEligibleReplica"
-UNKNOWN_CAUSE = CAUSE_UNKNOWN
+FAILOVER: Final = "failover"
+SWITCHOVER: Final = "switchover"
+COMPLETED: Final = "completed"
+CANCELLED: Final = "cancelled"
+INTERRUPTED: Final = "interrupted"
+NO_ELIGIBLE_REPLICA: Final = "noEligibleReplica"
+UNKNOWN_CAUSE: Final = CAUSE_UNKNOWN
+SCHEMA_VERSION: Final = 3
+_RUNNING: Final = "running"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTE: Final = ".open"
+_BESIDE: Final = ".circumstances"
+_CIRCUMSTANCE: Final = "circumstance"
+_NUMBER: Final = (int, float)
+# The members of an incident, and their types.
+_MEMBERS: Final[Mapping[str, Any]] = {
+    "id": str, "kind": str, "namespace": str, "cluster": str, "trigger": str, "cause": str, "outcome": str,
+    "detectionMilliseconds": _NUMBER, "durationMilliseconds": _NUMBER, "stepsMilliseconds": dict, "unfenced": bool,
+    "unclean": bool, "truncatedBytes": int, "from": int, "to": int, "epochBefore": int, "epoch": int, "evidence": list,
+    "facts": dict, "censored": bool, "writtenBy": str, "schemaVersion": int,
+}  # fmt: skip
+_REQUIRED: Final = ("id", "kind", "namespace", "outcome", "schemaVersion")
+_TEXTS_OF_CIRCUMSTANCE: Final = (
+    "id", "namespace", "cluster", "brokerName", "cause", "what", "pod", "node", "message",
+)  # fmt: skip
+# Smallest and greatest value of what cannot have any: a loss that nobody noticed for a week is a clock that is wrong.
+_LIMITS: Final = {
+    "detectionMilliseconds": (0, 7 * 86_400_000),
+    "durationMilliseconds": (0, None),
+    "truncatedBytes": (0, None),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +75,12 @@ class LoggedIncident:
 
     @property
     def start_ms(self) -> int:
-        """The fault: the lost master's last sign of life; the detection where that was not heard."""
+        """The fault: the lost master's last sign of life; the detection if that was not heard."""
         return self.started_at_ms - round(self.detection_ms or 0.0)
 
     @property
     def end_ms(self) -> int | None:
-        """When a write could be acknowledged again; None while nobody knows that."""
+        """When a write could be acknowledged again; None if that is not known."""
         if self.outcome != COMPLETED or not self.steps_ms:
             return None
         return self.started_at_ms + round(max(self.steps_ms.values()))
@@ -66,7 +95,7 @@ class LoggedIncident:
 class Circumstance:
     """Something that was going on: a drain, a kill for memory, an upgrade. Without a group: about its `node`, or all.
 
-    With a `broker_id` it is about that member alone. The cause `unknown` proves nothing, and is told as what was near.
+    With a `broker_id` it is about that member alone. The cause `unknown` proves nothing, and is shown as what was near.
     """
 
     cause: str
@@ -82,56 +111,81 @@ class Circumstance:
             raise ValueError(f"circumstance: cause {self.cause!r}; expected one of {', '.join(CAUSES)}")
 
 
-def circumstances(rows: Iterable[Mapping[str, Any]]) -> list[Circumstance]:
-    """The operator's records of what was going on, as the reader hands them out, in order of time."""
-    found = [
-        Circumstance(
-            # A cause of a newer operator is not ours to name.
-            cause=row["cause"] if row["cause"] in CAUSES else UNKNOWN_CAUSE,
-            start_ms=row["started_at_ms"],
-            end_ms=row["ended_at_ms"],
-            group=GroupKey(row["namespace"], row.get("cluster") or "", row["broker_group"]),
-            # The member says more than its node: what happened to the node is noted for each member on it.
-            node="" if row.get("broker_id") is not None else row.get("node") or "",
-            broker_id=row.get("broker_id"),
-            note=": ".join(text for text in (row.get("what"), row.get("message")) if text),
-        )
-        for row in rows
-    ]
-    return sorted(found, key=lambda one: (one.start_ms, one.end_ms, one.cause, one.note))
+@dataclass(frozen=True, slots=True)
+class IncidentLogs:
+    """What the logs hold, in order of time, and the lines that were torn by a crash of the machine."""
+
+    incidents: tuple[LoggedIncident, ...]
+    circumstances: tuple[Circumstance, ...] = ()
+    unreadable: tuple[Anomaly, ...] = ()
 
 
-def logged_incidents(rows: Iterable[Mapping[str, Any]]) -> list[LoggedIncident]:
-    """The rows of the readers' frame as objects, in order of time; one incident that was written twice stands once.
+def read_logs(paths: Sequence[Path | str]) -> IncidentLogs:
+    """Read all incidents and circumstances of the logs, each once. Raises ExportFormatError.
 
-    What another operator pod closed wins over what was left open by one that died.
+    A path stands for the log, for what was rotated away from it (`incidents.jsonl.1` and so on), for the note of what has begun and
+    not ended (`incidents.jsonl.open`), and for the circumstances (`incidents.jsonl.circumstances`; one file may hold both).
     """
-    incidents = [_incident(row) for row in rows]
-    closed = {incident.id for incident in incidents if incident.outcome != INTERRUPTED}
-    found = {
-        (incident.id, incident.started_at_ms): incident
-        for incident in incidents
-        if incident.outcome != INTERRUPTED or incident.id not in closed
-    }
-    return sorted(found.values(), key=lambda one: (one.group, one.started_at_ms, one.id))
+    # With a rank: of two lines of one incident the one with the lower rank counts.
+    incidents: dict[tuple[str, int], tuple[tuple[bool, float], LoggedIncident]] = {}
+    circumstances: dict[str, Circumstance] = {}
+    unreadable: list[Anomaly] = []
+    for path in files_of(paths):
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+            if not line.strip():
+                continue
+            try:
+                document = _document(line)
+                if document.get("kind") == _CIRCUMSTANCE:
+                    name, noted = _circumstance(document)
+                    if name not in circumstances or circumstances[name].end_ms < noted.end_ms:
+                        circumstances[name] = noted
+                    continue
+                rank, one = _incident(document)
+            except FlawError as error:
+                anomaly = Anomaly(str(path), number, error.kind, str(error))
+                if error.kind is not AnomalyKind.TRUNCATED:
+                    raise anomaly.as_error() from error
+                unreadable.append(anomaly)
+                continue
+            # A note is read after its log: it says nothing new of what has ended.
+            key = (one.id, one.started_at_ms)
+            if key not in incidents or rank < incidents[key][0]:
+                incidents[key] = rank, one
+    in_order = sorted(circumstances.values(), key=lambda one: (one.start_ms, one.end_ms, one.cause, one.note))
+    return IncidentLogs(tuple(once(one for _, one in incidents.values())), tuple(in_order), tuple(unreadable))
+
+
+def once(incidents: Iterable[LoggedIncident]) -> list[LoggedIncident]:
+    """Return each incident once, in order of time: a closed line wins over what a pod that died left open."""
+    every = {(one.id, one.started_at_ms): one for one in incidents}.values()
+    # The id of a note may be another one than its line's; its start is the same.
+    ended = {_start(one) for one in every if one.outcome != _RUNNING}
+    found = [one for one in every if one.outcome != _RUNNING or _start(one) not in ended]
+    closed = {one.id for one in found if one.outcome != INTERRUPTED}
+    kept = (one for one in found if one.outcome != INTERRUPTED or one.id not in closed)
+    return sorted(kept, key=lambda one: (one.group, one.started_at_ms, one.id))
+
+
+def _start(one: LoggedIncident) -> tuple[str, str, int]:
+    return one.group.namespace, one.group.broker_group, one.started_at_ms
 
 
 def whole_outages(incidents: Sequence[LoggedIncident]) -> list[LoggedIncident]:
-    """What of the log were outages, each from its first sign to its end: attempts at one loss become one."""
+    """Return the outages of the log, each from its first sign to its end: attempts at one loss become one."""
     found: list[LoggedIncident] = []
     for incident in sorted(incidents, key=lambda one: (one.group, one.start_ms, one.id)):
         if incident.outcome == CANCELLED:
             continue
-        last = found[-1] if found else None
-        if last and _goes_on(last, incident):
-            found[-1] = _joined(last, incident)
+        if found and _goes_on(found[-1], incident):
+            found[-1] = _joined(found[-1], incident)
         else:
             found.append(incident)
     return found
 
 
 def _goes_on(earlier: LoggedIncident, later: LoggedIncident) -> bool:
-    """Whether it is the same loss: no master came between. That nobody can lead may have taken an epoch of its own."""
+    """Whether it is the same loss: no master came between. An attempt without an eligible replica may take an epoch itself."""
     if earlier.group != later.group or earlier.end_ms is not None or earlier.epoch_before is None:
         return False
     next_before = (earlier.epoch_before, earlier.epoch_before + (earlier.outcome == NO_ELIGIBLE_REPLICA))
@@ -139,7 +193,7 @@ def _goes_on(earlier: LoggedIncident, later: LoggedIncident) -> bool:
 
 
 def _joined(earlier: LoggedIncident, later: LoggedIncident) -> LoggedIncident:
-    """The later attempt's end, counted from the earlier one's beginning; the earlier one knew the cause."""
+    """Return the later attempt's end, counted from the earlier one's beginning; the earlier one knew the cause."""
     shift_ms = later.started_at_ms - earlier.started_at_ms
     steps = {step: at_ms + shift_ms for step, at_ms in later.steps_ms.items()}
     return replace(
@@ -154,24 +208,125 @@ def _joined(earlier: LoggedIncident, later: LoggedIncident) -> LoggedIncident:
     )
 
 
-def _incident(row: Mapping[str, Any]) -> LoggedIncident:
-    cause = row.get("cause") or UNKNOWN_CAUSE
-    return LoggedIncident(
-        id=row["id"],
-        group=GroupKey(row["namespace"], row.get("cluster") or "", row["broker_group"]),
-        started_at_ms=row["started_at_ms"],
-        kind=row["kind"],
-        trigger=row.get("trigger") or "",
-        # A cause of a newer operator is not ours to name: it is shown as unknown, never as another one.
-        cause=cause if cause in CAUSES else UNKNOWN_CAUSE,
-        outcome=row.get("outcome") or "running",
-        detection_ms=row.get("detection_ms"),
-        steps_ms=MappingProxyType(dict(row.get("steps_ms") or {})),
-        unfenced=bool(row.get("unfenced")),
-        unclean=bool(row.get("unclean")),
-        truncated_bytes=row.get("truncated_bytes") or 0,
-        epoch_before=row.get("epoch_before"),
-        from_broker_id=row.get("from_broker_id"),
-        facts=MappingProxyType(dict(row.get("facts") or {})),
-        evidence=tuple(row.get("evidence") or ()),
+def files_of(paths: Sequence[Path | str]) -> Iterator[Path]:
+    """Yield every file that is read for these paths, the oldest first. Raises ExportFormatError if there is none."""
+    for path in map(Path, paths):
+        logs = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        bases = [base for log in logs for base in (log, log.with_name(log.name + _BESIDE))]
+        files = [one for base in bases for one in (*_rotated(base), base, base.with_name(base.name + _NOTE))]
+        there = [one for one in files if one.is_file()]
+        if not there:
+            raise ExportFormatError(f"incident log {path}: no such file; expected JSON lines of the operator")
+        yield from there
+
+
+def _rotated(base: Path) -> list[Path]:
+    numbered = [(one.name.removeprefix(base.name + "."), one) for one in base.parent.glob(f"{base.name}.*")]
+    return [one for _, one in sorted(((int(end), one) for end, one in numbered if end.isdigit()), reverse=True)]
+
+
+def _document(line: bytes) -> Mapping[str, Any]:
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise FlawError(AnomalyKind.TRUNCATED, f"no JSON: {error}; expected one incident a line") from error
+    version = document.get("schemaVersion") if isinstance(document, dict) else None
+    if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
+        raise _flaw(f"schemaVersion: {version!r}; expected 1 to {SCHEMA_VERSION}")
+    found: Mapping[str, Any] = document
+    return found
+
+
+def _incident(document: Mapping[str, Any]) -> tuple[tuple[bool, float], LoggedIncident]:
+    """Return an incident with its rank: a whole line comes first; of two whole ones the shorter, which was written first.
+
+    A pod that takes a change over because its end was not written measures the time until it took over.
+    """
+    told = {member: _member(document, member, types) for member, types in _MEMBERS.items()}
+    _check_present(told, _REQUIRED)
+    name = _member(document, "brokerName", str) or _member(document, "name", str)
+    if name is None:
+        raise _flaw("brokerName: missing; expected the group's name")
+    duration_ms = told["durationMilliseconds"]
+    return (bool(told["censored"]), float("inf") if duration_ms is None else duration_ms), LoggedIncident(
+        id=told["id"],
+        group=GroupKey(told["namespace"], told["cluster"] or "", name),
+        started_at_ms=_unix_ms(document, "startedAt"),
+        kind=told["kind"],
+        trigger=told["trigger"] or "",
+        cause=_known_cause(told["cause"]),
+        outcome=told["outcome"] or _RUNNING,
+        detection_ms=told["detectionMilliseconds"],
+        steps_ms=MappingProxyType(dict(told["stepsMilliseconds"] or {})),
+        unfenced=bool(told["unfenced"]),
+        unclean=bool(told["unclean"]),
+        truncated_bytes=told["truncatedBytes"] or 0,
+        epoch_before=told["epochBefore"],
+        from_broker_id=told["from"],
+        facts=MappingProxyType(dict(told["facts"] or {})),
+        evidence=tuple(told["evidence"] or ()),
     )
+
+
+def _circumstance(document: Mapping[str, Any]) -> tuple[str, Circumstance]:
+    """Return the id of a record of what was going on, and the record."""
+    broker_id = _member(document, "brokerId", int)
+    told = {member: _member(document, member, str) for member in _TEXTS_OF_CIRCUMSTANCE}
+    _check_present(told, ("id", "namespace", "brokerName", "cause"), missing=(None, ""))
+    return told["id"], Circumstance(
+        cause=_known_cause(told["cause"]),
+        start_ms=_unix_ms(document, "startedAt"),
+        end_ms=_unix_ms(document, "endedAt"),
+        group=GroupKey(told["namespace"], told["cluster"] or "", told["brokerName"]),
+        # The member says more than its node: what happened to the node is noted for each member on it.
+        node="" if broker_id is not None else told["node"] or "",
+        broker_id=broker_id,
+        note=": ".join(filter(None, (told["what"], told["message"]))),
+    )
+
+
+def _known_cause(cause: str | None) -> str:
+    """A cause of a newer operator is not ours to name: it is shown as unknown, never as another one."""
+    return cause if cause in CAUSES else UNKNOWN_CAUSE
+
+
+def _check_present(told: Mapping[str, Any], members: Iterable[str], missing: Sequence[Any] = (None,)) -> None:
+    for member in members:
+        if told[member] in missing:
+            raise _flaw(f"{member}: missing; expected a value")
+
+
+def _member(document: Mapping[str, Any], name: str, types: Any) -> Any:
+    value: Any = document.get(name)
+    if value is None:
+        return None
+    # True is an int in Python, and no broker id.
+    if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
+        expected = " or ".join(one.__name__ for one in (types if isinstance(types, tuple) else (types,)))
+        raise _flaw(f"{name}: {value!r}; expected {expected}")
+    low, high = _LIMITS.get(name, (None, None))
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise _flaw(f"{name}: {value}; expected {f'{low} or more' if high is None else f'{low} to {high}'}")
+    if name == "stepsMilliseconds":
+        steps = {step: _member(value, step, _NUMBER) for step in value}
+        early = [f"{step}: {at_ms}" for step, at_ms in steps.items() if at_ms is not None and at_ms < 0]
+        if early:
+            raise _flaw(f"{name}: {early[0]}; expected 0 or more")
+        return steps
+    return float(value) if isinstance(types, tuple) else value
+
+
+def _unix_ms(document: Mapping[str, Any], name: str) -> int:
+    text: Any = document.get(name)
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except (TypeError, ValueError) as error:
+        expected = "expected a time such as 2026-11-21T00:10:00.123Z"
+        raise FlawError(AnomalyKind.NOT_A_TIMESTAMP, f"{name}: {text!r}; {expected}") from error
+    if moment.tzinfo is None:
+        raise FlawError(AnomalyKind.NOT_A_TIMESTAMP, f"{name}: {text!r} has no time zone; expected one")
+    return round(moment.timestamp() * 1000)
+
+
+def _flaw(detail: str) -> FlawError:
+    return FlawError(AnomalyKind.NOT_A_SAMPLE, detail)

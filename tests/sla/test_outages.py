@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sla_reports.states.causes import attribute, events
 from sla_reports.states.entities import GroupKey
 from sla_reports.states.incidents import UNATTRIBUTED, Incident, Source, overlapping, reconcile
-from sla_reports.states.logged import Circumstance, LoggedIncident, logged_incidents, whole_outages
+from sla_reports.states.logged import Circumstance, LoggedIncident, once, whole_outages
 from sla_reports.states.spans import Span, State, overlay, total_ms
 from tests.support.draws import examples
 
@@ -126,15 +126,14 @@ def test_attempts_at_one_loss_are_one_outage() -> None:
         assert (whole.start_ms, whole.end_ms, whole.cause, whole.id) == (100_000, 205_000, "disk", first.id)
 
 
-def test_rows_become_incidents_once() -> None:
-    row = {
-        "id": "default/orders/7", "kind": "failover", "namespace": "default", "cluster": "DefaultCluster",
-        "broker_group": "orders", "trigger": "silence", "cause": "a newer one", "outcome": "completed",
-        "started_at_ms": 5000, "detection_ms": 3000.4, "steps_ms": {"detected": 0.0, "inSync": 250.0}, "epoch_before": 6,
-    }  # fmt: skip
-    left_open = row | {"outcome": "interrupted", "steps_ms": {"detected": 0.0}, "started_at_ms": 4000}
-    [incident] = logged_incidents([row, dict(row), left_open])
-    assert (incident.start_ms, incident.end_ms, incident.cause) == (2000, 5250, "unknown")
+def test_an_incident_counts_once_and_what_another_pod_closed_is_not_left_open() -> None:
+    one = _logged(5000, 250.0)
+    left_open = replace(one, outcome="interrupted", steps_ms={"detected": 0.0}, started_at_ms=4000)
+    assert once([one, replace(one), left_open]) == [one]
+    assert once([left_open]) == [left_open]
+    note = replace(one, id="of its beginning", outcome="running")
+    assert once([note, one]) == [one]
+    assert once([note]) == [note]
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from metric_names import CAUSES
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
-from sla_reports.readers.incident_log import read_rows
 from sla_reports.reduction.runs import by_series, gap_limit_ms
 from sla_reports.series import parse_series
 from sla_reports.sources import REPORT_METRICS
 from sla_reports.states.entities import Fleet
 from sla_reports.states.incidents import Source
-from sla_reports.states.logged import circumstances, logged_incidents
+from sla_reports.states.logged import read_logs
 from sla_reports.states.spans import Window
 from tests.sla.planted.exports import write_incident_log
 from tests.sla.planted.figures import incidents_found, mismatches
@@ -23,9 +22,9 @@ from tests.sla.planted.month import Month, Planted, plant
 from tests.sla.reference import runs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from sla_reports.readers.incident_log import IncidentLogs
+    from sla_reports.states.logged import Circumstance, IncidentLogs, LoggedIncident
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +47,19 @@ def fleet(planted: Planted) -> Fleet:
 @pytest.fixture(scope="module")
 def log(planted: Planted, tmp_path_factory: pytest.TempPathFactory) -> IncidentLogs:
     """As the operator writes it and the reader reads it."""
-    return read_rows([write_incident_log(planted, tmp_path_factory.mktemp("log") / "incidents.jsonl")])
+    return read_logs([write_incident_log(planted, tmp_path_factory.mktemp("log") / "incidents.jsonl")])
 
 
 def _summary(
-    planted: Planted, fleet: Fleet, rows: Sequence[Mapping[str, Any]], noted: Sequence[Mapping[str, Any]] = ()
+    planted: Planted, fleet: Fleet, log: Sequence[LoggedIncident], noted: Sequence[Circumstance] = ()
 ) -> Summary:
     window = Window(planted.month.start_ms, planted.month.end_ms)
-    return summarise(Agreement(window, 0.9995), Evidence(fleet, logged_incidents(rows), circumstances(noted)))
+    return summarise(Agreement(window, 0.9995), Evidence(fleet, log, noted))
 
 
 def test_with_the_log_every_figure_is_exact(planted: Planted, fleet: Fleet, log: IncidentLogs) -> None:
     assert {one.cause for one in planted.incidents} == set(CAUSES)
-    summary = _summary(planted, fleet, log.rows, log.circumstances)
+    summary = _summary(planted, fleet, log.incidents, log.circumstances)
     assert mismatches(planted, summary) == []
     assert incidents_found(summary) == len(planted.incidents)
     hours = dt.timedelta(milliseconds=summary.groups[0].availability.total_ms) / dt.timedelta(hours=1)
@@ -68,13 +67,15 @@ def test_with_the_log_every_figure_is_exact(planted: Planted, fleet: Fleet, log:
 
 
 def test_without_circumstances_no_cause_is_guessed(planted: Planted, fleet: Fleet, log: IncidentLogs) -> None:
-    assert mismatches(planted, _summary(planted, fleet, log.rows), with_circumstances=False) == []
+    assert mismatches(planted, _summary(planted, fleet, log.incidents), with_circumstances=False) == []
 
 
 def test_what_nothing_proves_is_unknown_and_tells_what_was_near(
     planted: Planted, fleet: Fleet, log: IncidentLogs
 ) -> None:
-    found = [one for group in _summary(planted, fleet, log.rows, log.circumstances).groups for one in group.incidents]
+    found = [
+        one for group in _summary(planted, fleet, log.incidents, log.circumstances).groups for one in group.incidents
+    ]
     assert {one.circumstances for one in found if one.cause == "unknown"} == {("DiskPressure", "OOMKilled")}
     partitions = {one.circumstances for one in found if one.cause == "partition"}
     # The other one is proven by the log itself, whatever was near.

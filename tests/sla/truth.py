@@ -26,12 +26,11 @@ from pyspark.sql import functions as sql  # noqa: E402
 
 from sla_reports.measures.summary import Agreement, summarise  # noqa: E402
 from sla_reports.readers import lake, prometheus, query_range, victoriametrics  # noqa: E402
-from sla_reports.readers.incident_log import read_rows  # noqa: E402
 from sla_reports.readers.samples import readable_errors  # noqa: E402
 from sla_reports.readers.text import read_openmetrics, read_tsdb_dump  # noqa: E402
 from sla_reports.report import evidence, reduce_for_report  # noqa: E402
 from sla_reports.session import start_session  # noqa: E402
-from sla_reports.states.logged import circumstances  # noqa: E402
+from sla_reports.states.logged import read_logs  # noqa: E402
 from sla_reports.states.spans import Window  # noqa: E402
 from tests.sla.planted import exports  # noqa: E402
 from tests.sla.planted.draws import violations  # noqa: E402
@@ -164,10 +163,10 @@ def compare(
     frame = make(notes).persist()
     found = checksums(frame)
     wrong = [f"{one}: planted {truth.get(one)}, read {found.get(one)}" for one in differences(truth, found)]
-    logs = read_rows([incidents])
+    logs = read_logs([incidents])
     summary = summarise(
         Agreement(Window(planted.month.start_ms, planted.month.end_ms), 0.9995),
-        evidence(reduce_for_report(frame), logs.rows, circumstances=circumstances(logs.circumstances)),
+        evidence(reduce_for_report(frame), logs.incidents, circumstances=logs.circumstances),
     )
     frame.unpersist()
     wrong += mismatches(planted, summary)

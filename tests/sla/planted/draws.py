@@ -17,7 +17,7 @@ import random
 import sys
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -29,7 +29,7 @@ from sla_reports.reduction.lake_days import Intervals, day_pieces, runs_in, stit
 from sla_reports.reduction.runs import by_series, gap_limit_ms
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
-from sla_reports.states.logged import LoggedIncident, logged_incidents
+from sla_reports.states.logged import LoggedIncident, once
 from sla_reports.states.spans import State, Window
 
 if TYPE_CHECKING:
@@ -78,20 +78,13 @@ class Drawn:
 
     def summary(self, window: Window) -> Summary:
         """The report's figures."""
-        log = logged_incidents(_row(one) for one in self.log)
+        log = once(self.log)
         return summarise(Agreement(window, 0.999), Evidence(self.fleet, log, amendments=self.amendments))
 
 
 def _batch(samples: list[Sample]) -> list[pa.RecordBatch]:
     series, ts_ms, values = zip(*samples, strict=True)
     return [pa.record_batch({"series": pa.array(series).dictionary_encode(), "ts_ms": ts_ms, "value": values})]
-
-
-def _row(one: LoggedIncident) -> dict[str, Any]:
-    """As the reader of the log hands it out."""
-    row = {name: getattr(one, name) for name in LoggedIncident.__dataclass_fields__ if name != "group"}
-    key = one.group
-    return {**row, "namespace": key.namespace, "cluster": key.cluster, "broker_group": key.broker_group}
 
 
 def draw(seed: int) -> Drawn:

@@ -12,11 +12,10 @@ from brokergroup_operator.observe.circumstances import Circumstance, circumstanc
 from brokergroup_operator.observe.incident_file import IncidentFile
 from brokergroup_operator.observe.incidents import IncidentLog, circumstances_beside, incident_to_json
 from brokergroup_operator.observe.timeline import Outcome, Step
-from sla_reports.readers.incident_log import read_rows
 from sla_reports.readers.samples import ExportFormatError
-from sla_reports.states.entities import GroupKey as EntityKey
+from sla_reports.states.entities import GroupKey
 from sla_reports.states.logged import Circumstance as LoggedCircumstance
-from sla_reports.states.logged import circumstances
+from sla_reports.states.logged import read_logs
 from tests.observe.test_metrics import KEY, timeline
 
 if TYPE_CHECKING:
@@ -35,15 +34,15 @@ async def test_what_the_operator_writes_is_read_with_all_that_was_rotated_away(t
         log.incident_closed(timeline(epoch_after=epoch, started_at_unix_seconds=1_780_000_000.5 + epoch))
     log.master_lost(timeline(epoch_after=None, outcome=Outcome.RUNNING, steps={Step.DETECTED: 100.0}))
     await log.stop()
-    found = read_rows([path])
+    found = read_logs([path])
     assert found.unreadable == ()
-    assert [row["epoch"] for row in found.rows] == [10, 11, 12, 13, 14, 15, None]
-    assert [row["outcome"] for row in found.rows] == ["completed"] * 6 + ["running"]
-    first = found.rows[0]
-    assert first["started_at_ms"] == 1_780_000_010_500
-    assert (first["broker_group"], first["cluster"], first["written_by"]) == ("orders", "DefaultCluster", "operator-0")
-    assert (first["detection_ms"], first["duration_ms"], first["steps_ms"]["roleChanged"]) == (3000.0, 200.0, 200.0)
-    assert (first["id"], first["to_broker_id"], first["evidence"]) == ("default/orders/10", 2, [])
+    assert [one.id.rpartition("/")[2] for one in found.incidents[1:]] == ["10", "11", "12", "13", "14", "15"]
+    assert [one.outcome for one in found.incidents] == ["running"] + ["completed"] * 6
+    first = found.incidents[1]
+    assert first.started_at_ms == 1_780_000_010_500
+    assert (first.id, first.group) == ("default/orders/10", GroupKey("default", "DefaultCluster", "orders"))
+    assert (first.detection_ms, first.end_ms, first.steps_ms["roleChanged"]) == (3000.0, 1_780_000_010_700, 200.0)
+    assert first.evidence == ()
 
 
 def test_the_note_of_what_has_ended_is_not_read_again(tmp_path: Path) -> None:
@@ -51,7 +50,7 @@ def test_the_note_of_what_has_ended_is_not_read_again(tmp_path: Path) -> None:
     path.write_text(line())
     begun = timeline(epoch_after=None, outcome=Outcome.RUNNING, steps={Step.DETECTED: 100.0})
     IncidentFile(path).note_open([incident_to_json(begun)])
-    assert [row["outcome"] for row in read_rows([path]).rows] == ["completed"]
+    assert [one.outcome for one in read_logs([path]).incidents] == ["completed"]
 
 
 def test_of_two_pods_lines_the_whole_one_wins(tmp_path: Path) -> None:
@@ -59,27 +58,30 @@ def test_of_two_pods_lines_the_whole_one_wins(tmp_path: Path) -> None:
         (tmp_path / pod).mkdir()
         (tmp_path / pod / "incidents.jsonl").write_text(line(**changes))
     for order in (("a", "b"), ("b", "a")):
-        [row] = read_rows([tmp_path / pod for pod in order]).rows
-        assert (row["outcome"], row["censored"]) == ("completed", False)
+        [one] = read_logs([tmp_path / pod for pod in order]).incidents
+        assert one.outcome == "completed"
 
 
 def test_of_two_pods_whole_lines_the_first_told_one_wins(tmp_path: Path) -> None:
     """Seen on two nodes: the end of a switchover of 0.9 s could not be written, and the pod that took it over told of 5.7 s."""
-    for pod, changes in (("a", {"durationMilliseconds": 5695.3}), ("b", {"durationMilliseconds": 938.4})):
+    for pod, changes in (
+        ("a", {"durationMilliseconds": 5695.3, "trigger": "a"}),
+        ("b", {"durationMilliseconds": 938.4, "trigger": "b"}),
+    ):
         (tmp_path / pod).mkdir()
         (tmp_path / pod / "incidents.jsonl").write_text(line(**changes))
     for order in (("a", "b"), ("b", "a")):
-        [row] = read_rows([tmp_path / pod for pod in order]).rows
-        assert row["duration_ms"] == 938.4
+        [one] = read_logs([tmp_path / pod for pod in order]).incidents
+        assert one.trigger == "b"
 
 
-def test_older_versions_are_still_read(tmp_path: Path) -> None:
+def test_older_versions_are_still_read_and_a_newer_cause_is_unknown(tmp_path: Path) -> None:
     path = tmp_path / "incidents.jsonl"
-    for version, cause in ((1, None), (2, "crash")):
+    for version, cause, known in ((1, None, "unknown"), (2, "crash", "crash"), (3, "of a newer operator", "unknown")):
         old = incident_to_json(timeline()) | {"schemaVersion": version, "cause": cause}
         path.write_text(json.dumps(old) + "\n")
-        [row] = read_rows([path]).rows
-        assert (row["cause"], row["schema_version"]) == (cause, version)
+        [one] = read_logs([path]).incidents
+        assert one.cause == known
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_older_versions_are_still_read(tmp_path: Path) -> None:
 def test_a_time_that_nothing_can_take_is_refused(tmp_path: Path, member: str, value: Any, said: str) -> None:
     (tmp_path / "log.jsonl").write_text(line(**{member: value}))
     with pytest.raises(ExportFormatError, match=said):
-        read_rows([tmp_path / "log.jsonl"])
+        read_logs([tmp_path / "log.jsonl"])
 
 
 def _noted(minutes: int) -> str:
@@ -117,11 +119,11 @@ def test_circumstances_are_read_from_beside_the_log_and_from_within_it(tmp_path:
     shipped.parent.mkdir()
     shipped.write_text(_noted(5) + line() + _noted(10))
     for told in ([path], [tmp_path], [shipped], [path, shipped]):
-        found = read_rows(told)
-        assert len(found.rows) == 1
-        [one] = circumstances(found.circumstances)
+        found = read_logs(told)
+        assert len(found.incidents) == 1
+        [one] = found.circumstances
         assert one == LoggedCircumstance(
-            "disk", 1_795_219_800_000, 1_795_220_400_000, EntityKey("default", "DefaultCluster", "orders"),
+            "disk", 1_795_219_800_000, 1_795_220_400_000, GroupKey("default", "DefaultCluster", "orders"),
             broker_id=1, note="DiskPressure: full",
         )  # fmt: skip
 
@@ -129,7 +131,7 @@ def test_circumstances_are_read_from_beside_the_log_and_from_within_it(tmp_path:
 def test_a_circumstance_of_a_newer_operator_proves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "incidents.jsonl"
     path.write_text(_noted(0).replace('"cause": "disk"', '"cause": "meteor"'))
-    [one] = circumstances(read_rows([path]).circumstances)
+    [one] = read_logs([path]).circumstances
     assert (one.cause, one.note) == ("unknown", "DiskPressure: full")
 
 
@@ -142,7 +144,7 @@ def test_a_broken_circumstance_is_an_error_with_its_line(tmp_path: Path, old: st
     path = tmp_path / "incidents.jsonl"
     path.write_text(line() + _noted(0).replace(old, new))
     with pytest.raises(ExportFormatError) as told:
-        read_rows([path])
+        read_logs([path])
     assert str(told.value).startswith(f"{path}:2: ")
     assert message in str(told.value)
 
@@ -150,8 +152,8 @@ def test_a_broken_circumstance_is_an_error_with_its_line(tmp_path: Path, old: st
 def test_a_torn_line_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     path = tmp_path / "incidents.jsonl"
     path.write_text('{"schemaVersion": 2, "id": "def\n' + line())
-    found = read_rows([path])
-    assert len(found.rows) == 1
+    found = read_logs([path])
+    assert len(found.incidents) == 1
     assert [(one.line, one.kind.value) for one in found.unreadable] == [(1, "truncated")]
 
 
@@ -176,11 +178,11 @@ def test_a_line_that_is_no_incident_is_an_error_with_its_line(
     path = tmp_path / "incidents.jsonl"
     path.write_text(line() + line(**changes))
     with pytest.raises(ExportFormatError) as told:
-        read_rows([path])
+        read_logs([path])
     assert str(told.value).startswith(f"{path}:2: ")
     assert message in str(told.value)
 
 
 def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ExportFormatError, match="no such file"):
-        read_rows([tmp_path / "incidents.jsonl"])
+        read_logs([tmp_path / "incidents.jsonl"])
