@@ -43,6 +43,10 @@ from sla_reports.output.html_page import report_html
 from sla_reports.reduction.runs import Run
 from sla_reports.states.incidents import Incident
 
+# What an incident's document has of its line of the log, as it stands.
+LOGGED_MEMBERS = (
+    "kind", "trigger", "outcome", "unfenced", "unclean", "truncated_bytes", "started_at_ms", "detection_ms",
+)  # fmt: skip
 _PACKAGES = ("brokergroup-operator", "pyspark", "pyarrow")
 _CHUNK_BYTES = 1 << 20
 _GROUP_COLUMNS = (
@@ -240,7 +244,7 @@ def _own_window(own: OwnFigures) -> dict[str, Any]:
 
 
 def incident_document(incident: Incident) -> dict[str, Any]:
-    """One incident; `endMs` is null while it is open."""
+    """Return one incident; `endMs` is null while it is open. `written.read_report` reads it back."""
     logged = incident.logged
     return {
         "schemaVersion": SCHEMA_VERSION,
@@ -256,14 +260,7 @@ def incident_document(incident: Incident) -> dict[str, Any]:
         "loggedCause": logged.cause if logged else None,
         "circumstances": list(incident.circumstances),
         "planned": incident.planned,
-        "kind": logged.kind if logged else None,
-        "trigger": logged.trigger if logged else None,
-        "outcome": logged.outcome if logged else None,
-        "unfenced": logged.unfenced if logged else None,
-        "unclean": logged.unclean if logged else None,
-        "truncatedBytes": logged.truncated_bytes if logged else None,
-        "startedAtMs": logged.started_at_ms if logged else None,
-        "detectionMs": logged.detection_ms if logged else None,
+        **{camel(name): getattr(logged, name) if logged else None for name in LOGGED_MEMBERS},
         "stepsMs": dict(sorted(logged.steps_ms.items(), key=lambda one: (one[1], one[0]))) if logged else None,
         "evidence": list(logged.evidence) if logged else [],
         "seenByGauge": incident.seen_by_gauge,
@@ -275,10 +272,11 @@ def incident_document(incident: Incident) -> dict[str, Any]:
 
 def camel_case(document: Mapping[str, Any]) -> dict[str, Any]:
     """Python's names of members as JSON's; numbers that JSON does not have become null."""
-    return {_camel(name): _rounded(value) for name, value in document.items()}
+    return {camel(name): _rounded(value) for name, value in document.items()}
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """Return Python's name of a member as JSON's."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sla_reports.measures.recovery import STAGES, stages_of
-from sla_reports.output.files import SCHEMA_VERSION, camel_case
+from sla_reports.output.files import LOGGED_MEMBERS, SCHEMA_VERSION, camel, camel_case
 from sla_reports.output.html_elements import duration, instant, minutes, percent
 from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
 from sla_reports.states.entities import Fleet, GroupKey
@@ -62,7 +62,6 @@ def read_report(folder: Path) -> WrittenReport:
         try:
             incident = _read_incident(_document(path, line))
         except KeyError as error:
-            # A report of an older version lacks members that later ones have.
             raise WrittenReportError(
                 f"{path}:{number}: {error.args[0]}: missing; expected a report made anew"
             ) from error
@@ -111,42 +110,20 @@ def _document(path: Path, text: str) -> dict[str, Any]:
 
 
 def _read_incident(one: Mapping[str, Any]) -> Incident:
+    """The reverse of `incident_document`. Raises KeyError: a report of an older version lacks members that later ones have."""
     group = GroupKey(one["namespace"], one["cluster"], one["brokerGroup"])
     facts = MappingProxyType(dict(one["facts"]))
+    logged = None
+    if one["kind"] is not None:
+        logged = LoggedIncident(
+            one["id"], group, cause=one["loggedCause"], facts=facts, evidence=tuple(one["evidence"]),
+            steps_ms=MappingProxyType(dict(one["stepsMs"])), **{name: one[camel(name)] for name in LOGGED_MEMBERS},
+        )  # fmt: skip
     return Incident(
-        group=group,
-        start_ms=one["startMs"],
-        end_ms=one["endMs"],
-        source=Source(one["source"]),
-        error_ms=one["errorMs"],
-        cause=one["cause"],
-        planned=one["planned"],
-        logged=_read_logged(one, group, facts) if one["kind"] is not None else None,
-        seen_by_gauge=one["seenByGauge"],
-        skewed=one["skewedClocks"],
-        disputed_ms=one["disputedMs"],
-        facts=facts,
-        circumstances=tuple(one["circumstances"]),
-    )
-
-
-def _read_logged(one: Mapping[str, Any], group: GroupKey, facts: Mapping[str, str]) -> LoggedIncident:
-    return LoggedIncident(
-        id=one["id"],
-        group=group,
-        started_at_ms=one["startedAtMs"],
-        kind=one["kind"],
-        trigger=one["trigger"],
-        cause=one["loggedCause"],
-        outcome=one["outcome"],
-        detection_ms=one["detectionMs"],
-        steps_ms=MappingProxyType(dict(one["stepsMs"])),
-        unfenced=one["unfenced"],
-        unclean=one["unclean"],
-        truncated_bytes=one["truncatedBytes"],
-        facts=facts,
-        evidence=tuple(one["evidence"]),
-    )
+        group, one["startMs"], one["endMs"], Source(one["source"]), one["errorMs"], cause=one["cause"],
+        planned=one["planned"], logged=logged, seen_by_gauge=one["seenByGauge"], skewed=one["skewedClocks"],
+        disputed_ms=one["disputedMs"], facts=facts, circumstances=tuple(one["circumstances"]),
+    )  # fmt: skip
 
 
 def changes(before: WrittenReport, after: WrittenReport) -> list[dict[str, Any]]:
