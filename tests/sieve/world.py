@@ -7,7 +7,9 @@ import contextlib
 import itertools
 import random
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.resources import (
@@ -16,12 +18,12 @@ from brokergroup_operator.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
 )
-from brokergroup_operator.reconcile import kinds
+from brokergroup_operator.reconcile import kinds, reconciler
 from tests.our_kinds import our_definitions
 from tests.sieve.cluster import Node
 from tests.sieve.operator_process import run_operator
 from tests.sieve.perturbed_api import Counts, PerturbedApi, Plan
-from tests.support.memory_api import MemoryApi, MemoryApiServer
+from tests.support.memory_api import BEGINNING_UNIX_SECONDS, MemoryApi, MemoryApiServer
 from tests.support.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
@@ -214,8 +216,11 @@ def told(story: Callable[[World], Awaitable[None]], plan: Plan | None = None) ->
     """Run a story from an empty API to its end, in virtual time."""
     random.seed(SEED)  # who backs off takes a random part of a pause: the same one in each run
     loop = VirtualLoop()
+    # The product's wall clock is the API's: how old a pod is must not depend on the day of the run.
+    clock = SimpleNamespace(time=lambda: BEGINNING_UNIX_SECONDS + loop.time())
     try:
-        main = loop.create_task(_story(loop, story, plan))
-        return loop.run_until_complete(main)
+        with mock.patch.object(reconciler, "time", clock):
+            main = loop.create_task(_story(loop, story, plan))
+            return loop.run_until_complete(main)
     finally:
         loop.finish()
