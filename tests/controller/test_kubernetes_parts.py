@@ -21,7 +21,7 @@ from brokergroup_operator.controller.directory.group_directory import (
 from brokergroup_operator.controller.directory.kubernetes_binding import binding_of, termination
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.kube.client import KubernetesApi
-from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS, Resource
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import Adoption
@@ -535,6 +535,28 @@ async def test_a_directory_that_starts_has_the_credentials_at_once(api: Kubernet
     """Otherwise a new operator would refuse the brokers of every group that demands signatures, for a moment."""
     await create_secret(api, accessKey="orders", secretKey="one")
     await create_group(api, security={"credentialsSecretName": "keys"})
+    directory = KubernetesDirectory(api)
+    await directory.start()
+    assert known(directory).credentials is not None
+    await directory.stop()
+
+
+async def test_a_secret_that_the_api_cannot_give_keeps_no_others_from_a_directory_that_starts(
+    api: KubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that it cannot decrypt. The other group's brokers would be refused, and not heard, until after the pause."""
+    await create_secret(api, accessKey="orders", secretKey="one")
+    await create_group(api, security={"credentialsSecretName": "keys"})
+    for name in ("first", "second"):
+        await create_group(api, name, security={"credentialsSecretName": f"a-{name}"})
+    get = api.get
+
+    async def refuse(resource: Resource, name: str, **options: Any) -> dict[str, Any]:
+        if resource == SECRETS and name != "keys":
+            raise ApiUnavailableError(f"GET secrets/{name}: 500 unable to transform key from storage", status=500)
+        return await get(resource, name, **options)
+
+    monkeypatch.setattr(api, "get", refuse)
     directory = KubernetesDirectory(api)
     await directory.start()
     assert known(directory).credentials is not None

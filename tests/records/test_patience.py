@@ -232,6 +232,29 @@ async def test_a_secret_that_cannot_be_read_keeps_no_other_waiting(error: ApiErr
     assert ("shop", "new") in looked_up.known()
 
 
+@in_virtual_time
+async def test_secrets_that_cannot_be_read_are_asked_for_one_at_a_time_and_keep_no_other_waiting() -> None:
+    """They come first in each order: those of the others are read at once all the same, and so is a new one at any moment."""
+    looked_up = LookedUp(ApiUnavailableError("cannot decrypt", status=500))
+    looked_up.unread = set(sorted(looked_up.keys)[:5])
+    assert await looked_up.look_ups.refresh() is None, "the API is there"
+    assert looked_up.known() == set(looked_up.keys) - looked_up.unread
+    task = asyncio.create_task(looked_up.look_ups.run())
+    asked = looked_up.asked
+    for second in range(30):
+        await asyncio.sleep(1)
+        looked_up.keys.append(("shop", f"new-{second}"))
+        looked_up.look_ups.look_again(looked_up.keys[-1])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert looked_up.keys[-1] in looked_up.known()
+    assert looked_up.asked - asked - 30 <= 12, "5 s between two tries, whatever is new meanwhile"
+    looked_up.unread.clear()
+    await asyncio.sleep(30)
+    assert looked_up.known() == set(looked_up.keys)
+    task.cancel()
+
+
 class AwayGroups:
     """Counts what is asked of an API that does not answer; keeps what is written once it does."""
 

@@ -2,13 +2,18 @@
 
 A watch would need the right to list every Secret of a namespace, and would bring every heartbeat of every node. A GET of the few
 names that a group mentions needs neither. Names are read when they first come up, while they are missing every few seconds, and
-from time to time anyway. An API that is away changes nothing: what was read last stays in force, and one name is tried after a
-pause that doubles.
+from time to time anyway. What was read last stays in force.
+
+An API that does not answer is tried with one name after a pause that doubles. An API that answers 500 may be unable to give that
+one object, as a Secret that it cannot decrypt: such names are tried again one at a time, with pauses of their own, and no other
+name waits for them. Nothing else waits for a look-up, a failover least of all.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import structlog
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 5.0
+# The answer about one object; 429, 503 and 504 are the server's about itself.
+CANNOT_GIVE = 500
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +54,10 @@ class LookUps(Generic[Value]):
         self._values: dict[ObjectKey, Value | None] = {}
         # In the order in which they are read.
         self._asked: dict[ObjectKey, None] = {}
+        # Those that the API could not give, the longest waiting first, and when the next of them is tried.
+        self._failed: dict[ObjectKey, None] = {}
+        self._failed_backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        self._try_failed_at_seconds = 0.0
         self._wake = asyncio.Event()
 
     def get(self, key: ObjectKey) -> Value | None:
@@ -65,17 +76,22 @@ class LookUps(Generic[Value]):
     async def refresh(self) -> ApiUnavailableError | None:
         """Read every wanted one now, and forget the others. Return the error of an API that is away."""
         wanted = set(self._wanted())
-        for key in [key for key in self._values if key not in wanted]:
-            del self._values[key]
-        self._ask(wanted)
+        for known in (self._values, self._failed):
+            for key in [key for key in known if key not in wanted]:
+                del known[key]
+        self._ask(wanted - self._failed.keys())
         return await self._read_asked()
 
     async def run(self) -> None:
         """Read what is due, for ever; cancel the task to stop."""
         clock = asyncio.get_running_loop().time
-        refresh_at_seconds = clock() + self._refresh_seconds
+        refresh_at_seconds, missing_at_seconds = clock() + self._refresh_seconds, clock() + self._missing_seconds
         backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
+            if clock() >= missing_at_seconds:
+                missing_at_seconds = clock() + self._missing_seconds
+                missing = {key for key in self._wanted() if self._values.get(key) is None}
+                self._ask(missing - self._failed.keys())
             if clock() >= refresh_at_seconds:
                 refresh_at_seconds = clock() + self._refresh_seconds
                 away = await self.refresh()
@@ -85,32 +101,62 @@ class LookUps(Generic[Value]):
                 await asyncio.sleep(backoff.next_seconds(away.retry_after_seconds))
                 continue
             backoff.reset()
-            try:
-                async with asyncio.timeout(self._missing_seconds):
-                    await self._wake.wait()
-            except TimeoutError:
-                self._ask(key for key in set(self._wanted()) if self._values.get(key) is None)
-            self._wake.clear()
+            next_seconds = min(missing_at_seconds, self._try_failed_at_seconds if self._failed else math.inf)
+            await self._woken(within_seconds=next_seconds - clock())
+
+    async def _woken(self, *, within_seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, within_seconds)):
+                await self._wake.wait()
+        self._wake.clear()
 
     def _ask(self, keys: Iterable[ObjectKey]) -> None:
         self._asked |= dict.fromkeys(sorted(keys))
 
     async def _read_asked(self) -> ApiUnavailableError | None:
-        """Read until none is left, or until the API is away: return that error."""
+        """Read until none is left, or until the API is away: return that error. At last those that it could not give."""
         while self._asked:
             key = next(iter(self._asked))
             del self._asked[key]
-            try:
-                value = await self._read(key)
-            except ApiError as error:
-                log.warning("not read, what was known of it stays in force", what="/".join(key), error=str(error))
-                if isinstance(error, ApiUnavailableError):
-                    # At the end: one that the API can never read, as a Secret that it cannot decrypt, is in no other's way.
-                    self._asked[key] = None
-                    return error
+            error = await self._try(key)
+            if error is None:
+                self._failed.pop(key, None)
+            elif error.status == CANNOT_GIVE:
+                if not self._failed:
+                    self._pause_failed()
+                self._failed[key] = None
+            else:
+                self._asked[key] = None
+                return error
+        return await self._read_failed()
+
+    async def _read_failed(self) -> ApiUnavailableError | None:
+        clock = asyncio.get_running_loop().time
+        while self._failed and clock() >= self._try_failed_at_seconds:
+            key = next(iter(self._failed))
+            error = await self._try(key)
+            self._failed.pop(key, None)
+            if error is None:
+                self._failed_backoff.reset()
                 continue
-            changed = key not in self._values or self._values[key] != value
-            self._values[key] = value
-            if changed:
-                self._on_change(key)
+            self._failed[key] = None  # the others first, the next time
+            if error.status != CANNOT_GIVE:
+                return error
+            self._pause_failed()
+        return None
+
+    def _pause_failed(self) -> None:
+        self._try_failed_at_seconds = asyncio.get_running_loop().time() + self._failed_backoff.next_seconds()
+
+    async def _try(self, key: ObjectKey) -> ApiUnavailableError | None:
+        """Read one; return the error of an API that did not answer, or could not."""
+        try:
+            value = await self._read(key)
+        except ApiError as error:
+            log.warning("not read, what was known of it stays in force", what="/".join(key), error=str(error))
+            return error if isinstance(error, ApiUnavailableError) else None
+        changed = key not in self._values or self._values[key] != value
+        self._values[key] = value
+        if changed:
+            self._on_change(key)
         return None

@@ -1,0 +1,92 @@
+"""Secrets and nodes that the API does not give, or not in time: no failover waits for them (virtual time)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.controller.directory.kubernetes_directory import LOOK_UP_DEADLINE_SECONDS
+from brokergroup_operator.kube.errors import ApiUnavailableError
+from brokergroup_operator.kube.resources import BROKER_GROUPS
+from tests.simulate.api import PlaneApi
+from tests.simulate.kubelet import NAMESPACE
+from tests.simulate.planes import RESTART_SECONDS
+from tests.simulate.test_simulate import in_a_world, master_of
+from tests.support.memory_api import MemoryApi
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulate.world import World
+
+UNREADABLE = 5
+WITHIN_SECONDS = 30.0
+
+
+@pytest.fixture(params=["answered 500", "not answered in time"])
+def look_ups_fail(request: pytest.FixtureRequest) -> Iterator[mock.Mock]:
+    """Each GET of a Secret or a node fails; the rest of the API is as ever. Counts them."""
+    whole, asked = PlaneApi._request, mock.Mock()
+
+    async def fail(self: PlaneApi, method: str, path: str, *, timeout_seconds: float, **options: Any) -> dict[str, Any]:
+        if method != "GET" or not ("/secrets/" in path or "/nodes/" in path):
+            return await whole(self, method, path, timeout_seconds=timeout_seconds, **options)
+        asked(path)
+        if request.param == "answered 500":
+            raise ApiUnavailableError(f"GET {path}: 500", status=500)
+        await asyncio.sleep(timeout_seconds)
+        raise ApiUnavailableError(f"GET {path}: no answer within {timeout_seconds} s")
+
+    with mock.patch.object(PlaneApi, "_request", fail):
+        yield asked
+
+
+async def want_secrets(world: World) -> None:
+    """Other groups name Secrets."""
+    for number in range(UNREADABLE):
+        group = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.BROKER_GROUP_KIND,
+            "metadata": {"name": f"a-{number}", "namespace": NAMESPACE},
+            "spec": {"implementation": "rocketmq", "security": {"credentialsSecretName": f"unreadable-{number}"}},
+        }
+        await MemoryApi(world.server).create(BROKER_GROUPS, group)
+
+
+async def seconds_to_the_next_master(world: World) -> float:
+    """From now on."""
+    epoch, began = world.oracle.records[-1]["masterEpoch"], world.loop.time()
+    while world.oracle.records[-1]["masterEpoch"] == epoch:
+        assert world.loop.time() < began + WITHIN_SECONDS, "nobody was elected"
+        await asyncio.sleep(0.01)
+    return world.loop.time() - began
+
+
+def test_a_master_that_dies_while_look_ups_fail_is_replaced_at_once(look_ups_fail: mock.Mock) -> None:
+    async def story(world: World) -> None:
+        await want_secrets(world)
+        await asyncio.sleep(10.0)
+        asked = look_ups_fail.call_count
+        assert asked > UNREADABLE
+        world.kill(master_of(world).node)
+        assert await seconds_to_the_next_master(world) < 0.5
+
+    in_a_world(story)
+
+
+def test_planes_that_start_while_look_ups_fail_replace_a_dead_master_as_soon_as_ever(look_ups_fail: mock.Mock) -> None:
+    """With its planes the master dies: a start waits for one deadline at most, however many Secrets there are."""
+
+    async def story(world: World) -> None:
+        await want_secrets(world)
+        for node in (*(plane.node for plane in world.planes), master_of(world).node):
+            world.kill(node)
+        # A second to start again; where a Secret is not answered at all, its deadline, once.
+        assert await seconds_to_the_next_master(world) < RESTART_SECONDS + LOOK_UP_DEADLINE_SECONDS + 0.5
+        assert look_ups_fail.called
+
+    in_a_world(story)
