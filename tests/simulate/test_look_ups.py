@@ -1,8 +1,10 @@
-"""Secrets and nodes that the API does not give, or not in time: no failover waits for them (virtual time)."""
+"""Secrets, nodes and pods by address that the API does not give, or not in time: no failover waits for them (virtual time)."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -12,6 +14,10 @@ from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.kubernetes_directory import LOOK_UP_DEADLINE_SECONDS
 from brokergroup_operator.kube.errors import ApiUnavailableError
 from brokergroup_operator.kube.resources import BROKER_GROUPS
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import RemotingError
 from tests.simulate.api import PlaneApi
 from tests.simulate.kubelet import NAMESPACE
 from tests.simulate.planes import RESTART_SECONDS
@@ -29,13 +35,14 @@ WITHIN_SECONDS = 30.0
 
 @pytest.fixture(params=["answered 500", "not answered in time"])
 def look_ups_fail(request: pytest.FixtureRequest) -> Iterator[mock.Mock]:
-    """Each GET of a Secret or a node fails; the rest of the API is as ever. Counts them."""
+    """Each GET of a Secret or a node fails, and of the pods at an address; the rest of the API is as ever. Counts them."""
     whole, asked = PlaneApi._request, mock.Mock()
 
     async def fail(self: PlaneApi, method: str, path: str, *, timeout_seconds: float, **options: Any) -> dict[str, Any]:
-        if method != "GET" or not ("/secrets/" in path or "/nodes/" in path):
+        by_address = "fieldSelector" in (options.get("parameters") or {})
+        if method != "GET" or not (by_address or "/secrets/" in path or "/nodes/" in path):
             return await whole(self, method, path, timeout_seconds=timeout_seconds, **options)
-        asked(path)
+        asked("pods by address" if by_address else path)
         if request.param == "answered 500":
             raise ApiUnavailableError(f"GET {path}: 500", status=500)
         await asyncio.sleep(timeout_seconds)
@@ -57,6 +64,24 @@ async def want_secrets(world: World) -> None:
         await MemoryApi(world.server).create(BROKER_GROUPS, group)
 
 
+async def strangers_ask(world: World) -> None:
+    """From hosts of no pod, each plane, all the time: each makes the plane look the host up."""
+    client = RemotingClient()
+    fields = {"clusterName": "cl", "brokerName": "orders"}
+    question = request(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, ext_fields=fields)
+
+    async def ask(plane: str) -> None:
+        while True:
+            with contextlib.suppress(RemotingError):
+                await client.invoke(plane, question, timeout_seconds=0.3)
+            await asyncio.sleep(0.05)
+
+    try:
+        await asyncio.gather(*(ask(plane) for plane in world.plane_addresses))
+    finally:
+        await client.close()
+
+
 async def seconds_to_the_next_master(world: World) -> float:
     """From now on."""
     epoch, began = world.oracle.records[-1]["masterEpoch"], world.loop.time()
@@ -69,9 +94,13 @@ async def seconds_to_the_next_master(world: World) -> float:
 def test_a_master_that_dies_while_look_ups_fail_is_replaced_at_once(look_ups_fail: mock.Mock) -> None:
     async def story(world: World) -> None:
         await want_secrets(world)
+        for number in range(3):
+            world.loop.hosts[f"stranger-{number}"] = f"10.9.0.{number + 1}"
+            world.loop.spawn(f"stranger-{number}/1", strangers_ask(world))
         await asyncio.sleep(10.0)
-        asked = look_ups_fail.call_count
-        assert asked > UNREADABLE
+        asked = Counter(call.args[0] for call in look_ups_fail.call_args_list)
+        assert len(asked) > UNREADABLE
+        assert asked["pods by address"] > 3 * len(world.planes)
         world.kill(master_of(world).node)
         assert await seconds_to_the_next_master(world) < 0.5
 
