@@ -6,9 +6,7 @@ The operator under test has another client. What judges an operator shares no co
 from __future__ import annotations
 
 import base64
-import binascii
 import ssl
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -316,7 +314,7 @@ def connection_of(path: Path) -> Connection:
         cluster = _named(document, "clusters", context["cluster"])["cluster"]
         user = _named(document, "users", context["user"])["user"] if context.get("user") else {}
         url = str(cluster["server"]).rstrip("/")
-        tls = _tls(path.parent, cluster, user) if url.startswith("https://") else None
+        tls = _tls(path.parent, cluster) if url.startswith("https://") else None
         return Connection(url, tls, str(user.get("token", "")))
     except (OSError, ValueError, RecursionError, yaml.YAMLError, ssl.SSLError) as error:
         raise KubeconfigError(f"{path}: {error}") from error
@@ -329,27 +327,12 @@ def _named(document: dict[str, Any], section: str, name: str) -> dict[str, Any]:
     return found
 
 
-def _tls(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> ssl.SSLContext:
-    authority = _bytes(folder, cluster, "certificate-authority")
-    context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
-    certificate, key = _bytes(folder, user, "client-certificate"), _bytes(folder, user, "client-key")
-    if certificate:
-        # The ssl module reads a client certificate only from a file.
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(certificate + b"\n" + key)
-            file.flush()
-            context.load_cert_chain(file.name)
-    return context
-
-
-def _bytes(folder: Path, entry: dict[str, Any], field: str) -> bytes:
-    """Return a field of a kubeconfig: inline (``<field>-data``, base64), or a file relative to the kubeconfig."""
-    if inline := entry.get(f"{field}-data"):
-        try:
-            return base64.b64decode(inline, validate=True)
-        except binascii.Error as error:
-            raise ValueError(f"{field}-data is not base64: {error}") from error
-    return (folder / entry[field]).read_bytes() if entry.get(field) else b""
+def _tls(folder: Path, cluster: dict[str, Any]) -> ssl.SSLContext:
+    """The certificate authority is inline (base64), or a file relative to the kubeconfig."""
+    inline, file = cluster.get("certificate-authority-data"), cluster.get("certificate-authority")
+    if inline:
+        return ssl.create_default_context(cadata=base64.b64decode(inline, validate=True).decode("ascii"))
+    return ssl.create_default_context(cafile=folder / file if file else None)
 
 
 def netloc(host: str, port: int) -> str:

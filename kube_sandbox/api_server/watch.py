@@ -6,7 +6,7 @@ https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from aiohttp import web
 
 from kube_sandbox.api_server import verbs
 from kube_sandbox.api_server.errors import StatusError, bad_request, too_old
-from kube_sandbox.api_server.store.storage import Version, WatchEvent, encode_json
+from kube_sandbox.api_server.store.storage import Version, encode_json
 
 if TYPE_CHECKING:
     from kube_sandbox.api_server.store.object_store import ObjectStore
@@ -114,9 +114,10 @@ class WatchStream:
                 quiet = not await self._is_ready_within(min(remaining, self._bookmark_interval_seconds))
                 self._ready.clear()
                 closed = watch.closed
-                lines = self._lines(watch.take())
+                lines = [self._line(event.type, event.version) for event in watch.take()]
                 over = loop.time() >= ends_at
-                if self._wish.bookmarks and quiet and not lines and not closed and self._revision_moved():
+                moved = self._store.storage.revision != self._bookmarked
+                if self._wish.bookmarks and quiet and moved and not lines and not closed:
                     lines.append(self._bookmark())
                 if lines:
                     await response.write(b"".join(lines))
@@ -131,12 +132,6 @@ class WatchStream:
                 return await self._ready.wait()
         except TimeoutError:
             return False
-
-    def _revision_moved(self) -> bool:
-        return self._store.storage.revision != self._bookmarked
-
-    def _lines(self, events: Iterable[WatchEvent]) -> list[bytes]:
-        return [self._line(event.type, event.version) for event in events]
 
     def _line(self, kind: str, version: Version) -> bytes:
         return b'{"type":"' + kind.encode() + b'","object":' + self._render(version) + b"}\n"

@@ -19,7 +19,7 @@ import socket
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,26 +42,6 @@ class PodNetworkError(Exception):
 
 class AddressesUsedUpError(PodNetworkError):
     """Every address of the pods' network is in use."""
-
-
-class PodNetwork(Protocol):
-    """What the kubelet needs of a network."""
-
-    @property
-    def node_ip(self) -> str:
-        """The node's own address, where pods reach the host."""
-
-    async def open(self) -> None:
-        """Remove what an earlier run left, and make what all pods share."""
-
-    async def attach(self, pod_uid: str) -> PodAddress:
-        """Return a new address for a pod that starts."""
-
-    async def detach(self, pod_uid: str) -> None:
-        """Release the address; all processes of the pod are gone."""
-
-    async def close(self) -> None:
-        """Remove everything."""
 
 
 class AddressCounter:
@@ -265,6 +245,10 @@ class NetworkNamespaces:
                     raise PodNetworkError(
                         f"subnet {self._subnet} overlaps {other} of interface {link['ifname']}: give another subnet"
                     )
+
+
+# What the kubelet needs of a network: open and close, and attach and detach for each pod start.
+PodNetwork = LoopbackNetwork | NetworkNamespaces
 
 
 async def _ip(*commands: str, namespace: str | None = None) -> None:

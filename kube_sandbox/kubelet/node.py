@@ -125,15 +125,11 @@ class NodeRegistration:
             ],
             "nodeInfo": {
                 "architecture": self._labels.get("kubernetes.io/arch", ""),
-                "bootID": "",
                 "containerRuntimeVersion": "process://1",
                 "kernelVersion": platform.release(),
-                "kubeProxyVersion": "",
                 "kubeletVersion": "v1.35.4-process",
-                "machineID": "",
                 "operatingSystem": "linux",
                 "osImage": "local processes",
-                "systemUUID": "",
             },
         }
 

@@ -299,7 +299,7 @@ _CORE = (
     NAMESPACES,
     _kind(
         "v1", "Event", "ev", fields=f"{_INVOLVED} reason reportingComponent source type",
-        behaviour=EventBehaviour("CoreV1Event", defaults=defaults.default_event, rules=rules.event_errors),
+        behaviour=EventBehaviour("CoreV1Event", defaults=defaults.default_event),
         columns={
             "Last Seen": ".lastTimestamp", "Type": ".type", "Reason": ".reason", "Kind": ".involvedObject.kind",
             "Object": ".involvedObject.name", "Message": ".message",
@@ -341,9 +341,7 @@ _GROUPS = (
     _kind(
         "policy/v1", "PodDisruptionBudget", "pdb", status=True,
         columns={"Min Available": ".spec.minAvailable", "Allowed": ".status.disruptionsAllowed"},
-        behaviour=BuiltinBehaviour(
-            "V1PodDisruptionBudget", rules=rules.disruption_budget_errors, counts_generation=True, new_status=_NO_PODS
-        ),
+        behaviour=BuiltinBehaviour("V1PodDisruptionBudget", counts_generation=True, new_status=_NO_PODS),
     ),
 )  # fmt: skip
 

@@ -67,16 +67,12 @@ def load(models: Iterable[str]) -> None:
             waiting.extend(field.type for field in _fields_of(model).values() if field.is_model)
 
 
-def _client() -> Any:
-    import kubernetes.client  # noqa: PLC0415  slow to import
-
-    return kubernetes.client
-
-
 @functools.cache
 def _fields_of(model: str) -> dict[str, ModelField]:
     """The fields of one model of the client (`V1Pod`), by JSON name."""
-    cls = getattr(_client(), model)
+    import kubernetes.client  # noqa: PLC0415  slow to import
+
+    cls = getattr(kubernetes.client, model)
     fields = {}
     for attribute, type_text in cls.openapi_types.items():
         found = _TYPE.match(type_text)
@@ -114,7 +110,7 @@ class _Walk:
         if field.container == "map":
             self._expect(value, (dict,), "map", path, model)
             if name in _QUANTITY_MAPS:
-                return {key: _quantity_text(item) for key, item in value.items()}
+                return {key: str(item) for key, item in value.items()}
             return {key: self._value(item, field, path, model) for key, item in value.items()}
         return self._value(value, field, path, model)
 
@@ -134,10 +130,6 @@ class _Walk:
             got = {dict: "object", list: "array", str: "string", bool: "bool"}.get(type(value), "number")
             where = f"{model.removeprefix('V1')}.{_INDEX.sub('', path)}"
             raise bad_request(f"{self._prefix} {got} into Go struct field {where} of type {shown}")
-
-
-def _quantity_text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
 
 
 # By field name: a name means the same everywhere except `ports`. From the patchMergeKey and x-kubernetes-list-map-keys markers

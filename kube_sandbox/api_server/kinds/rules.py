@@ -145,7 +145,10 @@ def _container_errors(container: JsonObject, path: str, volumes: set[Any]) -> li
             errors.append(required(at))
         elif not _ENVIRONMENT_NAME.fullmatch(entry["name"]):
             errors.append(invalid(at, entry["name"], _ENVIRONMENT_RULE))
-    errors += _mount_errors(container.get("volumeMounts") or [], f"{path}.volumeMounts", volumes)
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        if mount.get("name") not in volumes:
+            name = json.dumps(mount.get("name", ""))
+            errors.append(FieldError(f"{path}.volumeMounts[{index}].name", "Not found", name))
     return errors + _resource_errors(container.get("resources") or {}, f"{path}.resources")
 
 
@@ -160,21 +163,6 @@ def _port_name_errors(path: str, name: str | None) -> list[FieldError]:
     if name and len(name) > _LONGEST_PORT_NAME:
         return [invalid(path, name, f"must be no more than {_LONGEST_PORT_NAME} characters")]
     return [invalid(path, name, _PORT_NAME_RULE)] if name and not _PORT_NAME.fullmatch(name) else []
-
-
-def _mount_errors(mounts: list[JsonObject], path: str, volumes: set[Any]) -> list[FieldError]:
-    errors: list[FieldError] = []
-    seen: set[str] = set()
-    for index, mount in enumerate(mounts):
-        at, place = f"{path}[{index}]", mount.get("mountPath", "")
-        if mount.get("name") not in volumes:
-            errors.append(FieldError(f"{at}.name", "Not found", json.dumps(mount.get("name", ""))))
-        if not place:
-            errors.append(required(f"{at}.mountPath"))
-        elif place in seen:
-            errors.append(invalid(f"{at}.mountPath", place, "must be unique"))
-        seen.add(place)
-    return errors
 
 
 def _resource_errors(resources: JsonObject, path: str) -> list[FieldError]:
@@ -298,29 +286,14 @@ def claim_errors(claim: JsonObject, old: JsonObject | None) -> list[FieldError]:
     return errors
 
 
-def config_map_errors(config_map: JsonObject, old: JsonObject | None) -> list[FieldError]:
+def config_map_errors(config_map: JsonObject, _old: JsonObject | None) -> list[FieldError]:
     """ConfigMaps and Secrets."""
-    errors = [
+    return [
         invalid(f"{field}[{key}]", key, _CONFIG_KEY_RULE)
         for field in ("data", "binaryData")
         for key in config_map.get(field) or {}
         if not re.fullmatch(r"[-._a-zA-Z0-9]+", key)
     ]
-    if old is not None and old.get("immutable"):
-        errors += [
-            forbidden_field(field, "field is immutable when `immutable` is set")
-            for field in ("data", "binaryData", "immutable")
-            if config_map.get(field) != old.get(field)
-        ]
-    return errors
-
-
-def event_errors(event: JsonObject, old: JsonObject | None) -> list[FieldError]:
-    """Events: in the namespace of the object that they are about."""
-    about = field_at(event, "involvedObject.namespace") or ""
-    if old is None and about not in ("", event["metadata"].get("namespace", "")):
-        return [invalid("involvedObject.namespace", about, "does not match event.namespace")]
-    return []
 
 
 def lease_errors(lease: JsonObject, _old: JsonObject | None) -> list[FieldError]:
@@ -328,12 +301,4 @@ def lease_errors(lease: JsonObject, _old: JsonObject | None) -> list[FieldError]
     duration = field_at(lease, "spec.leaseDurationSeconds")
     if duration is not None and duration <= 0:
         return [invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")]
-    return []
-
-
-def disruption_budget_errors(budget: JsonObject, _old: JsonObject | None) -> list[FieldError]:
-    """PodDisruptionBudgets."""
-    spec = budget.get("spec") or {}
-    if "minAvailable" in spec and "maxUnavailable" in spec:
-        return [invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
     return []

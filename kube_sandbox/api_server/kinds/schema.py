@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sized
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,8 @@ from kube_sandbox.api_server.kinds.cel_rules import RuleSet
 from kube_sandbox.api_server.values import clone
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kube_sandbox.api_server.values import JsonObject
 
 _NOTHING: Any = object()
@@ -61,7 +62,8 @@ class SchemaNode:
         self.list_type: str = schema.get("x-kubernetes-list-type", "atomic")
         self.list_map_keys: tuple[str, ...] = tuple(schema.get("x-kubernetes-list-map-keys") or ())
         self.map_type: str = schema.get("x-kubernetes-map-type", "granular")
-        self.checks = _checks_of(schema)
+        self._keywords = schema
+        self._pattern = re.compile(schema["pattern"]) if schema.get("pattern") else None
         listed_rules = schema.get("x-kubernetes-validations")
         self.rules = RuleSet(listed_rules) if listed_rules else None
         self._children = [*self.properties.values(), *filter(None, (self.items, self.additional))]
@@ -118,7 +120,7 @@ class SchemaNode:
             return
         if not self._has_right_type(value, path, errors):
             return
-        errors.extend(error for check in self.checks if (error := check(value, path)) is not None)
+        errors.extend(self._value_errors(value, path))
         if isinstance(value, dict):
             self._validate_object(value, old if isinstance(old, dict) else {}, path, errors)
         elif isinstance(value, list):
@@ -137,6 +139,50 @@ class SchemaNode:
         shown = _type_name(value)
         errors.append(type_invalid(path, shown, f'{path} in body must be of type {wanted}: "{shown}"'))
         return False
+
+    def _value_errors(self, value: Any, path: str) -> Iterator[FieldError]:
+        """The complaints about the value itself: bounds, lengths, pattern, counts, enum, format."""
+        if type(value) in (int, float):
+            yield from self._number_errors(value, path)
+        elif isinstance(value, str):
+            yield from self._text_errors(value, path)
+        elif isinstance(value, list | dict):
+            yield from self._count_errors(value, path, "Items" if isinstance(value, list) else "Properties")
+        allowed = self._keywords.get("enum")
+        if allowed is not None and value not in allowed:
+            yield unsupported(path, value, allowed)
+
+    def _number_errors(self, value: float, path: str) -> Iterator[FieldError]:
+        keywords = self._keywords
+        low, above = keywords.get("minimum"), keywords.get("exclusiveMinimum")
+        if low is not None and (value < low or (above and value == low)):
+            yield invalid(path, value, f"{path} in body should be greater than {'' if above else 'or equal to '}{low}")
+        high, below = keywords.get("maximum"), keywords.get("exclusiveMaximum")
+        if high is not None and (value > high or (below and value == high)):
+            yield invalid(path, value, f"{path} in body should be less than {'' if below else 'or equal to '}{high}")
+        name = keywords.get("format")
+        bits = {"int32": 31, "int64": 63}.get(name or "")
+        if bits is not None and type(value) is int and not -(2**bits) <= value < 2**bits:
+            yield invalid(path, value, f"{path} in body must be of type {name}: {json.dumps(value)}")
+
+    def _text_errors(self, value: str, path: str) -> Iterator[FieldError]:
+        shortest, longest = self._keywords.get("minLength", 0), self._keywords.get("maxLength")
+        if len(value) < shortest:
+            yield invalid(path, value, f"{path} in body should be at least {shortest} chars long")
+        if longest is not None and len(value) > longest:
+            yield FieldError(path, "Too long", f"may not be more than {longest} bytes")
+        if self._pattern is not None and self._pattern.search(value) is None:
+            yield invalid(path, value, f"{path} in body should match '{self._pattern.pattern}'")
+        if self._keywords.get("format") == "date-time" and not _is_date_time(value):
+            yield type_invalid(path, value, f"{path} in body must be of type date-time: {json.dumps(value)}")
+
+    def _count_errors(self, value: list[Any] | JsonObject, path: str, kind: str) -> Iterator[FieldError]:
+        fewest, most = self._keywords.get(f"min{kind}", 0), self._keywords.get(f"max{kind}")
+        if len(value) < fewest:
+            yield invalid(path, len(value), f"{path} in body should have at least {fewest} {kind.lower()}")
+        if most is not None and len(value) > most:
+            items = f"item{'s' if most != 1 else ''}"
+            yield FieldError(path, "Too many", f"{len(value)}: must have at most {most} {items}")
 
     def _validate_object(self, value: JsonObject, old: JsonObject, path: str, errors: list[FieldError]) -> None:
         errors.extend(required(_below(path, name)) for name in self.required if name not in value)
@@ -228,111 +274,8 @@ def _type_name(value: Any) -> str:
     return names.get(type(value), "null")
 
 
-# A check of one keyword: the complaint about a value at a path, None if there is none.
-Check = Callable[[Any, str], FieldError | None]
-
-
-def _checks_of(schema: JsonObject) -> tuple[Check, ...]:
-    """The checks that a schema node makes of its own value."""
-    return tuple(make(schema[key], schema) for key, make in _KEYWORDS.items() if schema.get(key) is not None)
-
-
-def _minimum(bound: float, schema: JsonObject) -> Check:
-    strict = bool(schema.get("exclusiveMinimum"))
-    words = f"should be greater than {'' if strict else 'or equal to '}{bound}"
-    return _when(lambda value: _is_number(value) and (value < bound or (strict and value == bound)), words)
-
-
-def _maximum(bound: float, schema: JsonObject) -> Check:
-    strict = bool(schema.get("exclusiveMaximum"))
-    words = f"should be less than {'' if strict else 'or equal to '}{bound}"
-    return _when(lambda value: _is_number(value) and (value > bound or (strict and value == bound)), words)
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)
-
-
-def _min_length(shortest: int, _: JsonObject) -> Check:
-    return _when(
-        lambda value: isinstance(value, str) and len(value) < shortest, f"should be at least {shortest} chars long"
-    )
-
-
-def _pattern(pattern: str, _: JsonObject) -> Check:
-    search = re.compile(pattern).search
-    return _when(lambda value: isinstance(value, str) and search(value) is None, f"should match '{pattern}'")
-
-
-def _when(is_wrong: Callable[[Any], bool], words: str) -> Check:
-    return lambda value, path: invalid(path, value, f"{path} in body {words}") if is_wrong(value) else None
-
-
-def _max_length(longest: int, _: JsonObject) -> Check:
-    return lambda value, path: (
-        FieldError(path, "Too long", f"may not be more than {longest} bytes")
-        if isinstance(value, str) and len(value) > longest
-        else None
-    )
-
-
-def _fewest(kind: type[Sized], words: str) -> Callable[[int, JsonObject], Check]:
-    def make(fewest: int, _: JsonObject) -> Check:
-        return lambda value, path: (
-            invalid(path, len(value), f"{path} in body should have at least {fewest} {words}")
-            if isinstance(value, kind) and len(value) < fewest
-            else None
-        )
-
-    return make
-
-
-def _most(kind: type[Sized]) -> Callable[[int, JsonObject], Check]:
-    def make(most: int, _: JsonObject) -> Check:
-        words = f"must have at most {most} item{'s' if most != 1 else ''}"
-        return lambda value, path: (
-            FieldError(path, "Too many", f"{len(value)}: {words}")
-            if isinstance(value, kind) and len(value) > most
-            else None
-        )
-
-    return make
-
-
-def _enum(allowed: list[Any], _: JsonObject) -> Check:
-    return lambda value, path: None if value in allowed else unsupported(path, value, allowed)
-
-
-def _format(name: str, _: JsonObject) -> Check:
-    def check(value: Any, path: str) -> FieldError | None:
-        words = f"{path} in body must be of type {name}: {json.dumps(value)}"
-        if name == "date-time" and isinstance(value, str) and not _is_date_time(value):
-            return type_invalid(path, value, words)
-        bits = {"int32": 31, "int64": 63}.get(name)
-        if bits is not None and type(value) is int and not -(2**bits) <= value < 2**bits:
-            return invalid(path, value, words)
-        return None
-
-    return check
-
-
 def _is_date_time(text: str) -> bool:
     try:
         return datetime.fromisoformat(text).tzinfo is not None and "T" in text.upper()
     except ValueError:
         return False
-
-
-_KEYWORDS: dict[str, Callable[[Any, JsonObject], Check]] = {
-    "minimum": _minimum,
-    "maximum": _maximum,
-    "minLength": _min_length,
-    "maxLength": _max_length,
-    "pattern": _pattern,
-    "minItems": _fewest(list, "items"),
-    "maxItems": _most(list),
-    "minProperties": _fewest(dict, "properties"),
-    "maxProperties": _most(dict),
-    "enum": _enum,
-    "format": _format,
-}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kube_sandbox.api_server.errors import FieldError, bad_request, forbidden_field, invalid, required
 
@@ -79,9 +79,7 @@ def check_shape(obj: JsonObject, resource: ResourceType) -> None:
         )
     if obj.setdefault("kind", resource.kind) != resource.kind:
         raise bad_request(f"the kind in the data ({obj['kind']}) does not match the expected kind ({resource.kind})")
-    metadata = obj.get("metadata")
-    if metadata is None:
-        metadata = {}
+    metadata = obj.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise bad_request(f"metadata must be an object, got {metadata!r}")
     obj["metadata"] = {key: value for key, value in metadata.items() if key in _KNOWN and value is not None}
@@ -91,18 +89,7 @@ def check_shape(obj: JsonObject, resource: ResourceType) -> None:
     for key in ("labels", "annotations"):
         for name, text in (obj["metadata"].get(key) or {}).items():
             if not isinstance(text, str):
-                raise bad_request(
-                    f"json: cannot unmarshal {_go_kind(text)} into Go struct field ObjectMeta.metadata.{key}"
-                    f" of type string (key {name!r})"
-                )
-
-
-def _go_kind(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    return "array" if isinstance(value, list) else "object"
+                raise bad_request(f"metadata.{key}: expected a string at {name!r}, got {text!r}")
 
 
 def tidy(metadata: JsonObject) -> None:
