@@ -21,7 +21,7 @@ from kube_sandbox.reflector import ObjectKey, Reflector, key_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from kube_sandbox.client import JsonObject, KubeClient, WatchEvent
+    from kube_sandbox.client import JsonObject, KubeClient
 
 
 log = structlog.get_logger(__name__)
@@ -42,7 +42,7 @@ class ServiceCarrier:
         self._node_ip = node_ip
         self._cluster_ips = cluster_ips
         self._changed = asyncio.Event()
-        self._services = Reflector(api, SERVICES, on_change=self._on_service)
+        self._services = Reflector(api, SERVICES, on_change=lambda _: self._changed.set())
         self._pods = Reflector(api, PODS)
         self._listeners: dict[tuple[str, int], tuple[ObjectKey, asyncio.Server]] = {}
         self._connections: set[asyncio.Task[None]] = set()
@@ -64,9 +64,6 @@ class ServiceCarrier:
             for _, server in self._listeners.values():
                 server.close()
             await asyncio.gather(*watches, *self._connections, return_exceptions=True)
-
-    def _on_service(self, _: WatchEvent) -> None:
-        self._changed.set()
 
     async def _listen(self) -> bool:
         """Listen at the addresses of all Services; return whether all of that could be done."""
@@ -170,15 +167,11 @@ def addresses_of(
     """Yield host, number and entry of each port of a Service with a selector."""
     spec = service["spec"]
     for port in (spec.get("ports") or []) if spec.get("selector") else []:
-        if _has_cluster_ip_of(service, cluster_ips):
+        address = str(spec.get("clusterIP") or "None")
+        if address != "None" and ipaddress.ip_address(address) in cluster_ips:
             yield spec["clusterIP"], port["port"], port
         if port.get("nodePort"):
             yield node_ip, port["nodePort"], port
-
-
-def _has_cluster_ip_of(service: JsonObject, cluster_ips: ipaddress.IPv4Network) -> bool:
-    address = str(service["spec"].get("clusterIP") or "None")
-    return address != "None" and ipaddress.ip_address(address) in cluster_ips
 
 
 def is_endpoint(service: JsonObject, pod: JsonObject) -> bool:

@@ -17,7 +17,7 @@ from kube_sandbox.api_server import discovery, subresources, verbs
 from kube_sandbox.api_server.errors import NoSuchPathError, StatusError, method_not_allowed
 from kube_sandbox.api_server.kinds import model_schemas
 from kube_sandbox.api_server.store.object_store import ObjectStore
-from kube_sandbox.api_server.watch import WatchStream, WatchWish
+from kube_sandbox.api_server.watch import WatchStream
 from kube_sandbox.client import Connection, netloc
 
 if TYPE_CHECKING:
@@ -126,7 +126,10 @@ class SandboxApiServer:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             await _call_hook(self.before_request, request)
-            response = await self._answer_path(request)
+            registry, path = self.store.registry, request.path
+            response: web.StreamResponse | None = discovery.document_at(registry, netloc(self._host, self._port), path)
+            if response is None:
+                response = await self._answer_target(request, verbs.find_target(registry, path))
             await _call_hook(self.after_request, request)
         except StatusError as error:
             return verbs.error_response(error)
@@ -138,20 +141,15 @@ class SandboxApiServer:
             return web.Response(status=500)
         return response
 
-    async def _answer_path(self, request: web.BaseRequest) -> web.StreamResponse:
-        document = discovery.document_at(self.store.registry, netloc(self._host, self._port), request.path)
-        if document is not None:
-            return document
-        return await self._answer_target(request, verbs.find_target(self.store.registry, request.path))
-
     async def _answer_target(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:  # noqa: PLR0911
         store = self.store
         if target.subresource in subresources.VERBS:
             return await subresources.answer(store, target, request, self.log_provider)
         match request.method:
-            case "GET" if not target.name or _asks_watch(request):
-                if _asks_watch(request):
-                    return await self._watch(request, target)
+            case "GET" if verbs.is_true(request.query.get("watch")):
+                stream = WatchStream(store, target, request, self._bookmark_interval_seconds)
+                return await stream.answer(request, self._stopping)
+            case "GET" if not target.name:
                 return await verbs.read_list(store, target, request)
             case "GET":
                 return await verbs.read_one(store, target, request)
@@ -166,20 +164,6 @@ class SandboxApiServer:
             case "DELETE":
                 return await verbs.delete_collection(store, target, request)
         raise method_not_allowed()
-
-    async def _watch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
-        stream = WatchStream(
-            self.store,
-            target,
-            WatchWish.read(request),
-            verbs.render(self.store, target, request),
-            self._bookmark_interval_seconds,
-        )
-        return await stream.answer(request, self._stopping)
-
-
-def _asks_watch(request: web.BaseRequest) -> bool:
-    return verbs.is_true(request.query.get("watch"))
 
 
 async def _call_hook(hook: RequestHook | None, request: web.BaseRequest) -> None:

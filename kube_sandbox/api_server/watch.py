@@ -6,8 +6,6 @@ https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -21,48 +19,27 @@ if TYPE_CHECKING:
     from kube_sandbox.api_server.store.storage import Watch
     from kube_sandbox.api_server.verbs import Target
 
-# Turns a version into the JSON of an event: the object itself, or a Table with one row.
-Render = Callable[[Version], bytes]
-
 _DEFAULT_TIMEOUT_SECONDS = 1800.0
-
-
-@dataclass(frozen=True)
-class WatchWish:
-    """The options of a watch."""
-
-    since: int | None
-    bookmarks: bool
-    initial_events: bool
-    timeout_seconds: float
-
-    @classmethod
-    def read(cls, request: web.BaseRequest) -> WatchWish:
-        query = request.query
-        since_text = query.get("resourceVersion", "")
-        if since_text and not since_text.isdigit():
-            raise bad_request(f'resourceVersion: Invalid value: "{since_text}": expected a whole number')
-        initial = query.get("sendInitialEvents")
-        since = int(since_text) if since_text not in ("", "0") else None
-        timeout = verbs.whole_number(query, "timeoutSeconds")
-        return cls(
-            since=None if verbs.is_true(initial) else since,
-            bookmarks=verbs.is_true(query.get("allowWatchBookmarks")),
-            initial_events=verbs.is_true(initial),
-            timeout_seconds=float(timeout) if timeout else _DEFAULT_TIMEOUT_SECONDS,
-        )
 
 
 class WatchStream:
     """One running watch request."""
 
     def __init__(
-        self, store: ObjectStore, target: Target, wish: WatchWish, render: Render, bookmark_interval_seconds: float
+        self, store: ObjectStore, target: Target, request: web.BaseRequest, bookmark_interval_seconds: float
     ) -> None:
+        query = request.query
+        since, timeout = query.get("resourceVersion", ""), verbs.whole_number(query, "timeoutSeconds")
+        if since and not since.isdigit():
+            raise bad_request(f'resourceVersion: Invalid value: "{since}": expected a whole number')
+        self._initial_events = verbs.is_true(query.get("sendInitialEvents"))
+        # None: begin with the present objects.
+        self._since = int(since) if since not in ("", "0") and not self._initial_events else None
+        self._bookmarks = verbs.is_true(query.get("allowWatchBookmarks"))
+        self._timeout_seconds = float(timeout or _DEFAULT_TIMEOUT_SECONDS)
         self._store = store
         self._target = target
-        self._wish = wish
-        self._render = render
+        self._render = verbs.render(store, target, request)
         self._bookmark_interval_seconds = bookmark_interval_seconds
         self._ready = asyncio.Event()
         self._bookmarked = 0
@@ -74,7 +51,7 @@ class WatchStream:
         response.enable_chunked_encoding()
         initial: list[bytes] = []
         try:
-            since = self._wish.since
+            since = self._since
             if since is None:
                 page = self._store.list_objects(self._target.resource, selection)
                 since = page.resource_version
@@ -91,7 +68,7 @@ class WatchStream:
         watch.on_ready = self._ready.set
         try:
             await response.prepare(request)
-            if self._wish.initial_events:
+            if self._initial_events:
                 initial.append(self._bookmark(ends_initial_events=True))
             if initial:
                 await response.write(b"".join(initial))
@@ -104,7 +81,7 @@ class WatchStream:
 
     async def _follow(self, watch: Watch, response: web.StreamResponse, stopping: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
-        ends_at = loop.time() + self._wish.timeout_seconds
+        ends_at = loop.time() + self._timeout_seconds
         self._ready.set()
         stop = asyncio.ensure_future(stopping.wait())
         stop.add_done_callback(lambda _: self._ready.set())
@@ -117,7 +94,7 @@ class WatchStream:
                 lines = [self._line(event.type, event.version) for event in watch.take()]
                 over = loop.time() >= ends_at
                 moved = self._store.storage.revision != self._bookmarked
-                if self._wish.bookmarks and quiet and moved and not lines and not closed:
+                if self._bookmarks and quiet and moved and not lines and not closed:
                     lines.append(self._bookmark())
                 if lines:
                     await response.write(b"".join(lines))

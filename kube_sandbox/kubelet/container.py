@@ -125,23 +125,18 @@ class Container:
                 return None
             started = loop.time()
             exit_ = await self._run_once(spec)
-            if self._stop.is_set() or not self._wants_restart(exit_):
+            is_done = self._restart_policy == "Never" or (self._restart_policy == "OnFailure" and exit_.code == 0)
+            if self._stop.is_set() or is_done:
                 return exit_
             if loop.time() - started >= self._back_off.reset_after_seconds:
                 delay_seconds = self._back_off.first_seconds
             await self._wait_before_restart(delay_seconds)
             delay_seconds = min(delay_seconds * 2, self._back_off.last_seconds)
             if not self._stop.is_set():
-                self._next_start()
-
-    def _next_start(self) -> None:
-        if "terminated" in self._state:
-            self._last_state = self._state
-        self._state = waiting("ContainerCreating")
-        self._restart_count += 1
-
-    def _wants_restart(self, exit_: Exit) -> bool:
-        return self._restart_policy == "Always" or (self._restart_policy == "OnFailure" and exit_.code != 0)
+                if "terminated" in self._state:
+                    self._last_state = self._state
+                self._state = waiting("ContainerCreating")
+                self._restart_count += 1
 
     async def _prepared(self) -> ProcessSpec | None:
         """Wait until everything that the container needs is there; None if it is stopped before."""

@@ -106,15 +106,10 @@ class NoSuchLogError(LookupError):
 
 def newest_log(logs_folder: Path, container: str) -> Path:
     """Return the log of a container's latest start."""
-    files = sorted((logs_folder / container).glob("*.log"), key=_start_number)
-    starts = [file for file in files if file.stem.isdigit()]
+    starts = [file for file in (logs_folder / container).glob("*.log") if file.stem.isdigit()]
     if not starts:
         raise NoSuchLogError(f"container {container!r} has not been started: no log in {logs_folder.name}")
-    return starts[-1]
-
-
-def _start_number(file: Path) -> int:
-    return int(file.stem) if file.stem.isdigit() else -1
+    return max(starts, key=lambda file: int(file.stem))
 
 
 async def read_log(

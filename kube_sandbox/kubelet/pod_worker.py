@@ -90,15 +90,7 @@ class PodWorker:
         self._sources = Sources(node.api, pod["metadata"]["namespace"])
         self._init = self._containers("initContainers", "initContainerStatuses")
         self._main = self._containers("containers", "containerStatuses")
-        metadata = pod["metadata"]
-        self._poster = StatusPoster(
-            node.api,
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            uid=metadata["uid"],
-            build=self._status,
-            gone=self.vanished,
-        )
+        self._poster = StatusPoster(node.api, pod=pod, build=self._status, gone=self.vanished)
         self.update(pod)
 
     def _containers(self, field: str, status_field: str) -> list[Container]:

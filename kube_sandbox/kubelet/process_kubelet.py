@@ -65,7 +65,10 @@ class ProcessKubelet:
         self._scheduler = Scheduler(api, node_name, node_labels)
         self._registration = NodeRegistration(api, node_name, network.node_ip, node_labels)
         self._claims = ClaimBinder(
-            api, self._folders, folders_in_use=self._claim_folders_in_use, claims_in_use=self._claims_in_use
+            api,
+            self._folders,
+            folders_in_use=lambda: set().union(*(worker.claim_folders for worker in self._workers.values())),
+            claims_in_use=self._claims_in_use,
         )
         self._pods = Reflector(api, PODS, on_change=self._pod_changed)
         self._parts = NodeParts(
@@ -228,9 +231,6 @@ class ProcessKubelet:
         self._pods_changed()
         if not task.cancelled() and task.exception() is not None:
             log.error("pod worker failed", pod=unique_name(worker.pod), exc_info=task.exception())
-
-    def _claim_folders_in_use(self) -> set[Path]:
-        return set().union(*(worker.claim_folders for worker in self._workers.values()))
 
     def _claims_in_use(self) -> set[tuple[str, str]]:
         """The claims that any pod names."""

@@ -164,14 +164,12 @@ class StatusPoster:
         self,
         api: KubeClient,
         *,
-        namespace: str,
-        name: str,
-        uid: str,
+        pod: JsonObject,
         build: Callable[[], JsonObject],
         gone: Callable[[], None],
     ) -> None:
         self._api = api
-        self._namespace, self._name, self._uid = namespace, name, uid
+        self._namespace, self._name, self._uid = (pod["metadata"][key] for key in ("namespace", "name", "uid"))
         self._build = build
         self._gone = gone
         self._dirty = asyncio.Event()

@@ -202,7 +202,9 @@ class GarbageCollector:
                 continue
             finalizers = (meta.get("finalizers") or ()) if "deletionTimestamp" in meta else ()
             if ORPHAN_FINALIZER in finalizers:
-                self._orphan_dependents(place, meta["uid"])
+                for dependent in tuple(self._dependents.get(meta["uid"], ())):
+                    self._drop_references(dependent, {meta["uid"]})
+                self._drop_finalizer(place, ORPHAN_FINALIZER)
             elif FOREGROUND_FINALIZER in finalizers:
                 self._delete_dependents_first(place, meta["uid"])
             elif meta.get("ownerReferences") and "deletionTimestamp" not in meta:
@@ -248,11 +250,6 @@ class GarbageCollector:
             blocking |= any(entry["uid"] == uid and entry.get("blockOwnerDeletion") for entry in references)
         if not blocking:
             self._drop_finalizer(place, FOREGROUND_FINALIZER)
-
-    def _orphan_dependents(self, place: Place, uid: str) -> None:
-        for dependent in tuple(self._dependents.get(uid, ())):
-            self._drop_references(dependent, {uid})
-        self._drop_finalizer(place, ORPHAN_FINALIZER)
 
     def _drop_references(self, place: Place, uids: set[str]) -> None:
         owners = (self._metadata(place) or {}).get("ownerReferences") or []

@@ -97,8 +97,6 @@ class ObjectStore:
             raise LookupError(f"no served resource {plural} in {group or 'core'}/{version}")
         return found
 
-    # -- reading ---------------------------------------------------------------------------------------------------
-
     def get(self, resource: ResourceType, namespace: str, name: str) -> Version:
         version = self.storage.get(resource.storage_key, (namespace, name))
         if version is None:
@@ -116,8 +114,6 @@ class ObjectStore:
         predicate = selector_predicate(selection.label_selector, selection.field_selector, resource.selectable_fields)
         return self.storage.watch(resource.storage_key, since=since, namespace=selection.namespace, predicate=predicate)
 
-    # -- writing ---------------------------------------------------------------------------------------------------
-
     def create(self, resource: ResourceType, namespace: str, body: JsonObject, write: Write | None = None) -> Version:
         write = write or Write()
         obj = body if write.owns_body else clone(body)
@@ -126,7 +122,12 @@ class ObjectStore:
         if resource.namespaced:
             new["namespace"] = namespace
             self._check_namespace(resource, namespace, new.get("name", ""))
-        metadata.prepare_create(new, uid=self._new_uid(), now_seconds=self.clock(), random_source=self._random)
+        metadata.prepare_create(
+            new,
+            uid=str(uuid.UUID(int=self._random.getrandbits(128), version=4)),
+            now_seconds=self.clock(),
+            random_source=self._random,
+        )
         name = str(new.get("name", ""))
         if resource.behaviour.counts_generation:
             new["generation"] = 1
@@ -281,17 +282,19 @@ class ObjectStore:
             return Version(obj, self.storage.revision)
         version = self.storage.put(resource.storage_key, key, obj)
         if resource is CUSTOM_RESOURCE_DEFINITIONS:
-            self._follow_definition(version.obj)
+            spec = version.obj["spec"]
+            self.registry.replace_custom(spec["group"], spec["names"]["plural"], custom_resource_types(version.obj))
         return version
 
     def remove_now(self, resource: ResourceType, key: tuple[str, str]) -> Version:
         """Remove an object that nothing holds any more."""
         version = self.storage.remove(resource.storage_key, key)
         if resource is CUSTOM_RESOURCE_DEFINITIONS:
-            self._forget_definition(version.obj)
+            spec = version.obj["spec"]
+            gone = (spec["group"], spec["names"]["plural"])
+            self.registry.replace_custom(*gone, [])
+            self.storage.close_watches(gone)
         return version
-
-    # -- deleting --------------------------------------------------------------------------------------------------
 
     def delete(
         self, resource: ResourceType, namespace: str, name: str, options: Deletion = PLAIN_DELETION
@@ -341,18 +344,3 @@ class ObjectStore:
 
     def _others(self, resource: ResourceType, key: tuple[str, str]) -> Iterator[JsonObject]:
         yield from (version.obj for name, version in self.storage.all(resource.storage_key) if name != key)
-
-    def _new_uid(self) -> str:
-        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
-
-    # -- definitions of custom resources ---------------------------------------------------------------------------
-
-    def _follow_definition(self, definition: JsonObject) -> None:
-        spec = definition["spec"]
-        self.registry.replace_custom(spec["group"], spec["names"]["plural"], custom_resource_types(definition))
-
-    def _forget_definition(self, definition: JsonObject) -> None:
-        spec = definition["spec"]
-        key = (spec["group"], spec["names"]["plural"])
-        self.registry.replace_custom(*key, [])
-        self.storage.close_watches(key)
