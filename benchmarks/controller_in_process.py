@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, Peer
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
@@ -289,6 +289,8 @@ async def deaths_decided(count: int) -> Deaths:
         directory.find(group_name(number), cluster_name=CLUSTER)
         await plane.load(key)
         for one in MEMBERS:
+            pod = Peer(namespace=NAMESPACE, pod_name=f"{group_name(number)}-{one}", group=key)
+            directory.introduce(host_of(number, one), pod)
             connection = connect(plane, host_of(number, one))
             for offset in (1001, 1002):
                 connection.data_received(heartbeat(number, one, offset, timeout_ms=120_000))
@@ -299,7 +301,9 @@ async def deaths_decided(count: int) -> Deaths:
     begun_seconds = time.monotonic()
 
     def note(key: GroupKey, version: str | None) -> None:  # noqa: ARG001 - the store calls it with both
-        decided.setdefault(key, time.monotonic() - begun_seconds)
+        stored = store.watched(key)
+        if stored is not None and stored.record.granted_master_id in MEMBERS[1:]:
+            decided.setdefault(key, time.monotonic() - begun_seconds)
         if len(decided) == count:
             all_decided.set()
 

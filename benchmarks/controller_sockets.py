@@ -1,6 +1,6 @@
 """A whole controller process under heartbeats: ours standing alone, and RocketMQ's own, with the same brokers over real sockets.
 
-`GROUPS` groups of three scripted brokers, each on a connection of its own, register and elect as brokers do and then heartbeat at a
+Groups of three scripted brokers, each on a connection of its own, register and elect as brokers do and then heartbeat at a
 fixed rate that neither controller is busy with. They answer what they are asked, with success and nothing else. The figure is the
 heartbeats that were sent per second of the controller process's own processor time (all its threads, /proc), everything it does
 beside included.
@@ -15,6 +15,7 @@ import socket
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
 
-GROUPS = 100
+# Of ours, which is compared with itself; RocketMQ's controller has the middle size.
+SIZES = (10, 100, 1000)
+JAVA_SIZE = 100
 SECONDS = 15.0
 WARM_UP_SECONDS = 10.0
 HEARTBEATS_PER_SECOND = 2_000
@@ -69,8 +72,9 @@ def _listens(port: int) -> bool:
 class Brokers:
     """Three brokers of each group, on a connection each, all at the one port where `_Answers` listens."""
 
-    def __init__(self, controller: str) -> None:
+    def __init__(self, controller: str, groups: int) -> None:
         self._controller = controller
+        self._groups = groups
         self._server = RemotingServer(_Answers())
         self._clients: dict[tuple[int, int], RemotingClient] = {}
         self._offset = 1000
@@ -78,7 +82,7 @@ class Brokers:
     async def start(self) -> None:
         """Register all, elect in each group."""
         await self._server.start("0.0.0.0", 0)
-        for number in range(GROUPS):
+        for number in range(self._groups):
             await asyncio.gather(*(self._register(number, one) for one in MEMBERS[:1]))
             for one in MEMBERS[1:]:
                 await self._register(number, one)
@@ -99,7 +103,7 @@ class Brokers:
             self._offset += 1
             due = int(passed_seconds * HEARTBEATS_PER_SECOND)
             while sent < due:
-                number, one = divmod(sent % (GROUPS * len(MEMBERS)), len(MEMBERS))
+                number, one = divmod(sent % (self._groups * len(MEMBERS)), len(MEMBERS))
                 await self._beat(number, MEMBERS[one])
                 sent += 1
             await asyncio.sleep(0.005)
@@ -159,8 +163,17 @@ class Brokers:
         await self._clients[number, one].invoke_oneway(self._controller, command, timeout_seconds=10.0)
 
 
-async def _measure(address: str, pid: int) -> float:
-    brokers = Brokers(address)
+@dataclass(frozen=True)
+class WholeProcess:
+    """Heartbeats per second of the process's processor time, and how long it took to end after SIGTERM."""
+
+    heartbeats_per_cpu_second: float
+    sigterm_seconds: float
+    warnings: int
+
+
+async def _measure(address: str, pid: int, groups: int) -> float:
+    brokers = Brokers(address, groups)
     await brokers.start()
     await brokers.beat_for(WARM_UP_SECONDS)
     await brokers.until_read()
@@ -172,8 +185,8 @@ async def _measure(address: str, pid: int) -> float:
     return sent / spent_seconds
 
 
-async def ours_over_sockets(*, say: Callable[[str], None]) -> float:
-    """`brokergroup controller`, records in memory."""
+async def ours_over_sockets(groups: int, *, say: Callable[[str], None]) -> WholeProcess:
+    """`brokergroup controller`, records in memory. It tells brokers again and again, for none ever confirms anything."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         program = Path(sys.executable).with_name("brokergroup")
@@ -183,13 +196,19 @@ async def ours_over_sockets(*, say: Callable[[str], None]) -> float:
             await asyncio.to_thread(
                 process.wait_until, lambda: _listens(port), what="it listens", deadline_seconds=120.0
             )
-            rate = await _measure(f"127.0.0.1:{port}", process.pid)
+            rate = await _measure(f"127.0.0.1:{port}", process.pid, groups)
             stopped_seconds = time.monotonic()
-            process.stop(grace_seconds=30.0)
-            say(f"ours over sockets: {rate:,.0f}/s; ended {time.monotonic() - stopped_seconds:.1f} s after SIGTERM")
+            await asyncio.to_thread(process.stop, grace_seconds=30.0)
+            ended_seconds = time.monotonic() - stopped_seconds
+            lines = (Path(folder) / "controller.log").read_text(encoding="utf-8", errors="replace").splitlines()
+            found = WholeProcess(rate, ended_seconds, sum("warning" in line for line in lines))
+            say(
+                f"ours over sockets, {groups} groups: {rate:,.0f}/s; ended {ended_seconds:.1f} s after SIGTERM; "
+                f"{found.warnings} warnings"
+            )
         finally:
             process.stop(grace_seconds=1.0)
-    return rate
+    return found
 
 
 async def java_over_sockets(*, say: Callable[[str], None]) -> float:
@@ -197,7 +216,7 @@ async def java_over_sockets(*, say: Callable[[str], None]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         program = await asyncio.to_thread(lambda: wait_until_leading(start_dledger(Path(folder))))
         try:
-            rate = await _measure(program.address, program.process.pid)
+            rate = await _measure(program.address, program.process.pid, JAVA_SIZE)
             say(f"RocketMQ's controller over sockets: {rate:,.0f}/s")
         finally:
             program.process.stop(grace_seconds=5.0)

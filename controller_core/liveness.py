@@ -31,7 +31,7 @@ table, and in `expired`, until the caller has dealt with it and says `forget`.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from controller_core.adaptive_timeout import NO_RHYTHM, Rhythm, adaptive_timeout_seconds
@@ -52,8 +52,7 @@ class BrokerIdentity(NamedTuple):
     broker_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(NamedTuple):
     """904, as sent. A broker that leaves out its timeout or priority gets the defaults.
 
     With `minimum_timeout_seconds` below the timeout, the timeout is the upper bound of one that follows the broker's rhythm.
@@ -83,8 +82,7 @@ class LivenessSettings:
         return min(max(wished, self.minimum_timeout_seconds), self.maximum_timeout_seconds)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatEntry:
+class HeartbeatEntry(NamedTuple):
     """One replica's line in the table. `connection_id` is None once its connection closed.
 
     `mark` is what its heartbeats prove that it holds (`told_mark`).
@@ -183,7 +181,7 @@ class HeartbeatTable:
         held = self._held.get(heartbeat.identity)  # what the entry says is in it: it was remembered
         if held is None or not falls_short(replica, held):
             return replica
-        return replace(entry.replica, address=heartbeat.address, doubted=True)
+        return entry.replica._replace(address=heartbeat.address, doubted=True)
 
     def sign_of_life(
         self, now_seconds: float, identity: BrokerIdentity, connection_id: int, *, address: str = ""
@@ -211,8 +209,7 @@ class HeartbeatTable:
             )
             return
         bound = entry.connection_id if entry.connection_id is not None else connection_id
-        self._entries[identity] = replace(
-            entry,
+        self._entries[identity] = entry._replace(
             connection_id=bound,
             last_seen_seconds=now_seconds,
             deadline_seconds=now_seconds + entry.timeout_seconds,
@@ -236,15 +233,15 @@ class HeartbeatTable:
         self.sign_of_life(now_seconds, identity, connection_id, address=address)
         # The new process tells whatever it tells after it registered.
         entry = self._entries[identity]
-        self._entries[identity] = replace(
-            entry, seen=entry.demanded, demanded_seconds=-math.inf, first_since_loss_seconds=now_seconds
+        self._entries[identity] = entry._replace(
+            seen=entry.demanded, demanded_seconds=-math.inf, first_since_loss_seconds=now_seconds
         )
 
     def connection_closed(self, now_seconds: float, connection_id: int) -> tuple[BrokerIdentity, ...]:
         """Return every replica that was alive and is not any more because this connection carried its heartbeats."""
         lost = [entry for entry in self._entries.values() if entry.connection_id == connection_id]
         for entry in lost:
-            self._entries[entry.identity] = replace(entry, connection_id=None)
+            self._entries[entry.identity] = entry._replace(connection_id=None)
         for group in {entry.identity.group for entry in lost}:
             self.ask_anew(group)
         return tuple(sorted(entry.identity for entry in lost if entry.alive(now_seconds)))
@@ -274,8 +271,7 @@ class HeartbeatTable:
         """Distrust ourselves: we may have been asleep, so every silence starts anew. Closed connections stay closed."""
         for identity, entry in self._entries.items():
             if entry.connection_id is not None:
-                self._entries[identity] = replace(
-                    entry,
+                self._entries[identity] = entry._replace(
                     deadline_seconds=now_seconds + entry.timeout_seconds,
                     last_beat_seconds=None,
                     # What waited for us in a socket is older than what the others have written meanwhile.
@@ -286,8 +282,8 @@ class HeartbeatTable:
         """Say that a replica of the group was just lost, or fenced: what the others told before is not fresh any more."""
         self._bereft.add(group)
         for entry in self._of_group(group):
-            self._entries[entry.identity] = replace(
-                entry, replica=replace(entry.replica, fresh=False), first_since_loss_seconds=None
+            self._entries[entry.identity] = entry._replace(
+                replica=entry.replica._replace(fresh=False), first_since_loss_seconds=None
             )
 
     def note_seats(self, group: str, record: BrokerGroupRecord | None) -> None:
@@ -319,7 +315,7 @@ class HeartbeatTable:
             self._held[BrokerIdentity(group, broker_id)] = Mark(broker_id, -1, -1)
             entry = self._entries.get(BrokerIdentity(group, broker_id))
             if entry is not None:
-                self._entries[entry.identity] = replace(entry, told_as_member=False)
+                self._entries[entry.identity] = entry._replace(told_as_member=False)
 
     def holding(self, identity: BrokerIdentity) -> Holding | None:
         """Return what a replica reports, against what it told before as a member.

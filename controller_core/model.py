@@ -13,6 +13,7 @@ its tables?".
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from controller_core.plan import Before, Change
 
@@ -190,8 +191,7 @@ class BrokerGroupRecord:
         return "\n".join([head, *changing, *(f"  {_describe_replica(replica)}" for replica in self.replicas.values())])
 
 
-@dataclass(frozen=True, slots=True)
-class LiveReplica:
+class LiveReplica(NamedTuple):
     """What the heartbeats of one process say, while they are fresh.
 
     `epoch_first_offset` is the offset with which this process reported its present epoch first: only what it has beyond proves

@@ -201,8 +201,7 @@ class Demand(NamedTuple):
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class Holding(NamedTuple):
     """What the present process of a replica reports, and what this controller process itself heard before.
 
         `epoch`, `max_offset`, `confirm_offset` are the last heartbeat's. `known_*` is what an earlier process of the replica had at

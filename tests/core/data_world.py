@@ -25,7 +25,6 @@ Not in the model: power loss, a second disk.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from controller_core.decision import Decision
 from controller_core.events import SeatsLost
@@ -389,7 +388,7 @@ def elect(world: World, rules: Rules) -> World | None:
     if _has_not_heard_all(world):
         return None
     if not rules.epoch_floor:
-        live = {key: replace(one, epoch=min(one.epoch, record.master_epoch)) for key, one in live.items()}
+        live = {key: one._replace(epoch=min(one.epoch, record.master_epoch)) for key, one in live.items()}
     incumbents = [(world.broker(one).epoch, one) for one in live if world.broker(one).up and world.broker(one).master]
     incumbent = max(incumbents)[1] if incumbents else None
     decision = step(record, ElectMaster(broker_name="bn", incumbent=incumbent), live, rules.settings)
@@ -414,6 +413,6 @@ def _recorded(world: World, record: BrokerGroupRecord) -> World:
 def _stale(world: World) -> World:
     """Somebody was lost: what the others told before is not fresh."""
     lines = (
-        line._replace(replica=replace(line.replica, fresh=False)) if line is not None else None for line in world.told
+        line._replace(replica=line.replica._replace(fresh=False)) if line is not None else None for line in world.told
     )
     return world._replace(told=tuple(lines))

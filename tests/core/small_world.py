@@ -169,7 +169,7 @@ def _reports(world: World) -> Iterator[Command]:
         if one.has_reported
     )
     for holding in holdings:
-        sure = replace(holding, sure_epoch=holding.epoch, sure_offset=holding.max_offset)
+        sure = holding._replace(sure_epoch=holding.epoch, sure_offset=holding.max_offset)
         yield ReportHoldings(broker_name="bn", holdings=(sure,))
     if holdings:
         yield ReportHoldings(broker_name="bn", holdings=holdings)

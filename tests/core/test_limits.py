@@ -95,7 +95,7 @@ def test_a_floor_that_was_lowered_is_noticed_by_the_next_event_of_any_kind() -> 
 )
 def test_whom_an_election_leaves_eligible(settings: ControllerSettings, eligible: set[int]) -> None:
     record = _record(sync_state_set=frozenset({1, 2, 3}))
-    live = {2: replace(ALL[2], max_offset=900)}
+    live = {2: ALL[2]._replace(max_offset=900)}
     elected = step(record, ElectMaster(broker_name="bn"), live, settings).events
     assert [event.eligible for event in elected if isinstance(event, MasterElected)] == [eligible]
 
@@ -117,7 +117,7 @@ def test_an_eligible_replica_loses_its_seat_by_its_mark_alone() -> None:
     record = replace(record, replicas=replicas)
     told = Holding(broker_id=3, epoch=4, max_offset=60, known_epoch=5, known_offset=99)
     assert report_is_news(record, told, STRICT) is not News.LOSS
-    less = replace(told, max_offset=49)
+    less = told._replace(max_offset=49)
     decision = step(record, ReportHoldings(broker_name="bn", holdings=(less,)), {}, STRICT)
     assert decision.record is not None
     assert decision.record.eligible == {2}

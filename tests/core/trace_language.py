@@ -104,7 +104,7 @@ class TraceRunner:
             case "heartbeat":
                 return self._heartbeat(arguments)
             case "stale":
-                self.live = {key: dataclasses.replace(one, fresh=False) for key, one in self.live.items()}
+                self.live = {key: one._replace(fresh=False) for key, one in self.live.items()}
                 return self._draw_live()
             case "report":
                 return self._report(arguments)

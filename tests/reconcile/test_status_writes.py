@@ -23,7 +23,7 @@ def lagging(seen: Observed, behind: int) -> Observed:
     """Broker 2 is so many bytes behind the master."""
     assert seen.snapshot is not None
     live = {one: LiveReplica(broker_id=one, epoch=7, max_offset=10**9) for one in (1, 2, 3)}
-    live[2] = replace(live[2], max_offset=10**9 - behind)
+    live[2] = live[2]._replace(max_offset=10**9 - behind)
     return replace(seen, snapshot=replace(seen.snapshot, live=live))
 
 

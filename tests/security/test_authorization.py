@@ -69,8 +69,8 @@ READING = (1004, 1005, 1006)
         (CERTIFIED_OTHER, False, False),
         (ADMIN, False, False),
         # A pod is itself, whatever else it may have got hold of.
-        (replace(POD_2, access_key=GROUP_KEY.access_key), False, True),
-        (replace(NAMESAKE, access_key=GROUP_KEY.access_key), False, False),
+        (POD_2._replace(access_key=GROUP_KEY.access_key), False, True),
+        (NAMESAKE._replace(access_key=GROUP_KEY.access_key), False, False),
     ],
     ids=str,
 )
@@ -125,9 +125,9 @@ def test_a_group_that_requires_signatures_hears_nothing_unsigned(code: int) -> N
     for caller in (STRANGER, POD_1, CERTIFIED, SIGNED_OTHER):
         assert not authorize(caller, code, subject, OPEN).allowed
     without = replace(required, credentials=None)
-    assert not authorize(SIGNED, code, replace(subject, binding=without), OPEN).allowed
+    assert not authorize(SIGNED, code, subject._replace(binding=without), OPEN).allowed
     if code not in (1011,):
-        assert authorize(replace(POD_1, access_key=GROUP_KEY.access_key), code, subject, CLOSED).allowed
+        assert authorize(POD_1._replace(access_key=GROUP_KEY.access_key), code, subject, CLOSED).allowed
 
 
 # --------------------------------------------------------------------------------------------- what a request shows

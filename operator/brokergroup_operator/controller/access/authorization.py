@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from brokergroup_operator.controller.directory.group_directory import SignaturePolicy
 from rocketmq_remoting.codes import RequestCode
@@ -52,8 +52,7 @@ _ACCESS_OF_CODE = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(NamedTuple):
     """What is known of who asks. ``access_key`` is one whose signature was right, ``certificate_names`` were checked."""
 
     host: str
@@ -71,8 +70,7 @@ class Caller:
         return self.host + names
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Subject(NamedTuple):
     """Whom a request is about, as its own decoder read it. ``pod`` is the one that the broker's id is kept for, if any."""
 
     binding: GroupBinding | None

@@ -159,6 +159,9 @@ class KubernetesDirectory:
         named = self._by_name.get(broker_name)
         if named is None:
             return None
+        if len(named) == 1:
+            only = next(iter(named.values()))
+            return only if cluster_name in ("", only.cluster_name) else None
         found = {key: one for key, one in named.items() if cluster_name in ("", one.cluster_name)}
         if len(found) == 1:
             return next(iter(found.values()))

@@ -8,10 +8,10 @@ say so, for the status and for people.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from brokergroup_operator.observe.group_view import AddressFact, AddressSource
-from rocketmq_remoting.address import host_of
+from rocketmq_remoting.address import host_of, one_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +26,14 @@ class Proof:
     pod_ip: str | None
 
 
+class Spelled(NamedTuple):
+    """An address as a broker sends it, in the one spelling, and its host."""
+
+    sent: str
+    address: str
+    host: str
+
+
 class AddressNotes:
     """The addresses of one group's members, by source, and since when each is what it is."""
 
@@ -34,6 +42,16 @@ class AddressNotes:
         # The host that each member's heartbeats come from, and the connections on which somebody proved to be it.
         self.channel_hosts: dict[int, str] = {}
         self.proven: dict[int, tuple[Proof, float]] = {}
+        # What each member sent last: a heartbeat brings the same address every second, and reading one costs more than the rest.
+        self._spelled: dict[int, Spelled] = {}
+
+    def spelled(self, broker_id: int, sent: str) -> Spelled:
+        """The address that a member's heartbeat brings."""
+        known = self._spelled.get(broker_id)
+        if known is None or known.sent != sent:
+            address = one_spelling(sent)
+            known = self._spelled[broker_id] = Spelled(sent, address, host_of(address))
+        return known
 
     def note(self, broker_id: int, source: AddressSource, address: str, now_seconds: float) -> None:
         """Somebody says where a member is; an empty address: nowhere any more."""
@@ -46,7 +64,9 @@ class AddressNotes:
     def heard_from(self, broker_id: int, host: str, address: str, now_seconds: float) -> None:
         """A heartbeat, or another request of the member itself, came from this host."""
         self.channel_hosts[broker_id] = host
-        own = address if host_of(address) == host else host
+        known = self._spelled.get(broker_id)
+        own_host = known.host if known is not None and known.address == address else host_of(address)
+        own = address if own_host == host else host
         self.note(broker_id, AddressSource.HEARTBEAT, own, now_seconds)
 
     def facts(self, broker_ids: Mapping[int, object], now_seconds: float) -> dict[int, tuple[AddressFact, ...]]:

@@ -10,7 +10,6 @@ from brokergroup_operator.controller.directory.places import advertises
 from brokergroup_operator.observe.group_view import AddressSource
 from controller_core.liveness import Heartbeat
 from controller_core.membership import MAX_IDS_AHEAD
-from rocketmq_remoting.address import host_of, one_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,13 +57,11 @@ class Heartbeats:
         """A 904 from a caller that may speak for this broker of the group."""
         if not _may_exist(group, broker_id):
             return
-        address = one_spelling(header.broker_addr or "")
+        _, address, host = group.addresses.spelled(broker_id, header.broker_addr or "")
         self._note(group, broker_id, address, header, connection)
         requester = peer.pod_name if peer is not None and peer.group == group.key else None
-        if requester is not None:
-            is_its_own = host_of(address) == connection.peer_host
-            if is_its_own or advertises(group.binding, requester, address):
-                group.members.whereabouts[broker_id] = address
+        if requester is not None and (host == connection.peer_host or advertises(group.binding, requester, address)):
+            group.members.whereabouts[broker_id] = address
         self._adoption.heard(group, broker_id, address, requester)
 
     def _note(
@@ -90,7 +87,10 @@ class Heartbeats:
             minimum_timeout_seconds=minimum_seconds,
             election_priority=header.election_priority,
         )
-        came_back = self.table_for(group, connection).heartbeat(now_seconds, heartbeat, connection.id)
+        known = group.table.entry(heartbeat.identity)
+        is_carried = known is not None and known.connection_id == connection.id
+        table = group.table if is_carried else self.table_for(group, connection)
+        came_back = table.heartbeat(now_seconds, heartbeat, connection.id)
         group.addresses.heard_from(broker_id, connection.peer_host, address, now_seconds)
         group.heard(broker_id, header.epoch, came_back=came_back)
         self._holdings.heard(group, broker_id)
@@ -115,7 +115,10 @@ class Heartbeats:
 
     def table_for(self, group: Group, connection: RemotingConnection) -> HeartbeatTable:
         """The group's heartbeat table, for an entry bound to this connection: its end is told to every group it carried."""
-        self._carried.setdefault(connection.id, WeakSet()).add(group)
+        carried = self._carried.get(connection.id)
+        if carried is None:
+            carried = self._carried[connection.id] = WeakSet()
+        carried.add(group)
         return group.table
 
     def connection_closed(self, connection: RemotingConnection) -> Iterable[Group]:
