@@ -7,7 +7,6 @@ namespaces. The server does not reach the kubelet for logs: they are files in th
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import secrets
 import shutil
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from .client import ApiError, KubeClient, connection_of
+from .client import ApiError, KubeClient, connection_of, write_kubeconfig
 from .kubelet.files import FolderLock
 from .kubelet.process import KUBELET_MARK, kill_leftovers
 
@@ -80,19 +79,8 @@ class RealApiServer:
 
     def write_kubeconfig(self, path: Path) -> None:
         """Write the administrator's kubeconfig."""
-        name = "kube-sandbox"
         authority = self._folder / "certificates" / "apiserver.crt"
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": name, "cluster": {"server": self.url, "certificate-authority": str(authority)}}],
-            "users": [{"name": name, "user": {"token": self._token}}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
-            "current-context": name,
-        }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(config), encoding="utf-8")
+        write_kubeconfig(path, {"server": self.url, "certificate-authority": str(authority)}, {"token": self._token})
 
     async def start(self) -> None:
         """Start etcd and kube-apiserver; raises ApiServerProgramsError, FolderInUseError."""

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from kube_sandbox.client import PODS, SERVICES, ApiError
-from kube_sandbox.reflector import ObjectKey, Reflector, key_of
+from kube_sandbox.client import PODS, SERVICES, ApiError, ObjectKey, Reflector, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

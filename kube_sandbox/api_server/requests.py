@@ -23,6 +23,8 @@ Propagation = Literal["", "Background", "Foreground", "Orphan"]
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
 PatchKind = Literal["json", "merge", "strategic"]
 Predicate = Callable[[JsonObject], bool]
+# Key, operator (in, notin, exists, absent) and values.
+_Requirement = tuple[str, str, frozenset[str]]
 
 
 @dataclass
@@ -88,7 +90,7 @@ def selector_predicate(label_selector: str, field_selector: str, selectable: fro
 
     def matches(obj: JsonObject) -> bool:
         labels = obj["metadata"].get("labels") or {}
-        return all(requirement.matches(labels) for requirement in requirements) and all(
+        return all(_fits(labels, *requirement) for requirement in requirements) and all(
             (_field_text(obj, path) == value) is wanted for path, wanted, value in fields
         )
 
@@ -107,39 +109,22 @@ def matches_label_selector(selector: JsonObject, labels: Mapping[str, Any]) -> b
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
     return all(
-        _Requirement(
-            entry["key"], _EXPRESSION_OPERATORS[entry["operator"]], frozenset(entry.get("values") or ())
-        ).matches(labels)
+        _fits(labels, entry["key"], _EXPRESSION_OPERATORS[entry["operator"]], frozenset(entry.get("values") or ()))
         for entry in selector.get("matchExpressions") or ()
     )
 
 
-@dataclass(frozen=True)
-class _Requirement:
-    """One requirement of a label selector."""
-
-    key: str
-    operator: str
-    values: frozenset[str] = frozenset()
-
-    def matches(self, labels: Mapping[str, Any]) -> bool:
-        present = self.key in labels
-        match self.operator:
-            case "exists":
-                return present
-            case "absent":
-                return not present
-            case "in":
-                return present and labels[self.key] in self.values
-            case _:
-                return not present or labels[self.key] not in self.values
+def _fits(labels: Mapping[str, Any], key: str, operator: str, values: frozenset[str]) -> bool:
+    present = key in labels
+    if operator in ("exists", "absent"):
+        return present is (operator == "exists")
+    return (present and labels[key] in values) is (operator == "in")
 
 
-def _parse_labels(selector: str) -> tuple[_Requirement, ...]:
+def _parse_labels(selector: str) -> list[_Requirement]:
     """Return the requirements of a label selector; commas inside parentheses do not separate."""
-    if not selector.strip():
-        return ()
-    return tuple(_requirement(part, selector) for part in re.split(r",(?![^()]*\))", selector))
+    parts = re.split(r",(?![^()]*\))", selector) if selector.strip() else []
+    return [_requirement(part, selector) for part in parts]
 
 
 def _requirement(text: str, selector: str) -> _Requirement:
@@ -147,15 +132,13 @@ def _requirement(text: str, selector: str) -> _Requirement:
     if found is None:
         raise bad_request(f"unable to parse requirement: {text.strip()!r} in label selector {selector!r}")
     if found["absent"]:
-        return _Requirement(found["absent_key"], "absent")
-    key = found["key"]
+        return found["absent_key"], "absent", frozenset()
     if found["operator"]:
-        operator = "notin" if found["operator"] == "!=" else "in"
-        return _Requirement(key, operator, frozenset((found["value"],)))
+        return found["key"], "notin" if found["operator"] == "!=" else "in", frozenset((found["value"],))
     if found["set_operator"]:
         values = frozenset(value.strip() for value in found["values"].split(","))
-        return _Requirement(key, found["set_operator"].strip(), values)
-    return _Requirement(key, "exists")
+        return found["key"], found["set_operator"].strip(), values
+    return found["key"], "exists", frozenset()
 
 
 def _parse_fields(selector: str) -> tuple[tuple[str, bool, str], ...]:

@@ -27,12 +27,8 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 class Column:
     """One column of a Table; `cell` reads it from an object, given the current time in epoch seconds."""
 
-    name: str
+    definition: JsonObject
     cell: Callable[[JsonObject, float], Any]
-    type: str = "string"
-    format: str = ""
-    description: str = ""
-    priority: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-import yaml
 from aiohttp import web
 
 from kube_sandbox.api_server import discovery, subresources, verbs
@@ -18,7 +17,7 @@ from kube_sandbox.api_server.errors import NoSuchPathError, StatusError, method_
 from kube_sandbox.api_server.kinds import model_schemas
 from kube_sandbox.api_server.store.object_store import ObjectStore
 from kube_sandbox.api_server.watch import WatchStream
-from kube_sandbox.client import Connection, netloc
+from kube_sandbox.client import Connection, netloc, write_kubeconfig
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,18 +109,8 @@ class SandboxApiServer:
             self._store.storage.close_watches()
 
     def write_kubeconfig(self, path: Path) -> None:
-        """Write a kubeconfig with one context."""
-        name = "kube-sandbox"
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": name, "cluster": {"server": self.url}}],
-            "users": [{"name": name, "user": {}}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
-            "current-context": name,
-        }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(config))
+        """Write a kubeconfig for clients."""
+        write_kubeconfig(path, {"server": self.url}, {})
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:

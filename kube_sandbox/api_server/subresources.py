@@ -24,7 +24,7 @@ from kube_sandbox.api_server.errors import (
 )
 from kube_sandbox.api_server.requests import Deletion, Selection, Write, matches_label_selector
 from kube_sandbox.api_server.store.metadata import timestamp
-from kube_sandbox.api_server.store.patches import patched
+from kube_sandbox.api_server.store.writes import patched
 from kube_sandbox.api_server.values import JsonObject, clone, field_at
 
 if TYPE_CHECKING:

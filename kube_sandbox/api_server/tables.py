@@ -40,18 +40,8 @@ def table(
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": {"resourceVersion": str(resource_version)},
-        "columnDefinitions": [_definition(column) for column in resource.columns] if with_columns else None,
+        "columnDefinitions": [column.definition for column in resource.columns] if with_columns else None,
         "rows": [_row(resource.columns, version.obj, include, now_seconds) for version in versions],
-    }
-
-
-def _definition(column: Column) -> JsonObject:
-    return {
-        "name": column.name,
-        "type": column.type,
-        "format": column.format,
-        "description": column.description,
-        "priority": column.priority,
     }
 
 
@@ -66,20 +56,16 @@ def _row(columns: Iterable[Column], obj: JsonObject, include: IncludeObject, now
 
 def printer_columns(entries: Iterable[JsonObject]) -> tuple[Column, ...]:
     """Return the columns of `additionalPrinterColumns`, after the name; name and age if there are none."""
-    name = Column("Name", lambda obj, _: str(obj["metadata"].get("name", "")), format="name")
-    listed = list(entries) or [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]
-    return (name, *(_printer_column(entry) for entry in listed))
+    name = {"name": "Name", "type": "string", "format": "name", "jsonPath": ".metadata.name"}
+    age = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+    given = list(entries) or [age]
+    return tuple(_printer_column(entry) for entry in (name, *given))
 
 
 def _printer_column(entry: JsonObject) -> Column:
-    return Column(
-        entry["name"],
-        _cell(compile_path(entry["jsonPath"]), entry["type"]),
-        type=entry["type"],
-        format=entry.get("format", ""),
-        description=entry.get("description", ""),
-        priority=entry.get("priority", 0),
-    )
+    empty = {"format": "", "description": "", "priority": 0}
+    definition = empty | {key: value for key, value in entry.items() if key != "jsonPath"}
+    return Column(definition, _cell(compile_path(entry["jsonPath"]), entry["type"]))
 
 
 def _cell(find: Callable[[Any], list[Any]], kind: str) -> Callable[[JsonObject, float], Any]:

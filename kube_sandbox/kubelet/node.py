@@ -27,8 +27,8 @@ from kube_sandbox.client import (
     ConflictError,
     NotFoundError,
     OutcomeUnknownError,
+    Reflector,
 )
-from kube_sandbox.reflector import Reflector
 
 from .files import unique_name
 from .status import timestamp

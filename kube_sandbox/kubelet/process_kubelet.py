@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kube_sandbox.client import PODS
+from kube_sandbox.client import PODS, Reflector
 from kube_sandbox.kubelet.files import FolderLock
-from kube_sandbox.reflector import Reflector
 
 from .container import BackOffSettings, Container
 from .files import DataFolders, NoSuchLogError, newest_log, read_log, unique_name, write_pods_file

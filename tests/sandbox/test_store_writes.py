@@ -8,7 +8,7 @@ import pytest
 
 from kube_sandbox.api_server.errors import StatusError
 from kube_sandbox.api_server.requests import Write
-from kube_sandbox.api_server.store.patches import patched
+from kube_sandbox.api_server.store.writes import patched
 from kube_sandbox.api_server.values import clone
 
 if TYPE_CHECKING:

@@ -135,25 +135,17 @@ class _Walk:
 # By field name: a name means the same everywhere except `ports`. From the patchMergeKey and x-kubernetes-list-map-keys markers
 # of k8s.io/api.
 _KEYS: dict[str, tuple[str, ...]] = {
-    "containers": ("name",),
-    "initContainers": ("name",),
-    "ephemeralContainers": ("name",),
-    "env": ("name",),
-    "volumes": ("name",),
+    **dict.fromkeys(
+        ("containers", "initContainers", "ephemeralContainers", "env", "volumes", "imagePullSecrets", "secrets",
+         "resourceClaims", "schedulingGates"), ("name",)
+    ),
+    **dict.fromkeys(("hostAliases", "podIPs", "hostIPs"), ("ip",)),
+    **dict.fromkeys(("conditions", "addresses"), ("type",)),
     "volumeMounts": ("mountPath",),
     "volumeDevices": ("devicePath",),
-    "imagePullSecrets": ("name",),
-    "hostAliases": ("ip",),
     "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
-    "conditions": ("type",),
-    "podIPs": ("ip",),
-    "hostIPs": ("ip",),
-    "addresses": ("type",),
     "ownerReferences": ("uid",),
-    "secrets": ("name",),
-    "resourceClaims": ("name",),
-    "schedulingGates": ("name",),
-}
+}  # fmt: skip
 _SETS = frozenset(("finalizers", "podCIDRs"))
 _ATOMIC_MAPS = frozenset(
     ("nodeSelector", "labelSelector", "namespaceSelector", "podSelector", "fieldRef", "resourceFieldRef", "configMapKeyRef",

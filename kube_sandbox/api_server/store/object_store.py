@@ -36,10 +36,10 @@ from kube_sandbox.api_server.requests import (
     selector_predicate,
 )
 from kube_sandbox.api_server.resource_types import ResourceRegistry
-from kube_sandbox.api_server.store import deletion, metadata, write_checks
+from kube_sandbox.api_server.store import deletion, metadata, writes
 from kube_sandbox.api_server.store.field_managers import Author, lay_over, track_apply, track_update
-from kube_sandbox.api_server.store.patches import patched
 from kube_sandbox.api_server.store.storage import Storage, Version, Watch
+from kube_sandbox.api_server.store.writes import patched
 from kube_sandbox.api_server.values import JsonObject, clone
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class ObjectStore:
     def create(self, resource: ResourceType, namespace: str, body: JsonObject, write: Write | None = None) -> Version:
         write = write or Write()
         obj = body if write.owns_body else clone(body)
-        write_checks.check_body(resource, obj, namespace, "", write)
+        writes.check_body(resource, obj, namespace, "", write)
         new = obj["metadata"]
         if resource.namespaced:
             new["namespace"] = namespace
@@ -133,7 +133,7 @@ class ObjectStore:
             new["generation"] = 1
         resource.behaviour.prepare_create(obj)
         resource.behaviour.set_defaults(obj)
-        write_checks.judge(resource, obj, None, "", self._others(resource, (namespace, name)))
+        writes.judge(resource, obj, None, "", self._others(resource, (namespace, name)))
         if self.storage.get(resource.storage_key, (namespace, name)) is not None:
             raise already_exists(resource.group_resource, name)
         write.created = True
@@ -203,8 +203,8 @@ class ObjectStore:
         """The part of an applied body that its manager can own, checked for shape."""
         if (body.get("metadata") or {}).get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
-        write_checks.check_declared(resource, body)
-        write_checks.check_body(resource, body, namespace, name, write)
+        writes.check_declared(resource, body)
+        writes.check_body(resource, body, namespace, name, write)
         body["metadata"]["name"] = name
         if resource.has_status:
             if subresource == "status":
@@ -222,9 +222,9 @@ class ObjectStore:
         namespace, name = key
         current = self.get(resource, namespace, name)
         new = shape(current.obj)
-        write_checks.check_body(resource, new, namespace, name, write)
+        writes.check_body(resource, new, namespace, name, write)
         old = current.obj
-        write_checks.check_preconditions(resource, name, new["metadata"], old, write)
+        writes.check_preconditions(resource, name, new["metadata"], old, write)
         new["metadata"].update({"name": name} | ({"namespace": namespace} if resource.namespaced else {}))
         metadata.prepare_update(new["metadata"], old["metadata"])
         resource.behaviour.set_defaults(new)
@@ -233,7 +233,7 @@ class ObjectStore:
             resource.behaviour.prepare_status_update(new, old)
         else:
             self._prepare_main_update(resource, new, old)
-        write_checks.judge(resource, new, old, subresource, self._others(resource, key))
+        writes.judge(resource, new, old, subresource, self._others(resource, key))
         metadata.tidy(new["metadata"])
         self._track(resource, new, old, write, subresource)
         return self._commit_change(resource, key, new, current, write)
@@ -259,9 +259,7 @@ class ObjectStore:
             if "status" in old:
                 new["status"] = old["status"]
         resource.behaviour.prepare_update(new, old)
-        if resource.behaviour.counts_generation and write_checks.content(new, resource) != write_checks.content(
-            old, resource
-        ):
+        if resource.behaviour.counts_generation and writes.content(new, resource) != writes.content(old, resource):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def _commit_change(
@@ -269,7 +267,7 @@ class ObjectStore:
     ) -> Version:
         metadata.tidy(new["metadata"])
         new["metadata"]["resourceVersion"] = current.obj["metadata"]["resourceVersion"]
-        if write_checks.without_apply_times(new) == write_checks.without_apply_times(current.obj):
+        if writes.without_apply_times(new) == writes.without_apply_times(current.obj):
             return current
         if deletion.is_complete(resource, new) and not write.dry_run:
             gone = self.remove_now(resource, key)
