@@ -51,7 +51,7 @@ def start_session(
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS_PER_ARROW_BATCH),
     }
     if _SUBMITTED not in os.environ:
-        # A JVM of our own on this machine, which nobody else can reach.
+        # A JVM of this process, on loopback: no other machine reaches it.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         archive = archive_options() if java_options is None else java_options
         options |= {

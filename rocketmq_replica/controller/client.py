@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CALL_TIMEOUT_SECONDS = 2.0
-# One that was asked who leads, and has not answered for this long, is not waited for alone: the next is asked as well.
+# A controller that has not said for this long which one leads is not waited for alone: the next is asked as well.
 NEXT_ADDRESS_AFTER_SECONDS = 0.2
 # A controller that answers so has looked at the request and has not done it. Any other code (1 above all: "not decided in time")
 # says nothing about a commit that may still be under way, or be done already.
@@ -316,7 +316,7 @@ class ControllerClient:
         return task
 
     async def _leader_by(self, address: str) -> str:
-        """Whom the controller at this address names, or the empty text: then ``_no_leader`` has what it said instead."""
+        """The leader that the controller at this address names; empty if it names none: ``_no_leader`` has its answer then."""
         try:
             question = self._question(RequestCode.CONTROLLER_GET_METADATA_INFO, {}, None)
             answer = await self._client.invoke(address, question, timeout_seconds=1.0)
@@ -331,7 +331,7 @@ class ControllerClient:
 
 
 async def _first_named(running: set[asyncio.Task[str]], timeout_seconds: float | None) -> str:
-    """The first leader that one of these names, within that time; who has answered is taken out of ``running``."""
+    """The first leader that one of these questions finds within that time. Questions that have ended leave ``running``."""
     done, _ = await asyncio.wait(running, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
     running -= done
     return next((leader for task in done if (leader := task.result())), "")

@@ -49,7 +49,7 @@ _CELLS_MS = (
 
 
 class IntervalError(ValueError):
-    """A scrape interval nobody can have; says what was expected."""
+    """A scrape interval that is not possible; says what was expected."""
 
 
 @dataclass(frozen=True, slots=True)

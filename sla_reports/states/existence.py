@@ -158,7 +158,7 @@ def _joined(seen: Iterable[Interval], gap_ms: int) -> list[Interval]:
 
 
 def existence_notes(existences: Mapping[GroupKey, Existence], window: Window) -> Iterator[str]:
-    """A sentence for those that existed for a part of the period, for those not at all, and for each edge that nobody saw."""
+    """A sentence for groups that existed for a part of the period, for groups that did not exist, and for each edge not seen."""
     part = [
         f"{key} {existed_words(one, window)}" for key, one in existences.items() if one.absent and one.existed(window)
     ]

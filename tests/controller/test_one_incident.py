@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+# Where one of three is lost, nothing is acknowledged any more: its incident stays open.
+ALL_THREE = ControllerSettings(shrink_floor=True, min_in_sync_replicas=3)
 FAILOVER_REASONS = ("MasterLost", "FailoverStarted", "FailoverCompleted", "FailoverCancelled")
 
 
@@ -261,13 +263,11 @@ async def test_a_change_that_another_plane_supersedes_while_the_store_is_mute_is
 
     Or (`again`) read it, and then waited for ten minutes because the next election had the same winner.
     """
-    # Of two that are left nothing is acknowledged: the incident stays open.
-    all_three = ControllerSettings(shrink_floor=True, min_in_sync_replicas=3)
     shared = MemoryRecordStore()
     view, told = MuteAfterTold(shared), Told()
     plane = await start_plane(
         view,
-        directory=FixedDirectory(settings=all_three),
+        directory=FixedDirectory(settings=ALL_THREE),
         observer=told,
         end_of_change_seconds=0.5,
         incident_deadline_seconds=600.0,
@@ -298,11 +298,10 @@ async def test_a_change_that_another_plane_supersedes_while_the_store_is_mute_is
 async def test_a_change_that_a_plane_supersedes_which_dies_before_it_tells_is_still_an_incident(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
-    all_three = ControllerSettings(shrink_floor=True, min_in_sync_replicas=3)
     store, told = MemoryRecordStore(), Told()
     plane = await start_plane(
         store,
-        directory=FixedDirectory(settings=all_three),
+        directory=FixedDirectory(settings=ALL_THREE),
         observer=told,
         end_of_change_seconds=600.0,
         incident_deadline_seconds=600.0,

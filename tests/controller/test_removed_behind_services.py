@@ -17,6 +17,7 @@ from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
+    from brokergroup_operator.controller.plane import ControllerPlane
     from brokergroup_operator.records.store import GroupKey
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
@@ -81,7 +82,7 @@ class ServedBroker(FakeBroker):
         await asyncio.gather(_pump(reader, up_writer), _pump(up_reader, writer))
 
     async def lose_endpoint(self) -> None:
-        """Nobody is behind the Service: it refuses, as kube-proxy does, and what was connected through it is cut."""
+        """The Service has no endpoint: it refuses connections, as kube-proxy does, and those through it are cut."""
         assert self.relay is not None
         self.relay.close()
         for writer in self.relayed:
@@ -121,14 +122,16 @@ class Waiting:
 
 
 class Served:
-    """Three members behind Services; the first is master."""
+    """Three members behind Services, and their plane; the first is master."""
 
-    def __init__(self, group: FakeGroup, directory: Translating) -> None:
-        self.group, self.directory = group, directory
+    def __init__(self, group: FakeGroup, directory: Translating, plane: ControllerPlane) -> None:
+        self.group, self.directory, self.plane = group, directory, plane
+        group.planes = [plane.address]
 
     async def three(self) -> list[ServedBroker]:
         brokers = [await self.start() for _ in range(3)]
         await eventually(lambda: brokers[0].sync_state_set == {1, 2, 3}, what="three members in sync")
+        await eventually(lambda: len(snapshot_of(self.plane).live) == 3, what="all to be heard")
         return brokers
 
     async def start(self, **changes: Any) -> ServedBroker:
@@ -141,12 +144,10 @@ class Served:
 async def test_a_master_whose_pod_was_removed_by_force_is_moved_by_calls_to_its_pods_own_address(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
-    """Its process lives for a second or two, and the Service refuses whoever dials it."""
+    """Its process lives for a second or two, and its Service refuses connections."""
     directory = Translating()
     plane = await start_plane(directory=directory)
-    group.planes = [plane.address]
-    first, *others = await Served(group, directory).three()
-    await eventually(lambda: len(snapshot_of(plane).live) == 3, what="all to be heard")
+    first, *others = await Served(group, directory, plane).three()
     group.journal.clear()
     await first.lose_endpoint()
     directory.remove_by_force(first)
@@ -163,9 +164,7 @@ async def test_a_removed_master_that_ends_before_it_was_moved_is_replaced_withou
     """Its successor has begun: the Service says nothing of the old process, and its own address refuses."""
     directory, fencer = Translating(), Waiting()
     plane = await start_plane(directory=directory, fencer=fencer)
-    group.planes = [plane.address]
-    first, *others = await Served(group, directory).three()
-    await eventually(lambda: len(snapshot_of(plane).live) == 3, what="all to be heard")
+    first, *others = await Served(group, directory, plane).three()
     await first.lose_endpoint()
     directory.removed[first.pod] = directory.places.pop(first.pod)
     directory.start_successor(first, "127.64.250.250")
@@ -182,9 +181,7 @@ async def test_a_removed_master_that_is_silent_and_may_wake_is_fenced_first(
     """Its kernel takes connections at the pod's own address: that is no death, whatever the Service says."""
     directory, fencer = Translating(), Waiting()
     plane = await start_plane(directory=directory, fencer=fencer)
-    group.planes = [plane.address]
-    first, *others = await Served(group, directory).three()
-    await eventually(lambda: len(snapshot_of(plane).live) == 3, what="all to be heard")
+    first, *others = await Served(group, directory, plane).three()
     first.freeze()
     await first.lose_endpoint()
     directory.remove_by_force(first)
@@ -199,10 +196,8 @@ async def test_a_removed_master_that_is_silent_and_may_wake_is_fenced_first(
 async def test_the_process_of_the_next_pod_is_called_at_the_service(start_plane: StartPlane, group: FakeGroup) -> None:
     directory = Translating()
     plane = await start_plane(directory=directory)
-    group.planes = [plane.address]
-    served = Served(group, directory)
+    served = Served(group, directory, plane)
     first, *_ = await served.three()
-    await eventually(lambda: len(snapshot_of(plane).live) == 3, what="all to be heard")
     await first.lose_endpoint()
     directory.remove_by_force(first)
     await eventually(lambda: snapshot_of(plane).last_switchover, what="the switchover's end")

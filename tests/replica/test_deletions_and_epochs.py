@@ -245,7 +245,7 @@ class Marked(Group):
     def check(self) -> None:
         everything = frozenset[tuple[int, bytes]]().union(*self.deleted.values())
         for number, store in enumerate(self.stores):
-            assert self.records(number, visible=False) <= everything, f"{number} hides what nobody deleted"
+            assert self.records(number, visible=False) <= everything, f"{number} hides messages that were not deleted"
             if (mark := store.deleted_topics.get("T")) is not None:
                 left = self.records(number, visible=True) & self.deleted[mark]
                 assert not left, f"{number} has the mark {mark}, and shows what was deleted"

@@ -202,7 +202,7 @@ async def test_an_offset_that_the_master_does_not_take_now_is_in_no_others_way(
 async def test_a_slave_takes_no_offset_that_cannot_be_one(
     start: Starter, controller: FakeController, client: Client, *, read_at_slave: bool
 ) -> None:
-    """Forward only, one that is too high would stay, and skip what comes, until somebody moved the group back."""
+    """Offsets go forward only: one that is too high would stay, and skip messages, until a person resets the group."""
     one, two = await written_pair(start, controller, client)
     if read_at_slave:
         await read_and_commit(client, two, 4, 1 << 60)
@@ -219,7 +219,7 @@ async def test_a_slave_takes_no_offset_that_cannot_be_one(
 async def test_a_master_takes_no_report_beyond_its_queue(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
-    """A slave's log may have been cut since: then a message gets that number that nobody has read."""
+    """A slave's log may have been truncated since: the next message then gets that number, and no consumer has read it."""
     one, _ = await written_pair(start, controller, client)
     assert await commit(client, one, 11, onlyForward="true") == ResponseCode.INVALID_PARAMETER
     assert await commit(client, one, 10, onlyForward="true") == SUCCESS

@@ -91,7 +91,7 @@ class Oracle:
             )
 
     def _judge_death(self, record: dict[str, Any], old: int | None) -> None:
-        """A failover replaces a master whose process is dead, or says in the record that nobody knows (`unfenced`)."""
+        """A failover replaces a master whose process is dead, or the record says that its death is not confirmed (`unfenced`)."""
         change = record.get("change") or {}
         if change.get("kind") != "Failover" or old in (None, record.get("masterBrokerId"), *record.get("unfenced", [])):
             return
@@ -133,7 +133,7 @@ class Oracle:
         self._asked[self._world.process_of(sender), epoch, broker_id] = True
 
     def _judge_order(self, sender: str, node: str, broker_id: int, epoch: int) -> None:
-        """The plane that moves a living master tells nobody else before that one has answered, or could not be asked."""
+        """The plane that moves a living master tells the other members after that master has answered, or could not be asked."""
         change = self.records[-1].get("change") or {}
         committed_seconds, old = self._terms.get(epoch, (0.0, None))
         is_moved = change.get("kind") in ("Switchover", "Drain") and change.get("phase") == "Telling"

@@ -86,7 +86,7 @@ async def seconds_to_the_next_master(world: World) -> float:
     """From now on."""
     epoch, began = world.oracle.records[-1]["masterEpoch"], world.loop.time()
     while world.oracle.records[-1]["masterEpoch"] == epoch:
-        assert world.loop.time() < began + WITHIN_SECONDS, "nobody was elected"
+        assert world.loop.time() < began + WITHIN_SECONDS, "no election in time"
         await asyncio.sleep(0.01)
     return world.loop.time() - began
 

@@ -417,11 +417,10 @@ class Failover:
         that closed told of the loss long before the heartbeat timeout.
         """
         binding = group.binding
-        shortest_seconds = binding.shortest_heartbeat_timeout_seconds
-        if not binding.unconfirmed_trust or shortest_seconds is None:
+        if not binding.unconfirmed_trust or binding.shortest_heartbeat_timeout_seconds is None:
             return 0.0
         last_heard = asyncio.get_running_loop().time() - group.silent_for_seconds(master)
-        return last_heard + max(shortest_seconds + binding.fence_timeout_seconds, binding.pod_fence_seconds)
+        return last_heard + binding.pod_fence_seconds
 
     async def _kill(self, group: Group, master: int, address: str) -> FenceOutcome:
         own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from brokergroup_operator.api.brokergroup import FailoverSpec
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.signature import Credentials
@@ -32,8 +33,8 @@ __all__ = [
     "SignaturePolicy",
 ]
 
-# As a BrokerGroup that does not say it.
-DEFAULT_FENCE_TIMEOUT_SECONDS = 3.0
+# As of a BrokerGroup that does not say it.
+DEFAULT_FENCE_TIMEOUT_SECONDS = FailoverSpec().fence_timeout_milliseconds / 1000
 LONGEST_NAME = 255
 MOST_GROUPS = 10_000
 # Of names that no broker has registered under: there is nothing to lose of the one that was not heard for longest.
@@ -73,9 +74,9 @@ class GroupBinding:
     # Silence may count sooner than that, as soon as a broker's own rhythm says so, but never sooner than this. None: it never does.
     minimum_heartbeat_timeout_seconds: float | None = None
     fence_timeout_seconds: float = DEFAULT_FENCE_TIMEOUT_SECONDS
-    # After this silence the fence in a master's pod has killed it, in whichever of the group's pods: each goes by the times with
-    # which its pod was made.
-    pod_fence_seconds: float = 0.0
+    # The longest silence after which a fence in one of the group's pods has killed its broker, by the times with which that pod was
+    # made; 0 where no pod has such a fence.
+    told_fence_seconds: float = 0.0
     # Why an election may be trusted where the fence confirmed nothing; empty: it may not.
     unconfirmed_trust: str = ""
     # How long a lost master is waited for before another one is elected.
@@ -112,6 +113,13 @@ class GroupBinding:
     def shortest_heartbeat_timeout_seconds(self) -> float | None:
         """The shortest silence that may count as death; None: as long as the broker's own heartbeat says."""
         return self.minimum_heartbeat_timeout_seconds or self.heartbeat_timeout_seconds
+
+    @property
+    def pod_fence_seconds(self) -> float:
+        """After this silence the fence in a master's pod has killed it: by the spec, or by longer times of an older pod."""
+        return max(
+            (self.shortest_heartbeat_timeout_seconds or 0.0) + self.fence_timeout_seconds, self.told_fence_seconds
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,7 @@ from brokergroup_operator.api.fields.pod_fields import Addressing
 from brokergroup_operator.api.meaning.annotations import AnnotationError, accepted_epoch
 from brokergroup_operator.api.meaning.broker_keys import watched_keys
 from brokergroup_operator.api.meaning.durability import acknowledgement_rule, masters_shrink_first
-from brokergroup_operator.api.meaning.in_pod_fence import (
-    shortest_heartbeat_timeout_milliseconds,
-    trust_without_confirmation,
-)
+from brokergroup_operator.api.meaning.in_pod_fence import trust_without_confirmation
 from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer, PodPlace, SignaturePolicy
 from brokergroup_operator.kube.reflector import key_of
 from brokergroup_operator.observe.timeline import OUT_OF_MEMORY_WORD
@@ -57,10 +54,6 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         heartbeat_timeout_seconds=spec.failover.heartbeat_timeout_milliseconds / 1000,
         minimum_heartbeat_timeout_seconds=None if minimum is None else minimum / 1000,
         fence_timeout_seconds=spec.failover.fence_timeout_milliseconds / 1000,
-        pod_fence_seconds=(
-            shortest_heartbeat_timeout_milliseconds(spec.failover) + spec.failover.fence_timeout_milliseconds
-        )
-        / 1000,
         unconfirmed_trust=trust_without_confirmation(spec),
         failover_delay_seconds=float(spec.failover.delay_seconds),
         deleting="deletionTimestamp" in obj["metadata"] or spec.maintenance.hibernated,

@@ -330,7 +330,7 @@ class KubernetesDirectory:
         secret, before = self._secrets.get(key), self._bindings.get(key, declared)
         binding = replace(
             declared,
-            pod_fence_seconds=max([declared.pod_fence_seconds, *map(kills_after_seconds, pods)]),
+            told_fence_seconds=max(map(kills_after_seconds, pods), default=0.0),
             settings=replace(declared.settings, zones=zones, never_elect=frozenset(learners)),
             credentials=self._credentials.get(secret) if secret is not None else None,
             translated=declared.translated or bool(places),

@@ -46,13 +46,15 @@ class Replacements:
 
 def repair_step(seen: Observed, standings: Mapping[int, Standing]) -> Step | None:
     """What is done about the unheard member whose turn is first; None if every member that runs is heard."""
-    unheard = [one for one in standings.values() if _is_unheard_by_all(one) or _is_late(seen, one)]
+    now = moment(seen.now)
+    silent = [(_due(seen, one), one) for one in standings.values() if _is_unheard_by_all(one)]
+    unregistered = [(_due(seen, one), one) for one in standings.values() if _never_registered(one)]
+    # Nothing is told of a process that is only starting.
+    unheard = [*silent, *((due_at, one) for due_at, one in unregistered if due_at <= now)]
     if not unheard:
         return None
-    due = {one.member.broker_id: _due(seen, one) for one in unheard}
-    first = min(unheard, key=lambda one: due[one.member.broker_id])
-    due_at = due[first.member.broker_id]
-    if moment(seen.now) < due_at:
+    due_at, first = min(unheard, key=lambda found: found[0])
+    if now < due_at:
         return _step(
             Verb.WAIT, first, f"if it stays so, its process is replaced at {due_at.strftime('%Y-%m-%dT%H:%M:%SZ')}"
         )
@@ -80,11 +82,6 @@ def replacements_after(seen: Observed, course: Course, member: Member) -> Replac
 def _is_unheard_by_all(one: Standing) -> bool:
     is_heard_elsewhere = one.view.silence is not None and bool(one.view.silence.heard_by)
     return one.state is MemberState.UNHEARD and not one.is_master and not is_heard_elsewhere
-
-
-def _is_late(seen: Observed, one: Standing) -> bool:
-    """Nothing is told of a process that is only starting."""
-    return _never_registered(one) and moment(seen.now) >= _due(seen, one)
 
 
 def _never_registered(one: Standing) -> bool:
