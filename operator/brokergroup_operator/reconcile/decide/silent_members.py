@@ -46,15 +46,14 @@ class Replacements:
 
 def repair_step(seen: Observed, standings: Mapping[int, Standing]) -> Step | None:
     """What is done about the unheard member whose turn is first; None if every member that runs is heard."""
-    now = moment(seen.now)
     silent = [(_due(seen, one), one) for one in standings.values() if _is_unheard_by_all(one)]
     unregistered = [(_due(seen, one), one) for one in standings.values() if _never_registered(one)]
     # Nothing is told of a process that is only starting.
-    unheard = [*silent, *((due_at, one) for due_at, one in unregistered if due_at <= now)]
+    unheard = [*silent, *((due_at, one) for due_at, one in unregistered if due_at <= moment(seen.now))]
     if not unheard:
         return None
     due_at, first = min(unheard, key=lambda found: found[0])
-    if now < due_at:
+    if moment(seen.now) < due_at:
         return _step(
             Verb.WAIT, first, f"if it stays so, its process is replaced at {due_at.strftime('%Y-%m-%dT%H:%M:%SZ')}"
         )
