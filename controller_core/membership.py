@@ -1,33 +1,7 @@
-"""Which replicas a group has once they hold ids (`identity.py`): registered, adopted, cleaned, removed.
+"""Which replicas a group has: ids promised and taken, then registered, adopted, cleaned, removed. In this order below.
 
-Source: docs/reference/controller.md.
-
-**Registration** (1003). A broker registers once at its start (and again only if it is told that the group is unknown). So the
-current master's own registration means that the process which was granted the epoch is gone. Java hands the same epoch to
-the new process, which then writes different bytes under the same (epoch, offset) as the old one. Here the loss is recorded,
-the answer names no master, and the next election grants a new epoch, to the same replica or another (safety rule 6).
-
-**Adoption** (ours): a replica whose disk knows an id that the record does not. The record was lost, the group re-created, or
-etcd restored to before the id was given. Java brokers with an identity file never apply again: refused, they loop for ever on
-2010. Here the id is taken back into the record, without a seat: what the disk holds counts only in a first election on data
-(rules 3 and 5). An id goes to the pod that it is promised to, or to any pod of the group if it is not below the next one, so that
-no other pod can have got it from this record. An id below the next one that no replica holds was cleaned on purpose and stays
-gone (rule 4); except where a higher one was adopted: that record was made again from the brokers, in the order in which they
-were heard, so it knows of no cleaning, and a pod of the group may still come with an id that was jumped over. An id far above
-the next is refused: it would burn all between (`MAX_IDS_AHEAD`).
-
-**Cleaning** (1011, an administrator's). Java forgets too much: cleaning the last in-sync member drops the epochs and the id
-counter, so the next broker gets a used id and an epoch that running brokers ignore; cleaning the master leaves its id as
-master; `isCleanLivingBroker` ignores the list of ids and drops the whole group. Here ids and epochs survive every clean
-(rule 4), a cleaned master is no master, and only the ids that were named are cleaned. Promises to pods that have not started yet
-survive the cleaning of a whole group: they hold no data, and the pod would else be born under another id than its name.
-
-**Removal** (ours) is what scaling in, decommissioning and replacing a lost disk need. An administrator may be wrong on purpose,
-the operator may not: it removes only the dead, never the master (an election comes first), never a seat without which the set
-would be below the floor (rule 1), nor, where masters shrink first, any other disk while the set is below it, and no member at
-all while a replica is eligible under the floor or while no seat says whose data counts: there the elections wait for every
-replica that could hold more, and to forget one of those would be to elect without asking it. A superseded replica (its pod came
-back without the disk) can tell nothing any more, but its seat still counts. Traces: `removal.txt`, `cleaning.txt`.
+An id is the name of a disk. Handing one out twice makes two disks one replica, so safety rule 4 is stricter than Java: the next
+id is a high-water mark, only the next id can be taken, and an id that was cleaned stays used. Source: docs/reference/controller.md.
 """
 
 from collections.abc import Mapping
@@ -36,24 +10,38 @@ from typing import TypeGuard
 from controller_core.codes import ControllerCode
 from controller_core.decision import (
     AdoptBrokerAnswer,
+    ApplyBrokerIdAnswer,
     CleanBrokerDataAnswer,
     Decision,
+    GetNextBrokerIdAnswer,
     RegisterBrokerAnswer,
+    ReserveBrokerIdAnswer,
     SyncStateSetBody,
 )
 from controller_core.events import (
     ADOPTED,
     BrokerAdopted,
+    BrokerIdApplied,
+    BrokerIdReserved,
     BrokerRegistered,
     BrokersCleaned,
     Event,
     MasterProcessLost,
+    SeatsLost,
     apply_event,
     apply_events,
 )
 from controller_core.holdings import usable_eligible
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica, draw_ids
-from controller_core.requests import AdoptBroker, CleanBrokerData, RegisterBroker, RemoveMember
+from controller_core.requests import (
+    AdoptBroker,
+    ApplyBrokerId,
+    CleanBrokerData,
+    GetNextBrokerId,
+    RegisterBroker,
+    RemoveMember,
+    ReserveBrokerId,
+)
 from controller_core.settings import Adoption, ControllerSettings
 
 MAX_IDS_AHEAD = 1000
@@ -63,7 +51,179 @@ MAX_ADOPTED_BY_ONE = 3
 """How many ids one pod may bring: it has one disk, perhaps the wrong one before. A hostile pod would fill the record."""
 
 
-# A process of the replica has started (1003).
+# Ids: promised (ours), asked for (1012), taken (1013). They may have holes: a broker whose answer to 1013 is lost takes another.
+# A caller known by its pod's name finds the id that was reserved for the pod, until a process has registered with it: no disk can
+# know that id yet. A pod that comes for a new id although a disk of its had one has lost that disk: whatever seat the old id has
+# is withdrawn with the same commit (safety rule 2).
+
+
+def get_next_broker_id(record: BrokerGroupRecord | None, request: GetNextBrokerId) -> Decision:
+    """Name the id that ApplyBrokerId would accept from this caller. Nothing is reserved by asking."""
+    if not request.broker_name:
+        return Decision(
+            code=ControllerCode.SYSTEM_ERROR,
+            remark="brokerName is missing, expected the name of a broker group",
+            answer=GetNextBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name),
+            record=record,
+            why="nobody can be named without a broker name",
+        )
+    reserved = _open_reservation(record, request.requester)
+    next_broker_id = reserved.broker_id if reserved is not None else _next_broker_id(record)
+    why = (
+        f"{next_broker_id} is reserved for {request.requester}" if reserved is not None else f"{next_broker_id} is next"
+    )
+    return Decision(
+        code=ControllerCode.SUCCESS,
+        answer=GetNextBrokerIdAnswer(
+            cluster_name=request.cluster_name, broker_name=request.broker_name, next_broker_id=next_broker_id
+        ),
+        record=record,
+        why=why,
+    )
+
+
+def apply_broker_id(record: BrokerGroupRecord | None, request: ApplyBrokerId) -> Decision:
+    """Give the id to the check code if it is next, promised to this caller, or already theirs."""
+    code, broker_id = request.register_check_code, request.applied_broker_id
+    if not code or not code.split(";", maxsplit=1)[0]:
+        return _refuse_apply(
+            record,
+            request,
+            ControllerCode.SYSTEM_ERROR,
+            f"registerCheckCode is {code!r}, expected <address>;<milliseconds>",
+            why="an id without a check code could never be claimed again by its holder",
+        )
+    taken = record.replicas.get(broker_id) if record is not None and broker_id is not None else None
+    if record is not None and taken is not None and taken.register_check_code == code:
+        return Decision(
+            code=ControllerCode.SUCCESS,
+            answer=ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name),
+            record=record,
+            why=f"{broker_id} is already held by this check code",
+        )
+    reserved = _open_reservation(record, request.requester)
+    allowed = reserved.broker_id if reserved is not None else _next_broker_id(record)
+    if broker_id != allowed:
+        return _refuse_taken(
+            record, request, why=f"rule 4: only {allowed} can be taken by this caller, not {broker_id}"
+        )
+    event = BrokerIdApplied(
+        cluster_name=request.cluster_name,
+        broker_name=request.broker_name,
+        broker_id=allowed,
+        register_check_code=code,
+        address=request.address or code.split(";", maxsplit=1)[0],
+        reserved_for=request.requester or "",
+    )
+    left = _seats_left_behind(record, request.requester)
+    events: tuple[Event, ...] = (event, SeatsLost(broker_ids=left)) if left else (event,)
+    return Decision(
+        code=ControllerCode.SUCCESS,
+        answer=ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name),
+        events=events,
+        record=apply_events(record, events),
+        why=(f"{allowed} was reserved for {request.requester}" if reserved is not None else f"{allowed} was next")
+        + (f"; rule 2: it lost the disk of {draw_ids(left)}, and the seat with it" if left else ""),
+    )
+
+
+def reserve_broker_id(record: BrokerGroupRecord | None, request: ReserveBrokerId) -> Decision:
+    """Promise the next id to a pod, once: asked again, the promise is repeated."""
+    if not request.reserved_for:
+        return _refuse_reservation(record, "reservedFor is empty, expected a pod name", why="a promise needs a name")
+    held = _latest_of(record, request.reserved_for)
+    if held is not None and request.broker_id in (None, held.broker_id):
+        return Decision(
+            code=ControllerCode.SUCCESS,
+            answer=ReserveBrokerIdAnswer(broker_id=held.broker_id),
+            record=record,
+            why=f"{held.broker_id} is already reserved for {request.reserved_for}",
+        )
+    next_broker_id = _next_broker_id(record)
+    if request.broker_id not in (None, next_broker_id):
+        remark = f"Broker id {request.broker_id} can not be reserved for {request.reserved_for}: the next one is {next_broker_id}"
+        return _refuse_reservation(record, remark, why="rule 4: ids are given in ascending order and never again")
+    event = BrokerIdReserved(
+        cluster_name=request.cluster_name,
+        broker_name=request.broker_name,
+        broker_id=next_broker_id,
+        reserved_for=request.reserved_for,
+    )
+    return Decision(
+        code=ControllerCode.SUCCESS,
+        answer=ReserveBrokerIdAnswer(broker_id=next_broker_id),
+        events=(event,),
+        record=apply_event(record, event),
+        why=f"{next_broker_id} was next, and is now reserved for {request.reserved_for}",
+    )
+
+
+def _next_broker_id(record: BrokerGroupRecord | None) -> int:
+    return record.next_broker_id if record is not None else 1
+
+
+def _latest_of(record: BrokerGroupRecord | None, requester: str | None) -> Replica | None:
+    """Return the highest id of a pod. It has several if it lost its disk and came back for a new id."""
+    if record is None or not requester:
+        return None
+    held = [replica for replica in record.replicas.values() if replica.reserved_for == requester]
+    return held[-1] if held else None
+
+
+def _seats_left_behind(record: BrokerGroupRecord | None, requester: str | None) -> frozenset[int]:
+    """Return the seats of ids that this pod held before."""
+    if record is None or not requester:
+        return frozenset()
+    own = {replica.broker_id for replica in record.replicas.values() if replica.reserved_for == requester}
+    return frozenset(own & record.seats)
+
+
+def _open_reservation(record: BrokerGroupRecord | None, requester: str | None) -> Replica | None:
+    latest = _latest_of(record, requester)
+    return latest if latest is not None and not latest.registered else None
+
+
+def _refuse_taken(record: BrokerGroupRecord | None, request: ApplyBrokerId, *, why: str) -> Decision:
+    if record is None or not record.is_known:
+        remark = (
+            f"Broker-set: {request.broker_name} hasn't been registered in controller, "
+            f"but broker try to apply brokerId: {_java(request.applied_broker_id)}"
+        )
+    else:
+        remark = f"Fail to apply brokerId: {_java(request.applied_broker_id)} in broker-set: {request.broker_name}"
+    return _refuse_apply(record, request, ControllerCode.CONTROLLER_BROKER_ID_INVALID, remark, why=why)
+
+
+def _refuse_apply(
+    record: BrokerGroupRecord | None, request: ApplyBrokerId, code: ControllerCode, remark: str, *, why: str
+) -> Decision:
+    return Decision(
+        code=code,
+        remark=remark,
+        answer=ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name),
+        record=record,
+        why=why,
+    )
+
+
+def _refuse_reservation(record: BrokerGroupRecord | None, remark: str, *, why: str) -> Decision:
+    return Decision(
+        code=ControllerCode.CONTROLLER_BROKER_ID_INVALID,
+        remark=remark,
+        answer=ReserveBrokerIdAnswer(),
+        record=record,
+        why=why,
+    )
+
+
+def _java(value: int | None) -> str:
+    return "null" if value is None else str(value)
+
+
+# Registration (1003). A broker registers once at its start, and again only if it is told that the group is unknown. So the current
+# master's own registration means that the process which was granted the epoch is gone. Java hands the same epoch to the new
+# process, which then writes other bytes under the same (epoch, offset). Here the loss is recorded, the answer names no master, and
+# the next election grants a new epoch, to the same replica or another (safety rule 6).
 
 
 def register_broker(
@@ -183,7 +343,12 @@ def _refuse_registration(
     )
 
 
-# A disk knows an id that the record does not.
+# Adoption (ours): a disk knows an id that the record does not, for the record was lost, or is older than the id. Java
+# brokers with an identity file never apply again: refused, they loop on 2010. The id is taken back into the record without a
+# seat; what the disk holds counts in a first election on data (rules 3 and 5). It goes to the pod that it is promised to, or to
+# any pod of the group if it is not below the next id. An id below it that no replica holds was cleaned on purpose and stays gone
+# (rule 4), unless a higher one was adopted: that record was made again from the brokers and knows of no cleaning. An id far above
+# the next one is refused, for it would burn all between (`MAX_IDS_AHEAD`).
 
 
 def adopt_broker(record: BrokerGroupRecord | None, request: AdoptBroker, settings: ControllerSettings) -> Decision:
@@ -260,7 +425,16 @@ def _was_made_again(record: BrokerGroupRecord | None, broker_id: int) -> bool:
     return any(one.broker_id > broker_id and one.register_check_code.endswith(f";{ADOPTED}") for one in replicas)
 
 
-# A replica is forgotten.
+# Cleaning (1011, an administrator's). Java forgets too much: cleaning the last member in sync drops epochs and id counter, so
+# the next broker gets a used id and an epoch that running brokers ignore; cleaning the master leaves its id as master. Here ids
+# and epochs survive every clean (rule 4), a cleaned master is no master, and only the ids that were named are cleaned. Promises to
+# pods that have not started yet survive the cleaning of a whole group.
+#
+# Removal (ours), for scaling in, decommissioning and replacing a lost disk. An administrator may be wrong on purpose, the operator
+# may not: it removes only the dead, never the master, never a seat without which the set would be below the floor (rule 1), nor,
+# where masters shrink first, any other disk while the set is below it; and no member while a replica is eligible under the floor
+# or while no seat says whose data counts, for those elections wait for every replica that could hold more. A superseded replica
+# (its pod came back without the disk) can tell nothing any more, but its seat still counts.
 
 
 def clean_broker_data(

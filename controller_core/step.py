@@ -15,8 +15,15 @@ from controller_core.decision import Decision
 from controller_core.election import elect_master
 from controller_core.events import EligibleForgotten, apply_events
 from controller_core.holdings import usable_eligible
-from controller_core.identity import apply_broker_id, get_next_broker_id, reserve_broker_id
-from controller_core.membership import adopt_broker, clean_broker_data, register_broker, remove_member
+from controller_core.membership import (
+    adopt_broker,
+    apply_broker_id,
+    clean_broker_data,
+    get_next_broker_id,
+    register_broker,
+    remove_member,
+    reserve_broker_id,
+)
 from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.reading import get_replica_info, get_sync_state_data
 from controller_core.recovery import report_ahead

@@ -192,3 +192,46 @@ def test_what_is_told_in_vain_is_told_less_and_less_often() -> None:
     assert pauses[0] == QUICK.keeper_poll_seconds
     assert max(pauses[:10]) == QUICK.keeper_longest_retry_seconds, "one that starts is told soon after its port opens"
     assert pauses[-1] == QUICK.keeper_longest_pause_seconds
+
+
+class CountingStore(MemoryRecordStore):
+    """Notes each write in the journal of the brokers, so that both stand in one order."""
+
+    def __init__(self, journal: list[str]) -> None:
+        super().__init__()
+        self._journal = journal
+
+    async def commit(
+        self,
+        key: GroupKey,
+        record: BrokerGroupRecord | None,
+        expected: StoredRecord | None,
+        deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
+    ) -> StoredRecord | None:
+        written = await super().commit(key, record, expected, deadline_seconds)
+        self._journal.append("write")
+        return written
+
+
+@pytest.mark.parametrize(
+    ("how", "writes"), [("killed", 1), ("frozen", 2), ("moved", 2)], ids=["a certain death", "a silent master", "a move"]
+)
+async def test_a_certain_death_costs_one_write_before_the_first_role_change(
+    start_plane: StartPlane, group: FakeGroup, how: str, writes: int
+) -> None:
+    """The election's own commit carries the plan. Where a fence or 99 comes first, the plan is written before it."""
+    store = CountingStore(group.journal)
+    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT), fencer=KillingFencer(group))
+    group.planes = [plane.address]
+    first, *_ = await group.three()
+    await eventually(lambda: snapshot_of(plane).writable and record_of(plane).change is None, what="a group at rest")
+    group.journal.clear()
+    if how == "killed":
+        await first.kill()
+    elif how == "frozen":
+        first.freeze()
+    else:
+        await plane.switch_master(KEY, to_broker_id=2)
+    await eventually(lambda: any(line.startswith("1008") for line in group.journal), what="the first role change")
+    told = next(index for index, line in enumerate(group.journal) if line.startswith("1008"))
+    assert group.journal[:told].count("write") == writes

@@ -49,3 +49,14 @@ def test_the_way_from_a_dead_master_to_the_next_is_as_the_page_says() -> None:
         opened = {earlier for _, earlier in way[:number]}
         name = function.rpartition(".")[2]
         assert not opened or any(name in called(one) for one in opened), f"{function} is called from no file before it"
+
+
+def test_one_module_tells_brokers_of_roles() -> None:
+    """104, 1008 and 906: their order is decided in `controller_core/change.py`, and nobody goes past it."""
+    controller = ROOT / "operator" / "brokergroup_operator" / "controller"
+    callers = {
+        file.relative_to(controller).as_posix()
+        for file in controller.rglob("*.py")
+        if called(file) & {"change_role", "push_ha_address", "unregister"}
+    }
+    assert callers == {"change/executor.py"}
