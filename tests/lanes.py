@@ -106,7 +106,7 @@ TODAY = f"{NIGHT}00000"
 PROOFS = (
     marked("whole", "(longer or sampled) and not real and not nightly", "not real", BROKERGROUP_WHOLE="1"),
     program("sieve", "tests/sieve/run.py", "--every 3"),
-    program("simulate", "-m tests.simulate.run", "--seeds 200 --no-mutants", f"--seeds 10000 --from {TODAY}"),
+    program("simulate", "-m tests.simulate.run", "--seeds 200", f"--seeds 10000 --from {TODAY}"),
     program("faulty-lives", "-m tests.replica.faulty_lives", "--lives 1000", f"--seed {TODAY}"),
     program("fuzz", "tests/fuzz/run.py", "", f"--transitions 2000 --seed {TODAY}"),
     program("attack", "tests/attack/run.py"),

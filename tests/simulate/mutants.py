@@ -47,12 +47,14 @@ MUTANTS = {
         "controller_core/change.py",
         "        Stage(_tells(record, {old}, seen)),  # also one that is silent",
         "        Stage(_tells(record, {old}, seen), waits_for=()),  # also one that is silent",
+        found_by=2,
     ),
     "restore-early": Mutant(
         "the old master acknowledges again before the commit is known",
         f"{CONTROLLER}/change/switchover.py",
         "            await self._still_quiet(address)\n",
         "            await self._calls.set_min_in_sync_replicas(address, change.restore.min_in_sync_replicas)\n",
+        found_by=5,
     ),
     "no-quiet": Mutant(
         # A minimum of 1 is what all believe in then: a step that is left out would be noticed before the commit.
@@ -60,6 +62,7 @@ MUTANTS = {
         f"{CONTROLLER}/peers/broker_calls.py",
         "FENCING_MIN_IN_SYNC_REPLICAS = 99\n",
         "FENCING_MIN_IN_SYNC_REPLICAS = 1\n",
+        found_by=5,
     ),
     "no-fence": Mutant(
         "a silent master is replaced without being killed",
@@ -81,22 +84,26 @@ MUTANTS = {
         "        master_epoch=max(1, record.master_epoch),\n",
     ),
     "any-epoch-alters": Mutant(
+        # One of its conditions alone is no rule: an election raises the set's epoch as well as the master's.
         "a master of another epoch may alter the set",
         "controller_core/sync_state.py",
-        "    if request.master_epoch != record.master_epoch:\n",
-        "    if request.master_epoch > record.master_epoch:\n",
+        "        _check_sender(record, request)\n        or _check_members(",
+        "        _check_members(",
+        found_by=151,
     ),
     "leftover-stays": Mutant(
         "what a dead plane told an old master is not told back",
         "controller_core/change.py",
         "        return (Stage((GiveUp(),)),)\n    return tuple(Stage((step,)) for step in steps)\n",
         "        return ()\n    return tuple(Stage((step,)) for step in steps)\n",
+        found_by=5,
     ),
     "unknown-is-done": Mutant(
         "a write without an answer counts as done",
         f"{CONTROLLER}/group/group.py",
         "            raise\n        except RecordConflictError:\n",
         "            return True\n        except RecordConflictError:\n",
+        found_by=171,
     ),
     "no-version": Mutant(
         "a record is written over whatever is there by then",
@@ -111,12 +118,14 @@ MUTANTS = {
         f"{CONTROLLER}/group/group.py",
         "            self._observer.record_conflict(self.key, self.record)\n            return False\n",
         "            return True\n",
+        found_by=2,
     ),
     "keeper-silent": Mutant(
         "who was not told in order is never told again",
         f"{CONTROLLER}/upkeep/keeper.py",
         "        if due and not is_outdated(group, record):\n",
         "        if False:\n",
+        found_by=28,
     ),
 }
 
