@@ -75,7 +75,8 @@ class Brokers:
     def __init__(self, controller: str, groups: int) -> None:
         self._controller = controller
         self._groups = groups
-        self._server = RemotingServer(_Answers())
+        # The controller calls all of them from one host.
+        self._server = RemotingServer(_Answers(), max_connections_per_host=20_000)
         self._clients: dict[tuple[int, int], RemotingClient] = {}
         self._offset = 1000
 

@@ -214,7 +214,9 @@ class CountingStore(MemoryRecordStore):
 
 
 @pytest.mark.parametrize(
-    ("how", "writes"), [("killed", 1), ("frozen", 2), ("moved", 2)], ids=["a certain death", "a silent master", "a move"]
+    ("how", "writes"),
+    [("killed", 1), ("frozen", 2), ("moved", 2)],
+    ids=["a certain death", "a silent master", "a move"],
 )
 async def test_a_certain_death_costs_one_write_before_the_first_role_change(
     start_plane: StartPlane, group: FakeGroup, how: str, writes: int

@@ -11,7 +11,7 @@ from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.bodies import HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
-from tests.controller.conftest import StartPlane, record_of, snapshot_of
+from tests.controller.conftest import StartPlane, group_of, record_of, snapshot_of
 from tests.support.fake_broker import FakeGroup, eventually
 
 ALL_THREE = ControllerSettings(shrink_floor=True, min_in_sync_replicas=3)
@@ -226,3 +226,30 @@ def test_who_is_level_is_known_by_hosts_or_not_at_all(
 
 def test_a_living_member_counts_before_a_dead_one_that_had_its_address() -> None:
     assert level_members({1: "a", 2: "b", 3: "b"}, [1, 2], _status("b")) == frozenset({2})
+
+
+async def test_a_group_that_does_not_settle_is_looked_at_less_and_less_often(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """A thousand groups whose brokers answer and confirm nothing kept a plane busy with itself."""
+    plane = await start_plane(
+        directory=FixedDirectory(settings=STRICT),
+        settling_seconds=0.0,
+        keeper_slow_poll_seconds=0.05,
+        small_rpc_deadline_seconds=0.2,  # so long before its deadline a silent master is looked at again
+    )
+    group.planes = [plane.address]
+    first, second, third = await group.three()
+    await eventually(lambda: snapshot_of(plane).writable, what="a group that serves")
+    for slave in (second, third):
+        slave.ignores_ha_pushes_for_ever = True
+    first.linked.clear()
+    await first.propose_set()
+    first.answers_ha_status = False
+    await eventually(lambda: snapshot_of(plane).unlinked == {2, 3} or not snapshot_of(plane).writable, what="no link")
+    first.asked.clear()
+    beats = first.beats
+    await eventually(lambda: first.beats > beats + 60, what="three seconds of heartbeats")
+    assert first.asked.count(RequestCode.GET_BROKER_HA_STATUS) < 20
+    inner = group_of(plane)
+    await eventually(lambda: inner.rests(asyncio.get_running_loop().time()), what="the tick to leave it alone")

@@ -13,6 +13,7 @@ Deaths are noticed in three ways (a connection closed, silence, a container repo
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 import structlog
@@ -416,9 +417,10 @@ class ControllerPlane:
             self._metadata.look_at(group)
             self._silent_members.look_at(group)
             is_changing = self._takeover.look_at(group)
-            settled = not is_changing and self._keeper.look_at(group) and group.loaded
-            if settled and record is not None and record.granted_master_id is not None:
-                group.rest(now_seconds, record.granted_master_id)
+            settled = not is_changing and self._keeper.look_at(group)
+            if not is_changing and group.loaded and record is not None and record.granted_master_id is not None:
+                until_seconds = math.inf if settled else self._keeper.rests_until(group)
+                group.rest(now_seconds, record.granted_master_id, until_seconds)
             self._recovery_watch.look_at(group)
             self._canary.look_at(group)
             group.incidents.close(older_than_seconds=self._settings.incident_deadline_seconds)

@@ -91,6 +91,8 @@ class MetricsObserver(Observer):
             buckets=metric_names.FAILOVER_PHASE_BUCKETS_SECONDS,
             registry=registry,
         )
+        # The series of each pair of codes: a heartbeat should not look for its own among all of them.
+        self._requests_of: dict[tuple[int | None, int | None], Counter] = {}
         canary = metric_names.METRICS[metric_names.CANARY_SECONDS]
         self._canary_seconds = Histogram(
             canary.name, canary.help, canary.labels, buckets=metric_names.CANARY_BUCKETS_SECONDS, registry=registry
@@ -98,9 +100,14 @@ class MetricsObserver(Observer):
 
     def request_answered(self, request_code: int, response_code: int, duration_seconds: float | None = None) -> None:  # noqa: ARG002 - upstream's page has a histogram of it
         """Count it by the names of both codes; numbers nobody knows share one label, so that no peer can make labels up."""
-        request = RequestCode(request_code).name if request_code in _REQUEST_CODES else "unknown"
-        code = ResponseCode(response_code).name if response_code in _RESPONSE_CODES else "unknown"
-        self._requests.labels(request, code).inc()
+        known_request, known_answer = request_code in _REQUEST_CODES, response_code in _RESPONSE_CODES
+        codes = (request_code if known_request else None, response_code if known_answer else None)
+        series = self._requests_of.get(codes)
+        if series is None:
+            request = RequestCode(request_code).name if known_request else "unknown"
+            code = ResponseCode(response_code).name if known_answer else "unknown"
+            series = self._requests_of[codes] = self._requests.labels(request, code)
+        series.inc()
 
     def election_decided(self, key: GroupKey, decision: Decision) -> None:
         """Count it by its result."""

@@ -67,6 +67,9 @@ class UpstreamMetrics(Observer):
             buckets=metric_names.UPSTREAM_LATENCY_BUCKETS_MICROSECONDS,
             registry=registry,
         )
+        # The series of each request code and outcome: a heartbeat should not look for its own among all of them.
+        self._requests_of: dict[tuple[str, str], Counter] = {}
+        self._latency_of: dict[str, Histogram] = {}
 
     def request_answered(self, request_code: int, response_code: int, duration_seconds: float | None = None) -> None:
         """Count it, and time it where it was decided."""
@@ -75,9 +78,15 @@ class UpstreamMetrics(Observer):
             return
         failed = response_code == ResponseCode.SYSTEM_ERROR
         status = metric_names.UPSTREAM_STATUS_FAILED if failed else metric_names.UPSTREAM_STATUS_SUCCESS
-        self._requests.labels(*self.labels, kind, status).inc()
+        requests = self._requests_of.get((kind, status))
+        if requests is None:
+            requests = self._requests_of[kind, status] = self._requests.labels(*self.labels, kind, status)
+        requests.inc()
         if duration_seconds is not None and not failed:
-            self._latency.labels(*self.labels, kind).observe(duration_seconds * MICROSECONDS)
+            latency = self._latency_of.get(kind)
+            if latency is None:
+                latency = self._latency_of[kind] = self._latency.labels(*self.labels, kind)
+            latency.observe(duration_seconds * MICROSECONDS)
 
     def election_decided(self, key: GroupKey, decision: Decision) -> None:  # noqa: ARG002
         """Count it by its result."""

@@ -12,6 +12,7 @@ with an unknown outcome for no reason.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import zlib
 from collections import Counter
@@ -189,8 +190,8 @@ class Group:
         """Whether nothing can have happened in this group that a look would find."""
         return self._rests and now_seconds < self._rest_until_seconds
 
-    def rest(self, now_seconds: float, master: int) -> None:
-        """Nothing is to be done here now: look again before the master's next deadline, or when something changes."""
+    def rest(self, now_seconds: float, master: int, until_seconds: float = math.inf) -> None:
+        """Nothing is to be done here until then: look again sooner before the master's deadline, or when something changes."""
         entry = self.table.entry(self.identity(master))
         pods = self.pods
         is_leaving = pods.reported_dead or pods.leaving_hosts
@@ -199,7 +200,7 @@ class Group:
             return
         look_again_seconds = entry.deadline_seconds - self._settings.small_rpc_deadline_seconds
         rest_seconds = self._settings.rest_seconds * (0.5 + self.stagger)
-        self._rest_until_seconds = min(now_seconds + rest_seconds, look_again_seconds)
+        self._rest_until_seconds = min(now_seconds + rest_seconds, look_again_seconds, until_seconds)
         self._rests = True
 
     def distrust_copy(self, version: str | None = None) -> None:

@@ -58,6 +58,11 @@ class _Care:
     configuration_of_epoch: int = 0
     look_at_configuration_seconds: float = 0.0
     unsettled_since_seconds: float = 0.0
+    # The epochs and the living members of the last look, and how many looks have found the same although it should have settled.
+    seen: tuple[int, int, tuple[int, ...]] = (0, 0, ())
+    looks: int = 0
+    # By the last look nothing is left to do but to watch the links.
+    settled: bool = False
 
 
 class Keeper:
@@ -82,10 +87,19 @@ class Keeper:
         if group.changes.is_left_alone or not group.is_live(record.granted_master_id):
             return False
         care = self._cares.setdefault(group.key, _Care())
-        if care.task is not None or now_seconds < care.next_look_seconds:
+        if care.task is not None:
             return False
         members = live_members(group, record)
-        settled = self._is_settled(group, record, members)
+        seen = (record.master_epoch, record.sync_state_set_epoch, tuple(members))
+        if seen != care.seen:
+            care.seen, care.looks, care.next_look_seconds = (
+                seen,
+                0,
+                min(care.next_look_seconds, self._soon(now_seconds)),
+            )
+        if now_seconds < care.next_look_seconds:
+            return False
+        settled = care.settled = self._is_settled(group, record, members)
         self._look_at_configuration_in_time(group, record, care)
         if settled:
             care.unsettled_since_seconds = 0.0
@@ -93,6 +107,16 @@ class Keeper:
         care.task = asyncio.create_task(self._repair(group, record, care), name=f"rmq:keeper {group.key}")
         care.task.add_done_callback(lambda task: self._ended(group, care, task))
         return False
+
+    def rests_until(self, group: Group) -> float:
+        """Until when the keeper leaves a group alone that has not settled, unless something in it changes; 0.0: it is at work."""
+        care, master = self._cares.get(group.key), group.granted_master_id
+        if care is None or care.task is not None or master is None or not group.is_live(master):
+            return 0.0
+        return self._links.next_look_seconds(group) if care.settled else care.next_look_seconds
+
+    def _soon(self, now_seconds: float) -> float:
+        return now_seconds + self._settings.keeper_poll_seconds
 
     async def stop(self) -> None:
         """Stop repairing."""
@@ -126,10 +150,11 @@ class Keeper:
         now_seconds = asyncio.get_running_loop().time()
         if not care.unsettled_since_seconds:
             care.unsettled_since_seconds = now_seconds
-        settling = now_seconds - care.unsettled_since_seconds < self._settings.settling_seconds
-        care.next_look_seconds = now_seconds + (
-            self._settings.keeper_poll_seconds if settling else self._settings.keeper_slow_poll_seconds
-        )
+        if now_seconds - care.unsettled_since_seconds < self._settings.settling_seconds:
+            care.next_look_seconds = self._soon(now_seconds)
+        else:
+            care.looks += 1
+            care.next_look_seconds = now_seconds + look_pause_after(care.looks, self._settings)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("repair failed, the next look begins again", group=str(group.key), error=repr(error))
 
@@ -222,6 +247,11 @@ class Keeper:
         now_seconds = asyncio.get_running_loop().time()
         since_seconds = care.leftover_since_seconds.setdefault(broker_id, now_seconds)
         return now_seconds - since_seconds >= self._settings.leftover_fence_seconds
+
+
+def look_pause_after(looks: int, settings: PlaneSettings) -> float:
+    """How long a group that does not settle is left alone after so many looks; no longer than one that has settled."""
+    return min(settings.keeper_slow_poll_seconds * float(2 ** min(looks - 1, 10)), settings.link_check_seconds)
 
 
 def pause_after(tries: int, settings: PlaneSettings) -> float:

@@ -72,8 +72,8 @@ class _Care:
     # For each member that was cured: how often, and not before when again. Forgotten when it has been linked.
     cures: dict[int, tuple[int, float]] = field(default_factory=dict)
     next_look_seconds: float = 0.0
-    # The master did not answer 907: that is told of once.
-    unanswered: bool = False
+    # How often in a row the master did not answer 907: that is told of once, and it is asked less and less often.
+    unanswered: int = 0
     task: asyncio.Task[None] | None = None
 
 
@@ -103,6 +103,11 @@ class Links:
             care.task = asyncio.create_task(self.check(group, record), name=f"rmq:links {group.key}")
             care.task.add_done_callback(lambda task: self._ended(group, care, task))
         return bool(care.missing)
+
+    def next_look_seconds(self, group: Group) -> float:
+        """When the master is asked again; 0.0 while it is being asked."""
+        care = self._cares.get(group.key)
+        return care.next_look_seconds if care is not None and care.task is None else 0.0
 
     async def stop(self) -> None:
         """Stop looking."""
@@ -152,10 +157,12 @@ class Links:
             except BrokerCallError as error:
                 complain = log.debug if care.unanswered else log.warning
                 complain("links unknown", group=str(group.key), error=str(error))
-                care.unanswered, group.links.speeds = True, {}
-                care.next_look_seconds = asyncio.get_running_loop().time() + self._settings.keeper_slow_poll_seconds
+                care.unanswered, group.links.speeds = care.unanswered + 1, {}
+                pause_seconds = self._settings.keeper_slow_poll_seconds * float(2 ** min(care.unanswered - 1, 10))
+                pause_seconds = min(pause_seconds, self._settings.link_check_seconds)
+                care.next_look_seconds = asyncio.get_running_loop().time() + pause_seconds
                 return False
-        care.unanswered, group.links.speeds = False, speeds
+        care.unanswered, group.links.speeds = 0, speeds
         now_seconds = asyncio.get_running_loop().time()
         care.missing = {
             one: care.missing.get(one) or _Missing(now_seconds, now_seconds + self._settings.link_missing_seconds)
@@ -169,7 +176,10 @@ class Links:
 
     def _pause_seconds(self, care: _Care, now_seconds: float) -> float:
         if care.missing:
-            return self._settings.keeper_poll_seconds
+            # A tenth of the time that the latest of them has been missing: one that does not come is looked for seldom.
+            missing_seconds = now_seconds - max(state.since_seconds for state in care.missing.values())
+            longest_seconds = self._settings.keeper_slow_poll_seconds
+            return min(max(self._settings.keeper_poll_seconds, missing_seconds / 10), longest_seconds)
         # A Java slave may give up its first link to a new master at once (a handshake that arrives in two parts is answered
         # twice), and calls again after 5 s: until then nothing is acknowledged.
         if now_seconds - care.since_seconds < self._settings.new_links_seconds:
