@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -123,6 +125,31 @@ def test_a_pod_that_was_removed_by_force_was_where_its_broker_is_known() -> None
     assert index.removed_hosts(KEY) == index.leaving_hosts(KEY) == {"fd00::5"}
     index.take(WatchEvent("ADDED", pod("10.0.0.1", name="other-1")))
     assert index.removed_hosts(KEY) == frozenset(), "one of its addresses is another pod's"
+
+
+class CountingApi:
+    """Lists these pods, and notes by what it was asked to select them."""
+
+    def __init__(self, *pods: dict[str, Any]) -> None:
+        self.pods = list(pods)
+        self.asked: list[str] = []
+
+    async def list(self, *_: Any, field_selector: str, **__: Any) -> SimpleNamespace:
+        self.asked.append(field_selector)
+        await asyncio.sleep(0)
+        return SimpleNamespace(items=self.pods if not field_selector else [])
+
+
+async def test_peers_that_are_no_pods_cost_one_list_of_all_together() -> None:
+    """In a cluster of two families each stranger was looked for among all pods."""
+    api = CountingApi(pod("10.0.0.1", "fd00::5"))
+    directory = KubernetesDirectory(cast("KubernetesApi", api))
+    directory._on_pod(WatchEvent("ADDED", pod("10.0.0.9", "fd00::9", name="bn-9")))
+    strangers = [f"fd07::{number:x}" for number in range(1, 40)]
+    found = await asyncio.gather(*(directory.peer(host) for host in (*strangers, "fd00::5")))
+    assert found == [*(None for _ in strangers), Peer(namespace=KEY.namespace, pod_name="bn-1", group=KEY)]
+    assert api.asked.count("") == 1
+    assert len(api.asked) == 41
 
 
 async def test_a_pod_is_found_by_its_second_address_also_before_the_watch_has_told(api: KubernetesApi) -> None:

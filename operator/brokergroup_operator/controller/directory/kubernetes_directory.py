@@ -119,6 +119,8 @@ class KubernetesDirectory:
         self._secrets: dict[GroupKey, ObjectKey] = {}
         self._index = PodIndex()
         self._unknown_until_seconds: dict[str, float] = {}
+        self._all_listed: asyncio.Task[dict[str, set[Peer]]] | None = None
+        self._all_listed_until_seconds = 0.0
         self._look_up_backoff = Backoff(FIRST_LOOK_UP_PAUSE_SECONDS, LONGEST_LOOK_UP_PAUSE_SECONDS)
         self._gone_callbacks: list[Callable[[MemberGone], None]] = []
         self._leaving: dict[GroupKey, frozenset[str]] = {}
@@ -141,9 +143,10 @@ class KubernetesDirectory:
 
     async def stop(self) -> None:
         """End the watches and the looking up."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *([self._all_listed] if self._all_listed is not None else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks = []
 
     def bindings(self) -> list[GroupBinding]:
@@ -190,9 +193,9 @@ class KubernetesDirectory:
         if self._index.is_known_address(host) or self._unknown_until_seconds.get(host, 0.0) > now_seconds:
             return self._index.peer_at(host)
         try:
-            found = await self._pods_at(host, f"status.podIP={host}")
+            found = (await self._peers(f"status.podIP={host}")).get(host)
             if not found and self._index.has_both_families():
-                found = await self._pods_at(host, "")
+                found = (await self._all_peers()).get(host)
         except ApiError as error:
             log.warning("peer not looked up", host=host, error=str(error))
             self._unknown_until_seconds[host] = now_seconds + self._look_up_backoff.next_seconds(
@@ -201,13 +204,21 @@ class KubernetesDirectory:
             return None
         self._look_up_backoff.reset()
         if found:
-            return found.pop() if len(found) == 1 else None
+            return next(iter(found)) if len(found) == 1 else None
         if len(self._unknown_until_seconds) >= UNKNOWN_PEERS_LIMIT:
             self._unknown_until_seconds.clear()
         self._unknown_until_seconds[host] = now_seconds + UNKNOWN_PEER_SECONDS
         return None
 
-    async def _pods_at(self, host: str, field_selector: str) -> set[Peer]:
+    async def _all_peers(self) -> dict[str, set[Peer]]:
+        """By one list of all pods for all that look within `UNKNOWN_PEER_SECONDS`: the API selects by first addresses alone."""
+        clock = asyncio.get_running_loop().time
+        if self._all_listed is None or clock() >= self._all_listed_until_seconds:
+            self._all_listed_until_seconds = clock() + UNKNOWN_PEER_SECONDS
+            self._all_listed = asyncio.create_task(self._peers(""), name="rmq:directory-all-pods")
+        return await asyncio.shield(self._all_listed)
+
+    async def _peers(self, field_selector: str) -> dict[str, set[Peer]]:
         listed = await self._api.list(
             PODS,
             namespace=self._namespace,
@@ -215,7 +226,11 @@ class KubernetesDirectory:
             field_selector=field_selector,
             timeout_seconds=LOOK_UP_DEADLINE_SECONDS,
         )
-        return {peer_of(pod) for pod in listed.items if host in pod_ips(pod) and not is_over(pod)}
+        peers: dict[str, set[Peer]] = {}
+        for pod in listed.items:
+            for host in pod_ips(pod) if not is_over(pod) else ():
+                peers.setdefault(host, set()).add(peer_of(pod))
+        return peers
 
     def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:  # noqa: ARG002 - see below
         """Whether the container at this address was reported terminated, or was so before its pod went.

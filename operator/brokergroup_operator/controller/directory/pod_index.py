@@ -35,6 +35,7 @@ class PodIndex:
     def __init__(self) -> None:
         self._pods: dict[ObjectKey, JsonObject] = {}
         self._by_group: dict[GroupKey, dict[str, JsonObject]] = {}
+        self._with_two_addresses = 0
         # The pods at each address: several, where pods share their node's.
         self._by_address: dict[str, set[Peer]] = {}
         # The pods of each group whose end was reported before they went, by name, and how they ended.
@@ -54,7 +55,7 @@ class PodIndex:
 
     def has_both_families(self) -> bool:
         """Whether a pod has a second address, which the API cannot be asked for (it selects by status.podIP alone)."""
-        return any(len(pod_ips(pod)) > 1 for pod in self._pods.values())
+        return self._with_two_addresses > 0
 
     def is_known_address(self, host: str) -> bool:
         """Whether any pod has this address."""
@@ -122,6 +123,7 @@ class PodIndex:
     def _add(self, pod: JsonObject) -> None:
         peer, addresses = peer_of(pod), pod_ips(pod)
         self._pods[key_of(pod)] = pod
+        self._with_two_addresses += len(addresses) > 1
         if peer.group is not None:
             self._by_group.setdefault(peer.group, {})[peer.pod_name] = pod
         if not addresses:
@@ -134,8 +136,9 @@ class PodIndex:
         self._forget_removed(pod)
 
     def _remove(self, pod: JsonObject) -> None:
-        peer = peer_of(pod)
-        for address in pod_ips(pod):
+        peer, addresses = peer_of(pod), pod_ips(pod)
+        self._with_two_addresses -= len(addresses) > 1
+        for address in addresses:
             there = self._by_address.get(address)
             if there is not None:
                 there.discard(peer)
