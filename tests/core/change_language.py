@@ -167,7 +167,7 @@ class ChangeRunner:
         assert self.record.change is not None
         self.plane = "plane-1"
         self.begun, self.ended, self.said = {}, {}, set()
-        self.seen = Observed(alive=self.seen.alive, takes_over=True)
+        self.seen = Observed(alive=self.seen.alive, takes_over=True, since_seconds=self.now_seconds)
         return self._decide(TakeOverChange(broker_name=NAME, change=self.record.change, carried_out_by=self.plane))
 
     def _decide(self, request: Request) -> str:
