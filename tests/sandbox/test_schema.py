@@ -267,6 +267,7 @@ UNREADABLE = {"name": "Odd", "type": "string", "jsonPath": "..odd"}
     [
         {"versions": []},
         {"versions": [{"name": "v1", "storage": True, "additionalPrinterColumns": [UNREADABLE]}]},
+        {"versions": [{"name": "v1", "storage": True, "schema": {"openAPIV3Schema": {"pattern": "("}}}]},
         {"names": {"kind": "Other"}},
     ],
 )

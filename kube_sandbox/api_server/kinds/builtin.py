@@ -6,6 +6,7 @@ kubernetes/pkg/registry.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -178,7 +179,7 @@ class DefinitionBehaviour(BuiltinBehaviour):
     def validate(self, new: JsonObject, old: JsonObject | None, subresource: str) -> list[FieldError]:  # noqa: ARG002
         try:
             custom_resource_types(new)
-        except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, StopIteration, re.error) as error:
             return [FieldError("spec", "Invalid value", f"cannot be served: {error!r}")]
         return []
 
