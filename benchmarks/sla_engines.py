@@ -60,7 +60,7 @@ select series, {first}(value) as value, min(ts_ms) as start_ms, max(ts_ms) as en
 from numbered group by series, run order by series, start_ms
 """
 
-# What cells.py does, in DuckDB's SQL: the form in which DuckDB needs least.
+# Two levels, cells of time and then the samples of those that are mixed: the form in which DuckDB needs least.
 _TWO_LEVEL_SQL = """
 create or replace temp table cells as
   select series, ts_ms // {cell} as cell, count(*) as n, count(known) as known, min(known) as least, max(known) as greatest,
@@ -101,22 +101,22 @@ class Ours:
         self._spark.range(1).count()
 
     def runs(self, lake: Path) -> Iterable[Row]:
-        from sla_reports.reduction.lake_days import Intervals, reduce_lake, runs_in  # noqa: PLC0415
+        from sla_reports.reduction.jobs import reduce_lake  # noqa: PLC0415
+        from sla_reports.reduction.pieces import Intervals, runs_in  # noqa: PLC0415
 
         found = runs_in(reduce_lake(self._spark, lake, Intervals(other_ms=STEP_MS)).runs)
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in found]
 
 
 class OursInRows(Ours):
-    """The reports' reduction of samples that are no lake: `reduce_samples`, two levels in the JVM."""
+    """The reports' reduction of samples that are no lake: `reduce_samples`."""
 
     def runs(self, lake: Path) -> Iterable[Row]:
         from sla_reports.readers.lake import read  # noqa: PLC0415
-        from sla_reports.reduction.cells import collect_runs, given, reduce_samples  # noqa: PLC0415
+        from sla_reports.reduction.jobs import reduce_samples  # noqa: PLC0415
+        from sla_reports.reduction.pieces import runs_in  # noqa: PLC0415
 
-        reduction = reduce_samples(read(self._spark, lake).frame, given(STEP_MS))
-        found = collect_runs(reduction.runs)
-        reduction.unpersist()
+        found = runs_in(reduce_samples(read(self._spark, lake).frame, STEP_MS).runs)
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in found]
 
 
@@ -124,7 +124,7 @@ class OneProcess:
     """The same kernel in this process alone, without Spark: from where on does Spark pay?"""
 
     def runs(self, lake: Path) -> Iterable[Row]:
-        from sla_reports.reduction.lake_days import runs_in  # noqa: PLC0415
+        from sla_reports.reduction.pieces import runs_in  # noqa: PLC0415
 
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in runs_in(_kernel(lake))]
 
@@ -136,18 +136,18 @@ class FromTable:
         """What a run needs, in a folder that is there for as long as the runs."""
         import pyarrow as pa  # noqa: PLC0415
 
-        from sla_reports.reduction.cells import Quality  # noqa: PLC0415
         from sla_reports.reduction.daily_table import write_runs  # noqa: PLC0415
+        from sla_reports.reduction.pieces import Quality  # noqa: PLC0415
 
         runs = _kernel(lake, by_day=True)
         intervals = pa.array([STEP_MS] * len(runs), pa.int64())
-        told = Quality(sum(runs["n"].to_pylist()), 0, 0, 0, 0, cells=0, cells_read_again=0)
+        told = Quality(sum(runs["n"].to_pylist()), 0, 0, 0, 0)
         self._table = scratch / "table"
         write_runs(self._table, runs.append_column("interval_ms", intervals), told)
 
     def runs(self, lake: Path) -> Iterable[Row]:  # noqa: ARG002 - the table is the lake's
         from sla_reports.reduction.daily_table import read_runs  # noqa: PLC0415
-        from sla_reports.reduction.lake_days import runs_in  # noqa: PLC0415
+        from sla_reports.reduction.pieces import runs_in  # noqa: PLC0415
 
         table = read_runs(self._table, start_ms=START_MS, end_ms=START_MS + DAYS * DAY_MS)
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in runs_in(table)]
@@ -309,7 +309,7 @@ def _kernel(lake: Path, *, by_day: bool = False) -> Any:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    from sla_reports.reduction.lake_days import Intervals, day_pieces, stitched  # noqa: PLC0415
+    from sla_reports.reduction.pieces import Intervals, day_pieces, stitched  # noqa: PLC0415
 
     def batches(path: Path) -> Iterable[pa.RecordBatch]:
         with pq.ParquetFile(path, read_dictionary=["series"]) as file:

@@ -113,7 +113,7 @@ def _is_whole(archive: Path) -> bool:
 
 
 def _train(folder: Path) -> None:
-    """The job: Arrow in Python, aggregation, windows, Parquet both ways, as a report does them."""
+    """Run the job: readers, both ways to reduce, Parquet both ways, as a report does them."""
     from sla_reports.session import start_session  # noqa: PLC0415 - session.py imports this module
 
     option = f"-XX:ArchiveClassesAtExit={folder / 'spark.jsa'}"
@@ -122,14 +122,11 @@ def _train(folder: Path) -> None:
     (folder / "training.om").write_text(f"{text}# EOF\n")
     from sla_reports.readers import lake  # noqa: PLC0415
     from sla_reports.readers.text import read_openmetrics  # noqa: PLC0415
+    from sla_reports.reduction.jobs import infer_intervals, reduce_lake, reduce_samples  # noqa: PLC0415
 
     lake.write(spark, read_openmetrics(spark, [folder / "training.om"]).frame, folder / "lake")
-    lake.read(spark, folder / "lake").frame.createOrReplaceTempView("samples")
-    spark.sql(
-        "select series, percentile(gap, 0.5), count_if(gap > 20000), max(value) from"
-        " (select *, ts_ms - lag(ts_ms) over (partition by series order by ts_ms) as gap from samples)"
-        " group by series order by series"
-    ).collect()
+    reduce_samples(lake.read(spark, folder / "lake").frame)
+    reduce_lake(spark, folder / "lake", infer_intervals(spark, folder / "lake"))
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark tells nobody else which process the JVM is
     spark.stop()
     gateway.shutdown()

@@ -1,5 +1,6 @@
 """A report from exports and incident logs: samples become runs (the last step of Spark), runs figures, figures files and texts."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,9 +18,8 @@ from sla_reports.measures.summary import Agreement, Evidence, GroupFigures, Summ
 from sla_reports.output.files import provenance_document, write_report
 from sla_reports.readers import lake
 from sla_reports.readers.samples import NOT_COUNTED, ExportFormatError, Noted, readable_errors
-from sla_reports.reduction import cells
-from sla_reports.reduction.cells import Quality, collect_runs, greatest_lag_bytes, quality, reduce_samples
-from sla_reports.reduction.lake_days import Intervals, infer_intervals, reduce_lake, runs_in
+from sla_reports.reduction.jobs import Reduction, greatest_lag_bytes, infer_intervals, reduce_lake, reduce_samples
+from sla_reports.reduction.pieces import Intervals, Quality, runs_in
 from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
 from sla_reports.series import labels_column, metric_column, parse_series
 from sla_reports.sources import READ_METRICS, REPORT_METRICS, Form, Origin, samples_of
@@ -135,11 +135,9 @@ class Report:
             ],
         }
         inputs = [*request.origin.paths, *files_of(request.incident_logs)]
-        document = provenance_document(inputs, question, quality)
-        reduced = self.reduced
-        return write_report(
-            folder, self.summary, reduced.runs, reduced.intervals_ms, document, time_zone=request.time_zone
-        )
+        document, reduced = provenance_document(inputs, question, quality), self.reduced
+        zone = request.time_zone
+        return write_report(folder, self.summary, reduced.runs, reduced.intervals_ms, document, time_zone=zone)
 
 
 def make_report(spark: SparkSession | None, request: Request) -> Report:
@@ -153,28 +151,23 @@ def make_report(spark: SparkSession | None, request: Request) -> Report:
     reduced, noted = _reduced(spark, request)
     if not reduced.runs:
         raise ExportFormatError(no_series_of_ours(request.origin, noted, request.match))
-    last_ms = max(run.end_ms for run in reduced.runs)
     # A window has at least a millisecond, also around a single scrape.
-    window = request.window or Window(min(run.start_ms for run in reduced.runs), last_ms + 1)
+    edges = min(run.start_ms for run in reduced.runs), max(run.end_ms for run in reduced.runs) + 1
+    window = request.window or Window(*edges)
     known = evidence(
-        reduced,
-        logs.incidents,
-        circumstances=logs.circumstances,
-        amendments=request.amendments,
-        now_ms=request.until_ms,
-        replica_labels=request.replica_labels,
-    )
+        reduced, logs.incidents, circumstances=logs.circumstances, amendments=request.amendments,
+        now_ms=request.until_ms, replica_labels=request.replica_labels,
+    )  # fmt: skip
     identity = identity_of(known.fleet)
     if identity.faults:
         raise ExportFormatError("; ".join(identity.faults))
     # Without a period all of the export is: what lies before it would be unknown, and no objective could be judged.
-    agreement = Agreement(
-        window, request.objective, objectives=request.objectives, own_windows=request.window is not None
+    own_windows = request.window is not None
+    summary = summarise(
+        Agreement(window, request.objective, objectives=request.objectives, own_windows=own_windows), known
     )
-    summary = summarise(agreement, known)
-    summary = replace(summary, warnings=(*request.notes, *summary.warnings))
+    summary = as_incomplete(replace(summary, warnings=(*request.notes, *summary.warnings)), noted.lacks)
     found = {key: known.fleet.interval(GROUP_WRITABLE, key).stretches for key in known.fleet.groups(GROUP_WRITABLE)}
-    summary = as_incomplete(summary, noted.lacks)
     return Report(request, summary, reduced, len(logs.unreadable), noted, identity.copies, found)
 
 
@@ -205,37 +198,20 @@ def _reduced(spark: SparkSession | None, request: Request) -> tuple[Reduced, Not
             return reduced, NOT_COUNTED
     samples = samples_of(spark, request.origin, READ_METRICS)
     with readable_errors():
-        reduced = reduce_for_report(
-            samples.frame, interval_ms=request.interval_ms, window=request.reading, match=request.match
-        )
+        frame = samples.frame if samples.packed is None else samples.packed
+        reduced = reduce_for_report(frame, interval_ms=request.interval_ms, window=request.reading, match=request.match)
         return reduced, samples.noted()
 
 
 def reduce_for_report(
     samples: DataFrame, *, interval_ms: int | None = None, window: Window | None = None, match: Mapping[str, str] | None = None
 ) -> Reduced:  # fmt: skip
-    """Runs of the metrics a report reads, and the lag of slaves in the window (or in all samples), of series that `match`.
+    """Return the runs of the metrics a report reads, and the lag of slaves in the window (or in all samples).
 
-    Without `interval_ms` each series' scrape interval is inferred.
+    Only of series that `match`. Without `interval_ms` each series' scrape interval is inferred. The frame has rows or packed rows.
     """
     samples = with_labels(samples, match or {})
-    own = wanted(samples)
-    if interval_ms is None:
-        inferred = cells.infer(own)
-        reduction = reduce_samples(own, inferred)
-        found = {row["series"]: row["interval_ms"] for row in inferred.usual.collect()}
-    else:
-        inferred = None
-        reduction = reduce_samples(own, cells.given(interval_ms))
-        found = {}
-    runs = tuple(collect_runs(reduction.runs))
-    told = quality(reduction)
-    behind = greatest_lag_bytes(samples, window)
-    reduction.unpersist()
-    if inferred is not None:
-        inferred.unpersist()
-    intervals_ms = found or {run.series: interval_ms or 0 for run in runs}
-    return Reduced(runs, intervals_ms, told, behind, interval_given=interval_ms is not None)
+    return _reduced_from(reduce_samples(wanted(samples), interval_ms), samples, window, interval_ms)
 
 
 def reduce_lake_for_report(
@@ -243,17 +219,17 @@ def reduce_lake_for_report(
     match: Mapping[str, str] | None = None,
 ) -> Reduced:  # fmt: skip
     """The same of a lake, whose days are reduced where their files are."""
-    known = (
-        infer_intervals(spark, folder, metrics=REPORT_METRICS)
-        if interval_ms is None
-        else Intervals(other_ms=interval_ms)
-    )
+    known = Intervals(other_ms=interval_ms or 0)
+    if interval_ms is None:
+        known = infer_intervals(spark, folder, metrics=REPORT_METRICS)
     reduction = reduce_lake(spark, folder, known, metrics=REPORT_METRICS)
-    runs = tuple(runs_in(reduction.runs))
-    behind = greatest_lag_bytes(with_labels(lake.read(spark, folder).frame, match or {}), window)
-    intervals_ms = known.known_ms or {run.series: interval_ms or 0 for run in runs}
-    told = Reduced(runs, intervals_ms, reduction.quality, behind, interval_given=interval_ms is not None)
-    return matching(told, match or {})
+    samples = with_labels(lake.read(spark, folder).frame, match or {})
+    return matching(_reduced_from(reduction, samples, window, interval_ms), match or {})
+
+
+def _reduced_from(reduction: Reduction, samples: DataFrame, window: Window | None, interval_ms: int | None) -> Reduced:
+    behind, runs = greatest_lag_bytes(samples, window), tuple(runs_in(reduction.runs))
+    return Reduced(runs, reduction.intervals_ms, reduction.quality, behind, interval_given=interval_ms is not None)
 
 
 def reduced_from_table(table: str | Path, window: Window) -> Reduced:
@@ -278,11 +254,8 @@ def matching(reduced: Reduced, match: Mapping[str, str]) -> Reduced:
     """Only the runs of series whose labels have these values."""
     if not match:
         return reduced
-    chosen = {
-        text
-        for text in {run.series for run in reduced.runs}
-        if match.items() <= dict(parse_series(text).labels).items()
-    }
+    every = {run.series for run in reduced.runs}
+    chosen = {text for text in every if match.items() <= dict(parse_series(text).labels).items()}
     return replace(
         reduced,
         runs=tuple(run for run in reduced.runs if run.series in chosen),
@@ -303,29 +276,20 @@ def wanted(samples: DataFrame) -> DataFrame:
 
 
 def evidence(
-    reduced: Reduced,
-    log: Sequence[LoggedIncident],
-    *,
-    circumstances: Sequence[Circumstance] = (),
-    amendments: Sequence[Amendment] = (),
-    now_ms: int | None = None,
-    replica_labels: Sequence[str] = (),
-) -> Evidence:
-    """Everything `summarise` asks for. `replica_labels` come to the known ones."""
+    reduced: Reduced, log: Sequence[LoggedIncident], *, circumstances: Sequence[Circumstance] = (),
+    amendments: Sequence[Amendment] = (), now_ms: int | None = None, replica_labels: Sequence[str] = (),
+) -> Evidence:  # fmt: skip
+    """Return everything `summarise` asks for. `replica_labels` come to the known ones."""
     gaps = {series: gap_limit_ms(interval) for series, interval in reduced.intervals_ms.items()}
-    fleet = Fleet(
-        by_series(reduced.runs), gap_ms=gaps, replica_labels=(*REPLICA_LABELS, *replica_labels),
-        by_stretch=not reduced.interval_given,
-    )  # fmt: skip
-    behind = reduced.most_behind_bytes
-    return Evidence(fleet, log, circumstances, amendments, now_ms, behind)
+    labels, by_stretch = (*REPLICA_LABELS, *replica_labels), not reduced.interval_given
+    fleet = Fleet(by_series(reduced.runs), gap_ms=gaps, replica_labels=labels, by_stretch=by_stretch)
+    return Evidence(fleet, log, circumstances, amendments, now_ms, reduced.most_behind_bytes)
 
 
 def as_text(report: Report) -> str:
     """The report for a person: a line for each group and cluster, then recovery and what was left out."""
     summary = report.summary
-    intervals = sorted(set(report.reduced.intervals_ms.values()))
-    gaps = ", ".join(f"{interval / 400:.1f} s" for interval in intervals)
+    gaps = ", ".join(f"{interval / 400:.1f} s" for interval in sorted(set(report.reduced.intervals_ms.values())))
     totals = reconcile_totals(summary)
     lines = [f"incomplete: {one}" for one in summary.incomplete]
     lines += [] if totals.holds else ["the figures do not add up, do not use this report:"]
@@ -360,9 +324,7 @@ def as_text(report: Report) -> str:
 
 def _group_line(figures: GroupFigures) -> str:
     told = figures.availability
-    causes: dict[str, int] = {}
-    for incident in figures.incidents:
-        causes[incident.cause] = causes.get(incident.cause, 0) + 1
+    causes = Counter(one.cause for one in figures.incidents)
     disputed = f", disputed {told.disputed_ms / 1000:.1f} s" if told.disputed_ms else ""
     named = ", ".join(f"{count} {cause}" for cause, count in sorted(causes.items())) or "none"
     existed = f", {existed_words(figures.existence, figures.window)}" if figures.existence.absent else ""
@@ -386,21 +348,22 @@ def _milliseconds(value: float | None) -> str:
 def result_line(report: Report) -> dict[str, Any]:
     """The last line of the command, for a program: the essence of summary.json."""
     summary = report.summary
+    states = ("availability", "up_ms", "down_ms", "unknown_ms", "disputed_ms")
     groups = [
-        {**asdict(figures.group), "objective": figures.objective, "verdict": figures.verdict.value, **_times(figures)}
-        for figures in summary.groups
-    ]
+        {
+            **asdict(one.group), "objective": one.objective, "verdict": one.verdict.value,
+            **{name: getattr(one.availability, name) for name in states},
+            "existed": [{"from_ms": low, "until_ms": high} for low, high in one.existed],
+        }
+        for one in summary.groups
+    ]  # fmt: skip
     incidents = [
         {
-            "group": str(one.group),
-            "trigger": one.logged.trigger if one.logged else None,
-            "outcome": one.logged.outcome if one.logged else None,
-            "cause": one.cause,
-            "start_ms": one.start_ms,
-            "length_ms": one.length_ms(summary.until_ms),
+            "group": str(one.group), **{name: getattr(one.logged, name, None) for name in ("trigger", "outcome")},
+            "cause": one.cause, "start_ms": one.start_ms, "length_ms": one.length_ms(summary.until_ms),
         }
         for one in summary.incidents
-    ]
+    ]  # fmt: skip
     return {
         "verdict": summary.verdict.value,
         "reconciled": reconcile_totals(summary).holds,
@@ -418,15 +381,3 @@ def result_line(report: Report) -> dict[str, Any]:
 
 def _copies(one: Copies) -> dict[str, Any]:
     return {"labels": dict(one.labels), "groups": [str(group) for group in one.groups]}
-
-
-def _times(figures: GroupFigures) -> dict[str, Any]:
-    told = figures.availability
-    return {
-        "availability": told.availability,
-        "up_ms": told.up_ms,
-        "down_ms": told.down_ms,
-        "unknown_ms": told.unknown_ms,
-        "disputed_ms": told.disputed_ms,
-        "existed": [{"from_ms": low, "until_ms": high} for low, high in figures.existed],
-    }

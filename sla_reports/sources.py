@@ -32,16 +32,11 @@ if TYPE_CHECKING:
 # A report needs what held just before its window and just after it: more than any usual gap limit.
 MARGIN_MS = 600_000
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+# Values of most change seldom, so their runs are few.
 REPORT_METRICS = (
-    GROUP_WRITABLE,
-    CREATED_TIMESTAMP_SECONDS,
-    MEMBER_PLACE,
-    SYNC_STATE_SET_SIZE,
-    UNAVAILABLE_SECONDS_TOTAL,
-    FAILOVERS_TOTAL,
-    UNCLEAN_ELECTIONS_TOTAL,
-    f"{FAILOVER_PHASE_SECONDS}_bucket",
-)
+    GROUP_WRITABLE, CREATED_TIMESTAMP_SECONDS, MEMBER_PLACE, SYNC_STATE_SET_SIZE, UNAVAILABLE_SECONDS_TOTAL, FAILOVERS_TOTAL,
+    UNCLEAN_ELECTIONS_TOTAL, f"{FAILOVER_PHASE_SECONDS}_bucket",
+)  # fmt: skip
 # What is asked of a server, and stands in an export: also the gauge that is not made into runs (`greatest_lag_bytes`).
 READ_METRICS = (*REPORT_METRICS, REPLICA_LAG_BYTES)
 
@@ -161,21 +156,17 @@ def samples_of(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) ->
     from sla_reports.readers.selection import Selection  # noqa: PLC0415
 
     selection = Selection(frozenset(metrics), origin.accept_partial)
-    match origin.form:
-        case Form.HTTP:
-            return _of_server(spark, origin, metrics)
-        case Form.LAKE:
-            return lake.read(spark, origin.paths[0])
-        case Form.OPENMETRICS:
-            return text.read_openmetrics(spark, origin.paths, selection=selection)
-        case Form.VICTORIAMETRICS:
-            return victoriametrics.read(spark, origin.paths, selection=selection)
-        case Form.TSDB_DUMP:
-            return text.read_tsdb_dump(spark, origin.paths, selection=selection)
-        case Form.QUERY_RANGE:
-            return query_range.read(spark, origin.paths, selection=selection)
-        case Form.RUNS:
-            raise SourceError("from: runs; expected a form that has samples, and not a table that was made of them")
+    readers = {
+        Form.OPENMETRICS: text.read_openmetrics, Form.TSDB_DUMP: text.read_tsdb_dump, Form.QUERY_RANGE: query_range.read,
+        Form.VICTORIAMETRICS: victoriametrics.read,
+    }  # fmt: skip
+    if origin.form in readers:
+        return readers[origin.form](spark, origin.paths, selection=selection)
+    if origin.form is Form.LAKE:
+        return lake.read(spark, origin.paths[0])
+    if origin.form is Form.HTTP:
+        return _of_server(spark, origin, metrics)
+    raise SourceError("from: runs; expected a form that has samples, and not a table that was made of them")
 
 
 def _of_server(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) -> "Samples":
@@ -189,6 +180,6 @@ def _of_server(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) ->
         told = prometheus.read(
             spark, origin.url, start_ms=origin.start_ms, end_ms=origin.end_ms, match=metrics, **options
         )
-        # The reduction reads mixed cells twice; a server is asked once. What reads the same frame finds it kept.
+        # The reduction and the lag read it; a server is asked once.
         told.frame.cache()
     return told

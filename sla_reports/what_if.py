@@ -149,7 +149,7 @@ def _of_group(
         own = [span for span in short if span.start_ms <= until_ms + slack_ms and span.end_ms > incident.start_ms]
         used.update(own)
         found.append(_loss_of_master(incident, max([until_ms, *(s.end_ms for s in own)]), settle_ms, of_a_zone))
-    least = _least_size(fleet, size_metric, group)
+    least = _Least([run for entry in fleet.series_of(size_metric, group) for run in entry.runs])
     slaves = (span for span in short if span not in used)
     found += [Loss(span.start_ms, span.end_ms, max(1, replicas - least(span))) for span in slaves]
     return sorted(found, key=lambda one: one.start_ms)
@@ -176,10 +176,6 @@ def _loss_of_master(incident: Incident, back_ms: int, settle_ms: float, of_a_zon
 def _settle_ms(incidents: Sequence[Incident]) -> float:
     last = [stages_of(one.logged).get("firstSuccess") for one in incidents if one.logged is not None]
     return statistics.median([one for one in last if one is not None] or [0.0])
-
-
-def _least_size(fleet: Fleet, metric: str, group: GroupKey) -> "_Least":
-    return _Least([run for entry in fleet.series_of(metric, group) for run in entry.runs])
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ def outages_of(counted: Sequence[Span], incidents: Sequence[Incident], window: W
 
 def _by_stage(one: Incident, own: Sequence[Span]) -> dict[str, int]:
     """The pieces of an incident's down time by the stage that it was in."""
-    told = stages_of(one.logged) if one.logged is not None else {}
+    told = stages_of(one.logged)
     found: dict[str, int] = {}
     begin_ms, passed_ms = one.start_ms, 0.0
     for stage in (stage for stage in STAGES if stage in told):

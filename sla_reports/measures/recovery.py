@@ -70,8 +70,10 @@ def recovery(incidents: Sequence[Incident], *, until_ms: int, running: bool = Fa
     )
 
 
-def stages_of(logged: LoggedIncident) -> dict[str, float]:
-    """How long each stage took, as far as it was reached. A step of a newer operator belongs to the stage that follows it."""
+def stages_of(logged: LoggedIncident | None) -> dict[str, float]:
+    """Return how long each stage took that was reached. A step of a newer operator belongs to the stage that follows it."""
+    if logged is None:
+        return {}
     found = {"detect": logged.detection_ms} if logged.detection_ms is not None else {}
     steps = sorted(((at_ms, step) for step, at_ms in logged.steps_ms.items()), key=lambda one: one[0])
     pending = 0.0

@@ -237,7 +237,12 @@ def summarise(agreement: Agreement, evidence: Evidence) -> Summary:
             *identity_of(evidence.fleet).notes,
             *existence_notes(of, window),
             *_changed_intervals(keys, evidence.fleet),
-            *_about_no_group(keys, evidence.amendments),
+            *(
+                f"{'exclusion' if one.state is None else 'correction'} of {one.groups} ({one.reason}): no group has such a"
+                " name, nothing was amended"
+                for one in evidence.amendments
+                if not any(one.is_about(key) for key in keys)
+            ),
             *(
                 f"objective {one.name} of {one.groups}: no group has such a name"
                 for one in agreement.objectives
@@ -262,13 +267,6 @@ def _changed_intervals(keys: Sequence[GroupKey], fleet: Fleet) -> Iterator[str]:
                 f"{key}: scraped every {interval_ms / 1000:g} s instead of every {fleet.usual_ms(entry) / 1000:g} s"
                 f" for {hours} h {minutes} min"
             )
-
-
-def _about_no_group(keys: Sequence[GroupKey], amendments: Sequence[Amendment]) -> Iterator[str]:
-    for one in amendments:
-        if not any(one.is_about(key) for key in keys):
-            kind = "exclusion" if one.state is None else "correction"
-            yield f"{kind} of {one.groups} ({one.reason}): no group has such a name, nothing was amended"
 
 
 def _group(
@@ -303,7 +301,11 @@ def _group(
         mtbf=mtbf(incidents, window, up_ms=told.up_ms),
         budget=_budget(key, account, incidents, told, agreement, window),
         audit=account.audit,
-        by_place={fact: _by_place(account.counted, counted, stays, fact) for fact in MEMBER_FACTS},
+        by_place={
+            # Down time is where the lost master was.
+            fact: {value: availability(spans, counted) for value, spans in divided(account.counted, stays, fact).items()}
+            for fact in MEMBER_FACTS
+        },
         own=own,
         existence=existence,
     )  # fmt: skip
@@ -361,13 +363,6 @@ def _incidents(
     more = told_by_counter(key, held, rises, missed_ms, interval_ms=interval)
     line = overlay(held, [Span(one.start_ms, one.start_ms + one.length_ms(window.end_ms), State.DOWN) for one in more])
     return sorted([*found, *more], key=lambda one: (one.start_ms, one.id)), line
-
-
-def _by_place(
-    counted: Sequence[Span], incidents: Sequence[Incident], stays: Sequence[Stay], fact: str
-) -> dict[str, Availability]:
-    """Down time is where the lost master was."""
-    return {value: availability(spans, incidents) for value, spans in divided(counted, stays, fact).items()}
 
 
 def _counter_ms(key: GroupKey, window: Window, evidence: Evidence) -> float | None:

@@ -70,7 +70,7 @@ def write_report(
         "report.html": report_html(summary, provenance, time_zone=time_zone).encode(),
         "summary.json": _json(summary_document(summary)),
         "groups.csv": groups_csv(summary).encode(),
-        "incidents.jsonl": b"".join(_line(incident_document(one)) for one in summary.incidents),
+        "incidents.jsonl": b"".join(_json(incident_document(one), line=True) for one in summary.incidents),
         "runs.parquet": _runs_parquet(runs, intervals_ms),
         "provenance.json": _json(provenance),
     }
@@ -129,12 +129,9 @@ def _runs_parquet(runs: Sequence[Run], intervals_ms: Mapping[str, int]) -> bytes
     return content
 
 
-def _json(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-
-
-def _line(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+def _json(document: Mapping[str, Any], *, line: bool = False) -> bytes:
+    form: dict[str, Any] = {"separators": (",", ":")} if line else {"indent": 2}
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, **form).encode() + b"\n"
 
 
 def _replace(path: Path, content: bytes) -> Path:

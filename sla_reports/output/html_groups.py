@@ -33,12 +33,15 @@ _TIMES_HEAD = (
 _INCIDENTS_HEAD = ("group", "incidents", "RTO p50 / p95", "MTTR", "MTBF", "budget left", "down by day")
 _WIDTH, _HEIGHT, _TOP, _BOTTOM, _LEFT = 720.0, 150.0, 12.0, 30.0, 70.0
 _SHOWN = 6
-_LANE_WIDTH, _LANE, _AXIS = 720.0, 26.0, 18.0
+_LANE, _AXIS = 26.0, 18.0
 
 
 def group_table(summary: Summary, time_zone: str) -> Markup:
     """All groups in order of name, then the clusters they are in."""
-    days = _bins(summary.agreement.window, time_zone)
+    every = days_of(summary.agreement.window, time_zone)
+    # Several together, if there are too many for a small picture.
+    step = -(-len(every) // _MOST_BARS)
+    days = [Window(every[n].start_ms, every[n : n + step][-1].end_ms) for n in range(0, len(every), step)]
     times = table(_TIMES_HEAD, [_times(figures) for figures in summary.groups])
     incidents = table(_INCIDENTS_HEAD, [_incidents(figures, days) for figures in summary.groups])
     clusters = [
@@ -57,28 +60,16 @@ def group_table(summary: Summary, time_zone: str) -> Markup:
     return section("groups", "Groups", tag("p", note, class_="soft"), times, incidents, table(head, clusters))
 
 
-def _bins(window: Window, time_zone: str) -> list[Window]:
-    """Days; several together where there are too many for a small picture."""
-    days = days_of(window, time_zone)
-    together = -(-len(days) // _MOST_BARS)
-    return [Window(days[n].start_ms, days[n : n + together][-1].end_ms) for n in range(0, len(days), together)]
-
-
 def _times(figures: GroupFigures) -> list[str]:
     told = figures.availability
     planned_ms = sum(one.down_ms for one in figures.outages if one.incident.planned)
     return [
-        _name(figures), _verdict(figures), percent(told.availability),
-        f"{percent(told.worst)} to {percent(told.best)}", percent(told.coverage), duration(told.down_ms),
-        duration(told.disputed_ms), duration(planned_ms), told.source.value, duration(told.error_ms),
+        # With the time for which it existed, if that is not all of the period.
+        ", ".join([str(figures.group), *([existed_words(figures.existence, figures.window)] if figures.existence.absent else [])]),
+        f"{VERDICT_SHAPES[figures.verdict.value]}; {percent(figures.objective)} over {figures.judged_over}",
+        percent(told.availability), f"{percent(told.worst)} to {percent(told.best)}", percent(told.coverage),
+        duration(told.down_ms), duration(told.disputed_ms), duration(planned_ms), told.source.value, duration(told.error_ms),
     ]  # fmt: skip
-
-
-def _name(figures: GroupFigures) -> str:
-    """With the time for which it existed, where that is not all of the period."""
-    if not figures.existence.absent:
-        return str(figures.group)
-    return f"{figures.group}, {existed_words(figures.existence, figures.window)}"
 
 
 def _incidents(figures: GroupFigures, days: list[Window]) -> list[str]:
@@ -88,10 +79,6 @@ def _incidents(figures: GroupFigures, days: list[Window]) -> list[str]:
         f"{duration(rto.p50_ms)} / {duration(rto.p95_ms)}", _estimate(figures.mttr), _estimate(figures.mtbf),
         minutes(figures.judged.budget.left_ms), _sparkline(figures, days),
     ]  # fmt: skip
-
-
-def _verdict(figures: GroupFigures) -> str:
-    return f"{VERDICT_SHAPES[figures.verdict.value]}; {percent(figures.objective)} over {figures.judged_over}"
 
 
 def _estimate(one: Estimate) -> str:
@@ -203,10 +190,8 @@ def _budget_row(figures: GroupFigures, zone: ZoneInfo) -> list[str]:
 
 def timeline(summary: Summary, zone: ZoneInfo) -> Markup:
     """A lane for each group, as rows of a table: it breaks over pages."""
-    scale = TimeScale(summary.agreement.window, 2.0, _LANE_WIDTH - 4)
-    axis = picture(
-        "time axis", scale.axis(0.0, 4.0, zone), width=_LANE_WIDTH, height=_AXIS
-    )  # fmt: skip
+    scale = TimeScale(summary.agreement.window, 2.0, _WIDTH - 4)
+    axis = picture("time axis", scale.axis(0.0, 4.0, zone), width=_WIDTH, height=_AXIS)
     rows = [(str(figures.group), _lane(figures, scale, summary.until_ms, zone)) for figures in summary.groups]
     return section("timeline", "Timeline of incidents", _legend(), table(["group", axis], rows))
 
@@ -220,18 +205,22 @@ def words_of(incident: Incident, until_ms: int, zone: ZoneInfo) -> str:
 
 def _lane(figures: GroupFigures, scale: TimeScale, until_ms: int, zone: ZoneInfo) -> Markup:
     unknown = without(figures.held, figures.existence.absent)
+    lines = (
+        (State.UP, figures.held, 14, 3), (State.UNKNOWN, unknown, 10, 11), (State.DISPUTED, figures.held, 10, 11),
+        (State.DOWN, figures.held, 9, 13),
+    )  # fmt: skip
     parts = [
-        *(_block("up", low, high, 14, 3) for low, high in scale.columns(figures.held, State.UP)),
-        *(_block("unknown", low, high, 10, 11) for low, high in scale.columns(unknown, State.UNKNOWN)),
-        *(_block("disputed", low, high, 10, 11) for low, high in scale.columns(figures.held, State.DISPUTED)),
-        *(_block("down", low, high, 9, 13) for low, high in scale.columns(figures.held, State.DOWN)),
-        *(_excluded(low, high) for low, high in scale.columns(_excluded_spans(figures), State.UNKNOWN)),
-        *(_mark(one, scale, until_ms, zone) for one in figures.incidents),
+        _block(state.value, low, high, top, height)
+        for state, spans, top, height in lines
+        for low, high in scale.columns(spans, state)
     ]
+    for low, high in scale.columns(_excluded_spans(figures), State.UNKNOWN):
+        parts.append(tag("path", tag("title", "excluded"), class_="excluded", d=f"M{low:.0f} 22v3H{high:.0f}v-3"))
+    parts += [_mark(one, scale, until_ms, zone) for one in figures.incidents]
     title = (
         f"{figures.group}: {counted(len(figures.incidents), 'incident')}, {duration(figures.availability.down_ms)} down"
     )
-    return picture(title, *parts, width=_LANE_WIDTH, height=_LANE)
+    return picture(title, *parts, width=_WIDTH, height=_LANE)
 
 
 def _block(state: str, low: float, high: float, top: float, height: float) -> Markup:
@@ -244,10 +233,6 @@ def _excluded_spans(figures: GroupFigures) -> list[Span]:
     window = Window(figures.held[0].start_ms, figures.held[-1].end_ms)
     inside = [one for one in ordered if one.start_ms < window.end_ms and one.end_ms > window.start_ms]
     return [Span(one.start_ms, one.end_ms, State.UNKNOWN) for one in inside]
-
-
-def _excluded(low: float, high: float) -> Markup:
-    return tag("path", tag("title", "excluded"), class_="excluded", d=f"M{low:.0f} 22v3H{high:.0f}v-3")
 
 
 def _mark(incident: Incident, scale: TimeScale, until_ms: int, zone: ZoneInfo) -> Markup:
@@ -274,4 +259,4 @@ def _legend() -> Markup:
         tag("g", shape, tag("text", name, x=28, y=15), transform=f"translate({number * 90} 0)")
         for number, (shape, name) in enumerate(shapes)
     ]
-    return picture("What the shapes of the timeline are", join(pieces), width=_LANE_WIDTH, height=22)
+    return picture("What the shapes of the timeline are", join(pieces), width=_WIDTH, height=22)

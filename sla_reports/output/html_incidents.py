@@ -54,8 +54,6 @@ def waterfall(summary: Summary, zone: ZoneInfo) -> Markup:
 
 def stage_words(incident: Incident) -> str:
     """The stages in a line; empty where the log does not tell them."""
-    if incident.logged is None:
-        return ""
     told = stages_of(incident.logged)
     return ", ".join(f"{stage} {duration(told[stage])}" for stage in STAGES if stage in told)
 
@@ -82,7 +80,7 @@ def _incident_row(one: Incident, until_ms: int, longest_ms: float, zone: ZoneInf
 
 
 def _steps(one: Incident, until_ms: int, longest_ms: float) -> Markup:
-    told = stages_of(one.logged) if one.logged is not None else {}
+    told = stages_of(one.logged)
     length_ms = float(one.length_ms(until_ms))
     steps = [(number, told[stage]) for number, stage in enumerate(STAGES) if stage in told]
     # What no stage tells (only the gauge saw it) is one block.

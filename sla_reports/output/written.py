@@ -267,7 +267,7 @@ def _logged_lines(one: Incident) -> Iterator[str]:
 
 
 def _stage_lines(one: Incident, until_ms: int) -> Iterator[str]:
-    told = stages_of(one.logged) if one.logged is not None else {}
+    told = stages_of(one.logged)
     if not told:
         yield "  stages  not told"
         return

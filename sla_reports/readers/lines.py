@@ -113,7 +113,7 @@ def read_lines(
     splits = plan(files_of(paths, suffixes), split_bytes=split_bytes)
     tasks = tasks_of(spark, len(splits))
     frame = tasks.mapInArrow(partial(_samples_of, splits, form, wanted, notes), PACKED_SCHEMA)
-    return Samples(unpacked(frame), notes.told)
+    return Samples(unpacked(frame), notes.told, frame)
 
 
 def _samples_of(

@@ -83,7 +83,7 @@ def read(spark: SparkSession, paths: Sequence[Path | str], *, selection: Selecti
     wanted, notes = selection or Selection(), Notes(spark.sparkContext)
     files = [path.resolve() for path in files_of(paths, (".json",))]
     frame = tasks_of(spark, len(files)).mapInArrow(partial(_samples_of, files, wanted, notes), PACKED_SCHEMA)
-    return Samples(unpacked(frame), notes.told)
+    return Samples(unpacked(frame), notes.told, frame)
 
 
 def _samples_of(

@@ -100,11 +100,12 @@ NOT_COUNTED: Final = Noted(None)
 class Samples:
     """What a reader hands out: a lazy frame of SAMPLE_SCHEMA, in no order, with the export's duplicates. See `readable_errors`.
 
-    `noted` is known after an action on the frame.
+    `packed` is the same by PACKED_SCHEMA, if the reader has it. `noted` is known after an action on either.
     """
 
     frame: DataFrame
     noted: Callable[[], Noted] = lambda: NOT_COUNTED
+    packed: DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,11 @@ class Notes:
     def add(self, selection: Selection) -> None:
         """In a task, at its end."""
         self._told.add(
-            {("foreign", _digest(one)) for one in selection.foreign} | {("lacks", one) for one in selection.lacks}
+            {
+                ("foreign", hashlib.blake2b(one.encode(errors="replace"), digest_size=8).hexdigest())
+                for one in selection.foreign
+            }
+            | {("lacks", one) for one in selection.lacks}
         )
 
     def told(self) -> Noted:
@@ -175,7 +179,3 @@ class _Union(AccumulatorParam[set[tuple[str, str]]]):
     def addInPlace(self, value1: set[tuple[str, str]], value2: set[tuple[str, str]]) -> set[tuple[str, str]]:  # noqa: N802
         value1 |= value2
         return value1
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()

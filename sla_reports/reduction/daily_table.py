@@ -27,14 +27,12 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sql
 
-from sla_reports.reduction.cells import DEFAULT_INTERVAL_MS, Inferred, Quality, infer, quality, reduce_samples
-from sla_reports.reduction.lake_days import Intervals, infer_intervals, reduce_lake, stitched
-from sla_reports.reduction.runs import HOUR_MS, gap_limit_ms
+from sla_reports.reduction.jobs import Reduction, infer_intervals, reduce_lake, reduce_samples
+from sla_reports.reduction.pieces import Intervals, Quality, stitched
+from sla_reports.reduction.runs import DAY_MS, DEFAULT_INTERVAL_MS, HOUR_MS, gap_limit_ms
 from sla_reports.sources import TableError
 
-_DAY_MS: Final = 86_400_000
 _COLUMNS: Final = ["series", "value", "start_ms", "end_ms", "n", "interval_ms"]
 _LONGER: Final = "longer_ms"
 _HELD_MS: Final = 3 * HOUR_MS
@@ -72,19 +70,7 @@ def append_days(
 
     `interval_ms` is the scrape interval; without it each series' own is inferred. Raises TableError.
     """
-    samples = samples.cache()
-    if interval_ms is None:
-        told = infer(samples, default_ms=default_ms)
-    else:
-        every = sql.lit(interval_ms).cast("long")
-        told = Inferred(samples.select("series").distinct().withColumn("interval_ms", every).cache())
-    reduction = reduce_samples(samples, told, by_day=True)
-    runs = reduction.runs.join(sql.broadcast(told.usual), "series").select(*_COLUMNS, _LONGER).toArrow()
-    appended = write_runs(table, runs, quality(reduction))
-    samples.unpersist()
-    told.unpersist()
-    reduction.unpersist()
-    return appended
+    return _append(table, reduce_samples(samples, interval_ms, by_day=True, default_ms=default_ms))
 
 
 def append_lake(
@@ -92,13 +78,14 @@ def append_lake(
     interval_ms: int | None = None,
 ) -> Appended:  # fmt: skip
     """As `append_days`, of a lake's days (as 2026-10-31; all, if none is named) and metrics (or all of them)."""
-    told = (
-        infer_intervals(spark, lake, metrics=metrics, days=days)
-        if interval_ms is None
-        else Intervals(other_ms=interval_ms)
-    )
-    reduction = reduce_lake(spark, lake, told, metrics=metrics, days=days, by_day=True)
-    intervals = [told.known_ms.get(series, told.other_ms) for series in reduction.runs["series"].to_pylist()]
+    known = Intervals(other_ms=interval_ms or 0)
+    if interval_ms is None:
+        known = infer_intervals(spark, lake, metrics=metrics, days=days)
+    return _append(table, reduce_lake(spark, lake, known, metrics=metrics, days=days, by_day=True))
+
+
+def _append(table: str | Path, reduction: Reduction) -> Appended:
+    intervals = [reduction.intervals_ms[series] for series in reduction.runs["series"].to_pylist()]
     runs = reduction.runs.append_column("interval_ms", pa.array(intervals, pa.int64()))
     return write_runs(table, runs, reduction.quality)
 
@@ -111,12 +98,12 @@ def write_runs(table: str | Path, runs: pa.Table, told: Quality) -> Appended:
     if _LONGER in runs.column_names:
         own = pc.if_else(pc.greater(runs[_LONGER], 0), runs[_LONGER], runs["interval_ms"])
         runs = runs.select([name for name in _COLUMNS if name != "interval_ms"]).append_column("interval_ms", own)
-    numbers = np.unique(runs["start_ms"].to_numpy() // _DAY_MS)
+    numbers = np.unique(runs["start_ms"].to_numpy() // DAY_MS)
     days = tuple(dt.date(1970, 1, 1) + dt.timedelta(days=int(number)) for number in numbers)
     if not days:
         return Appended((), (), (), told)
     names = pa.array([day.isoformat() for day in days])
-    places = np.searchsorted(numbers, runs["start_ms"].to_numpy() // _DAY_MS)
+    places = np.searchsorted(numbers, runs["start_ms"].to_numpy() // DAY_MS)
     dated = runs.append_column("day", names.take(pa.array(places)))
     dated = dated.sort_by([("day", "ascending"), ("series", "ascending"), ("start_ms", "ascending")])
     for _ in range(_ATTEMPTS):
@@ -145,7 +132,7 @@ def read_runs(table: str | Path, *, start_ms: int, end_ms: int) -> pa.Table:
 
     Ordered by series and time. Raises TableError.
     """
-    first, last = day_of(start_ms - _DAY_MS).isoformat(), day_of(end_ms + _DAY_MS).isoformat()
+    first, last = day_of(start_ms - DAY_MS).isoformat(), day_of(end_ms + DAY_MS).isoformat()
     near = _existing(table).to_pyarrow_table(columns=_COLUMNS, filters=[("day", ">=", first), ("day", "<=", last)])
     usual = _usual_intervals(near)
     own = near["interval_ms"].to_pylist()
@@ -159,7 +146,7 @@ def read_runs(table: str | Path, *, start_ms: int, end_ms: int) -> pa.Table:
 
 def stored_intervals(table: str | Path, *, start_ms: int, end_ms: int) -> dict[str, int]:
     """The usual scrape interval of each series in that time."""
-    first, last = day_of(start_ms - _DAY_MS).isoformat(), day_of(end_ms + _DAY_MS).isoformat()
+    first, last = day_of(start_ms - DAY_MS).isoformat(), day_of(end_ms + DAY_MS).isoformat()
     near = _existing(table).to_pyarrow_table(
         columns=["series", "interval_ms", "n"], filters=[("day", ">=", first), ("day", "<=", last)]
     )

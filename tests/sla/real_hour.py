@@ -27,10 +27,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 
 from tests.real.parts.prometheus import start_prometheus  # noqa: E402
-from tests.sla.hour.compare import differences, gaps_of, read_log, system_differences  # noqa: E402
-from tests.sla.hour.evidence import Evidence  # noqa: E402
-from tests.sla.hour.reports import Told, make_reports, take_exports  # noqa: E402
-from tests.sla.hour.stage import GROUPS, plan_of, play  # noqa: E402
+from tests.sla.hour.compare import Told, differences, gaps_of, make_reports, read_log, system_differences, take_exports  # noqa: E402
+from tests.sla.hour.stage import (  # noqa: E402
+    GROUPS,
+    Evidence,
+    plan_of,
+    play,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

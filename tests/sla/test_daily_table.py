@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from metric_names import GROUP_WRITABLE
-from sla_reports.reduction.cells import Quality
+from sla_reports.reduction.pieces import Quality
 from sla_reports.reduction.runs import Run, gap_limit_ms
 from sla_reports.series import series_text
 from sla_reports.sources import Form, Origin, TableError
 from sla_reports.states.spans import Window
-from tests.sla.reference import Sample, runs_of
+from tests.sla.histories import Sample, runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,7 +63,7 @@ def _append(table: str | Path, samples: list[Sample], interval_ms: int = INTERVA
     ]
     columns = {name: [getattr(run, name) for run in runs] for name in ("series", "value", "start_ms", "end_ms", "n")}
     frame = pa.table({**columns, "interval_ms": pa.array([interval_ms] * len(runs), pa.int64())})
-    return write_runs(table, frame, Quality(len(samples), 0, 0, 0, 0, 0, 0))
+    return write_runs(table, frame, Quality(len(samples), 0, 0, 0, 0))
 
 
 def _writable(group: str) -> str:
@@ -72,7 +72,7 @@ def _writable(group: str) -> str:
 
 def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
     from sla_reports.reduction.daily_table import Late, days_in, read_runs
-    from sla_reports.reduction.lake_days import runs_in
+    from sla_reports.reduction.pieces import runs_in
 
     samples, table = _planted(), tmp_path / "table"
     first_day = _of_day(samples, 0)
@@ -92,7 +92,7 @@ def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
 def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
     """Eight writers of two days: each day is afterwards that of one of them, whole, and none of the writes was lost half."""
     from sla_reports.reduction.daily_table import days_in, read_runs
-    from sla_reports.reduction.lake_days import runs_in
+    from sla_reports.reduction.pieces import runs_in
 
     table = tmp_path / "table"
     whole = [s for s in _planted() if s[0] == "a"]
@@ -136,7 +136,7 @@ def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(t
 
 def test_a_day_with_another_scrape_interval_keeps_its_own(tmp_path: Path) -> None:
     from sla_reports.reduction.daily_table import read_runs, stored_intervals
-    from sla_reports.reduction.lake_days import runs_in
+    from sla_reports.reduction.pieces import runs_in
 
     start_ms = FIRST_DAY * DAY_MS
     both = {"start_ms": start_ms, "end_ms": start_ms + 2 * DAY_MS}
@@ -165,7 +165,7 @@ def test_a_place_that_is_no_table_is_refused(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_spark_reduces_days_into_the_table(spark: SparkSession, tmp_path: Path) -> None:
     from sla_reports.reduction.daily_table import append_days, read_runs
-    from sla_reports.reduction.lake_days import runs_in
+    from sla_reports.reduction.pieces import runs_in
 
     samples = _planted()
     frame = spark.createDataFrame(samples, "series string, ts_ms long, value double")

@@ -17,7 +17,7 @@ from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.logged import LoggedIncident
 from sla_reports.states.spans import Window
-from tests.sla.reference import Sample, runs_of
+from tests.sla.histories import Sample, runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

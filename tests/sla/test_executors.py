@@ -22,7 +22,7 @@ from sla_reports.report import Request, make_report
 from sla_reports.sources import Form, origin_of
 from tests.sla import one_day
 from tests.sla.planted import exports, on_executors
-from tests.sla.planted.by_command import FILES
+from tests.sla.planted.exports import FILES
 from tests.sla.planted.month import Month, plant
 
 ROOT = Path(__file__).resolve().parents[2]

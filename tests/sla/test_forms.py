@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from sla_reports.sources import Form
+from sla_reports.sources import Form, Origin, origin_of
 from tests.sla import one_day
 from tests.sla.planted import exports
-from tests.sla.planted.by_command import FILES
+from tests.sla.planted.exports import FILES
 from tests.sla.planted.month import Month, Planted, plant
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,13 +43,13 @@ def test_every_form_by_the_command_line_is_one_report(tmp_path: Path) -> None:
     server = exports.serve(tmp_path / "prometheus")
     try:
         exports.write_answers(server, planted, tmp_path / FILES[Form.QUERY_RANGE])
-        command = [sys.executable, "-m", "tests.sla.planted.by_command", str(tmp_path), server.url, PERIOD]
+        command = [sys.executable, "-m", "tests.sla.planted.exports", str(tmp_path), server.url, PERIOD]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1400, cwd=ROOT)
     finally:
         server.process.stop()
     assert done.returncode == 0, done.stderr[-4000:]
     told = json.loads(done.stdout.splitlines()[-1])
-    assert told.keys() == set(Form) - {Form.RUNS}, "runs are what `backfill` keeps, see test_verbs.py"
+    assert told.keys() == set(Form) - {Form.RUNS}, "runs are what `backfill` keeps, see test_report.py"
     lines = {form: json.loads(line) for form, line in told.items()}
     # The export is of the operator alone. A lake counts no series of others.
     foreign = {form: line.pop("foreign_series") for form, line in lines.items()}
@@ -61,3 +61,23 @@ def test_every_form_by_the_command_line_is_one_report(tmp_path: Path) -> None:
     )
     for form in FILES:
         assert _reported(tmp_path, form) == (summary, incidents), form
+
+
+@pytest.mark.parametrize("form", [Form.OPENMETRICS, Form.LAKE])
+def test_a_task_elsewhere_is_told_whole_paths(form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor has a working folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    assert origin_of(form, [Path("day")], None).paths == (tmp_path / "day",)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://user:secret@[fd00::9]:9090/select", "http://[fd00::9]:9090/select"),
+        ("https://[::1]/", "https://[::1]"),
+        ("http://user:secret@prometheus:9090", "http://prometheus:9090"),
+        ("http://prometheus", "http://prometheus"),
+    ],
+)
+def test_a_server_is_shown_with_the_brackets_of_its_address_and_without_a_password(url: str, shown: str) -> None:
+    assert Origin(Form.HTTP, url=url).shown_url == shown

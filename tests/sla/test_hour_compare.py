@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sla.hour.compare import differences, gaps_of, system_differences
-from tests.sla.hour.evidence import Evidence, GroupEvidence, Span, Stroke
-from tests.sla.hour.faults import Kind
-from tests.sla.hour.reports import Told, period_of
-from tests.sla.hour.stage import plan_of
+from tests.sla.hour.compare import Told, differences, gaps_of, period_of, system_differences
+from tests.sla.hour.stage import Evidence, GroupEvidence, Kind, Span, Stroke, plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,15 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
-from sla_reports.reduction.lake_days import Intervals, day_pieces, runs_in, stitched
+from sla_reports.reduction.pieces import Intervals, day_pieces, runs_in, stitched
 from sla_reports.reduction.runs import HOUR_MS, Run, by_series, gap_limit_ms
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.existence import Existences
 from sla_reports.states.spans import State, Window, at_least, combine
-from tests.sla.histories import START_MS
-from tests.sla.planted.longer import longer_hours
-from tests.sla.reference import runs_of
+from tests.sla.histories import START_MS, longer_hours, runs_of
 from tests.support.draws import examples
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.sla.reference import Sample
+    from tests.sla.histories import Sample
 
 DAY_MS = 86_400_000
 MIDNIGHT_MS = START_MS // DAY_MS * DAY_MS

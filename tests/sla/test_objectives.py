@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,14 +13,16 @@ from typer.testing import CliRunner
 from brokergroup_operator.cli.main import app
 from sla_reports.measures.availability import Verdict
 from sla_reports.measures.objectives import BudgetWindow, Objective, ObjectiveError, objective_of, read_objectives
-from sla_reports.measures.periods import window_of
+from sla_reports.measures.periods import PeriodError, named, window_of
 from sla_reports.measures.summary import Agreement, summarise
+from sla_reports.output.burn_alerts import burn_rate, rules_text
 from sla_reports.output.files import group_document, summary_document
 from sla_reports.output.html_page import report_html
 from sla_reports.report import Request
 from sla_reports.sources import Form, Origin
 from sla_reports.states.entities import GroupKey
 from sla_reports.states.spans import Window
+from tests.real.parts import prometheus
 from tests.sla import one_day
 
 REPOSITORY = Path(__file__).parents[2]
@@ -61,6 +65,14 @@ items:
   metadata: {name: c, namespace: x}
   spec: {slo: {window: 30d, timeZone: UTC}}
 """
+MONTH = BudgetWindow(30)
+OBJECTIVES = [
+    Objective("all", "shop/*/*", 0.999, MONTH, "shop"),
+    Objective("cheap", "shop/c/cheap", 0.9, MONTH),
+]
+SUMMARY = "The error budget of shop/{group} is going too fast"
+FAST = "Objective all: 99.9 % over rolling 30 days. Used is at least 2% of it in 1h or 5% of it in 6h."
+SLOW = "Objective all: 99.9 % over rolling 30 days. Used is at least 10% of it in 1d or 10% of it in 3d."
 
 
 def _written(folder: Path, **files: str) -> Path:
@@ -224,3 +236,112 @@ def test_the_commands_say_in_a_line_what_is_wrong(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["slo", "compare", "--before", str(tmp_path), "--after", str(tmp_path)])
     assert told.exit_code == 1
     assert "expected a folder that `sla report --out` wrote" in told.output
+
+
+def test_the_burn_rates_are_those_of_the_workbook_for_a_month_and_less_for_a_week() -> None:
+    told = [burn_rate(part, long, 30) for part, long in ((0.02, "1h"), (0.05, "6h"), (0.1, "1d"), (0.1, "3d"))]
+    assert told == pytest.approx([14.4, 6, 3, 1])
+    assert burn_rate(0.02, "1h", 7) == pytest.approx(3.36)
+
+
+def _fired(name: str, severity: str, group: str, description: str) -> dict[str, Any]:
+    labels = {
+        "severity": severity,
+        "service": "shop",
+        "slo": "all",
+        "namespace": "shop",
+        "cluster": "c",
+        "broker_group": group,
+    }
+    return {
+        "exp_labels": labels,
+        "exp_annotations": {"summary": SUMMARY.format(group=group), "description": description},
+    }
+
+
+@pytest.mark.real("prometheus")
+def test_promtool_judges_the_rules(tmp_path: Path) -> None:
+    """Of 60 minutes two are lost: 33 times what 99.9 % allow, a third of what 90 % do. Afterwards the short window is over."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(rules_text(OBJECTIVES), encoding="utf-8")
+    checked = prometheus.promtool("check", "rules", str(rules))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    lost, kept = "1x117 0+0x1 1+0x40", "1+0x160"
+    series = {
+        'namespace="shop",cluster="c",broker_group="orders"': lost,
+        'namespace="shop",cluster="c",broker_group="cheap"': lost,
+        'namespace="shop",cluster="c",broker_group="well"': kept,
+        'namespace="elsewhere",cluster="c",broker_group="orders"': lost,
+    }
+    inputs = [
+        {"series": f'brokergroup_group_writable{{{labels},pod="{pod}"}}', "values": values.replace("1x", "1+0x", 1)}
+        for labels, values in series.items()
+        for pod in ("operator-0", "operator-1")
+    ]
+    fast, slow = "BrokerGroupBudgetBurnsFast", "BrokerGroupBudgetBurnsSlowly"
+    cases = [
+        {"eval_time": "110m", "alertname": fast, "exp_alerts": []},
+        {"eval_time": "121m", "alertname": fast, "exp_alerts": [_fired(fast, "critical", "orders", FAST)]},
+        {"eval_time": "121m", "alertname": slow, "exp_alerts": [_fired(slow, "warning", "orders", SLOW)]},
+        # 6 h and 30 m are over their limit of 0.6 % until half an hour has passed; then only the slow one is left.
+        {"eval_time": "156m", "alertname": fast, "exp_alerts": []},
+        {"eval_time": "156m", "alertname": slow, "exp_alerts": [_fired(slow, "warning", "orders", SLOW)]},
+    ]
+    document = {
+        "rule_files": [str(rules)],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": inputs, "alert_rule_test": cases}],
+    }
+    path = tmp_path / "test.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    judged = prometheus.promtool("test", "rules", str(path))
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+
+
+def _ms(text: str) -> int:
+    return round(dt.datetime.fromisoformat(text).timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("period", "zone", "now", "expected"),
+    [
+        ("previous-month", "UTC", "2026-11-01T01:00Z", "2026-10"),
+        ("previous-month", "UTC", "2026-01-31T23:59Z", "2025-12"),
+        # In Shanghai November has begun, in London it has not.
+        ("previous-month", "Asia/Shanghai", "2026-10-31T16:30Z", "2026-10"),
+        ("previous-month", "Europe/London", "2026-10-31T16:30Z", "2026-09"),
+        ("previous-quarter", "UTC", "2026-02-14T00:00Z", "2025-Q4"),
+        ("previous-quarter", "UTC", "2026-11-14T00:00Z", "2026-Q3"),
+        ("previous-year", "UTC", "2026-11-14T00:00Z", "2025"),
+        ("previous-day", "UTC", "2026-03-01T00:00Z", "2026-02-28"),
+        ("previous-week", "UTC", "2026-01-05T09:00Z", "2026-W01"),
+        ("previous-week", "UTC", "2026-01-04T09:00Z", "2025-W52"),
+        ("2026-10", "UTC", "2030-01-01T00:00Z", "2026-10"),
+    ],
+)
+def test_the_last_whole_period_before_now(period: str, zone: str, now: str, expected: str) -> None:
+    found = named(period, zone, now_ms=_ms(now))
+    assert found == expected
+    assert window_of(found, zone).end_ms <= _ms(now)
+
+
+def test_a_period_that_nobody_knows_is_told_with_what_is_known() -> None:
+    assert named("previous-fortnight", "UTC", now_ms=0) == "previous-fortnight"
+    with pytest.raises(PeriodError, match=r"'previous-fortnight'.*expected .*previous-month"):
+        window_of("previous-fortnight", "UTC")
+    with pytest.raises(PeriodError, match="'Mars/Olympus'"):
+        named("previous-month", "Mars/Olympus", now_ms=0)
+
+
+@pytest.mark.parametrize(
+    "period", ["9999-12-31", "9999-W52", "9999-12", "9999", "0000-01", "2026-W54", "2026-02-30", "0d"]
+)
+def test_a_period_without_an_end_is_refused_with_words(period: str) -> None:
+    with pytest.raises(PeriodError, match=rf"period '{period}': .*expected 2026-10"):
+        window_of(period, "UTC")
+
+
+@pytest.mark.parametrize("zone", ["Europe", "A" * 300, "../etc/passwd", "+08:00", ""])
+def test_a_time_zone_that_is_none_is_refused_with_words(zone: str) -> None:
+    with pytest.raises(PeriodError, match=r"time zone '.*': unknown; expected a name as Asia/Shanghai or UTC"):
+        window_of("2026-10", zone)

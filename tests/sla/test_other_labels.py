@@ -15,17 +15,16 @@ from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
 from metric_names import CREATED_TIMESTAMP_SECONDS, GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
-from sla_reports.reduction.cells import Quality
 from sla_reports.reduction.daily_table import write_runs
-from sla_reports.reduction.lake_days import Intervals, day_pieces, stitched
+from sla_reports.reduction.pieces import Intervals, Quality, day_pieces, stitched
 from sla_reports.series import series_text
-from tests.sla.planted.longer import longer_hours
+from tests.sla.histories import longer_hours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from tests.sla.reference import Sample
+    from tests.sla.histories import Sample
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -98,7 +97,7 @@ def _write_table(table: Path, samples: list[Sample], intervals: Intervals) -> No
     pieces = [piece for own in days.values() for piece in day_pieces(partial(_batch, own), intervals)]
     runs = stitched(pa.Table.from_batches(pieces), by_day=True)
     usual = pa.array([intervals.other_ms] * len(runs))
-    write_runs(table, runs.append_column("interval_ms", usual), Quality(0, 0, 0, 0, 0, 0, 0))
+    write_runs(table, runs.append_column("interval_ms", usual), Quality(0, 0, 0, 0, 0))
 
 
 def _batch(samples: list[Sample]) -> list[pa.RecordBatch]:

@@ -16,10 +16,9 @@ from sla_reports.states.entities import Fleet
 from sla_reports.states.incidents import Source
 from sla_reports.states.logged import read_logs
 from sla_reports.states.spans import Window
-from tests.sla.planted.exports import write_incident_log
-from tests.sla.planted.figures import incidents_found, mismatches
+from tests.sla.histories import runs_of
+from tests.sla.planted.exports import incidents_found, mismatches, write_incident_log
 from tests.sla.planted.month import Month, Planted, plant
-from tests.sla.reference import runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sla_reports.reduction.runs import CONFLICT, Run, by_series, gap_limit_ms
-from sla_reports.series import series_text
+from sla_reports.series import (
+    Series,
+    SeriesFormatError,
+    canonical,
+    labels_column,
+    metric_column,
+    parse_series,
+    series_text,
+)
 from sla_reports.states.counters import Increase, histogram_quantile, increase
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.spans import (
@@ -28,8 +36,7 @@ from sla_reports.states.spans import (
     spans_of,
     total_ms,
 )
-from tests.sla.histories import INTERVAL_MS, START_MS, histories
-from tests.sla.reference import Sample, instants, runs_of
+from tests.sla.histories import INTERVAL_MS, START_MS, Sample, histories, instants, runs_of
 from tests.support.draws import examples
 
 if TYPE_CHECKING:
@@ -37,6 +44,8 @@ if TYPE_CHECKING:
 
 GAP_MS = gap_limit_ms(INTERVAL_MS)
 ORDERS = GroupKey("default", "DefaultCluster", "orders")
+_VALUES = st.text(alphabet=st.sampled_from('a"\\n\n,={}é '), max_size=6)
+_LABELS = st.dictionaries(st.sampled_from(["a", "b_1", "zone", "le"]), _VALUES, max_size=4)
 
 
 def _state_at(at_ms: int, samples: Sequence[tuple[int, float | None]], end_ms: int) -> State:
@@ -170,3 +179,56 @@ def test_a_gap_begins_one_millisecond_after_the_limit() -> None:
     assert spans_of(runs[:1], Window(0, 26), at_least(1), 25) == [Span(0, 26, State.UNKNOWN)]
     assert at_least(2)(2.0) is State.UP
     assert at_least(2)(1.0) is State.DOWN
+
+
+@given(labels=_LABELS)
+def test_text_and_parts_are_one(labels: dict[str, str]) -> None:
+    text = series_text("up", labels)
+    assert dict(parse_series(text).labels) == {name: value for name, value in labels.items() if value}
+    assert canonical(text) == text
+
+
+def test_a_text_in_another_order_is_the_same_series() -> None:
+    assert canonical('up{b="2",a="1",c="",}') == 'up{a="1",b="2"}'
+    assert canonical("up{}") == "up"
+    assert parse_series('up{a="x\\ny"}') == Series("up", (("a", "x\ny"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "expected metric"),
+        ('up{a="1"', "expected metric"),
+        ('up{a="1"b="2"}', "expected label"),
+        ('up{a="1",a="2"}', "label a stands twice"),
+        ('up{a="\\x"}', "escape"),
+        ('{"my.metric"}', "expected metric"),
+    ],
+)
+def test_what_is_no_series_is_refused(text: str, expected: str) -> None:
+    with pytest.raises(SeriesFormatError, match=expected):
+        parse_series(text)
+
+
+def test_names_are_checked() -> None:
+    with pytest.raises(SeriesFormatError, match="metric name '1up'"):
+        series_text("1up", {})
+    with pytest.raises(SeriesFormatError, match=r"label name 'a\.b' of up"):
+        series_text("up", {"a.b": "x"})
+
+
+@pytest.mark.real("java")
+@pytest.mark.timeout(600)
+def test_the_jvm_says_the_same(spark: Any) -> None:
+    values = ["plain", 'q"uote', "back\\slash", "line\nfeed", "\\n", '\\"', "\\\\n\n", 'x="y",z="', "é,{}"]
+    planted = [("up", {"a": value, "b": "1", "empty": ""}) for value in values] + [
+        ("up", {}),
+        ("x:y", {"z": "1", "a": "2"}),
+    ]
+    texts = [(series_text(metric, labels), metric, labels) for metric, labels in planted]
+    frame = spark.createDataFrame(texts, "text string, metric string, labels map<string,string>")
+    rows = frame.select("*", metric_column(frame["text"]).alias("m"), labels_column(frame["text"]).alias("l")).collect()
+    for row in rows:
+        assert row["m"] == row["metric"]
+        assert row["l"] == {name: value for name, value in row["labels"].items() if value}
+    assert len(rows) == len(planted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -17,8 +18,7 @@ from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.logged import Circumstance, LoggedIncident
 from sla_reports.states.spans import Window
-from tests.sla.histories import INTERVAL_MS, START_MS, histories
-from tests.sla.reference import Sample, milliseconds_by_state, runs_of
+from tests.sla.histories import INTERVAL_MS, START_MS, Sample, histories, milliseconds_by_state, runs_of
 from tests.support.draws import examples
 
 if TYPE_CHECKING:
@@ -44,17 +44,19 @@ def clusters(draw: st.DrawFn) -> dict[str, list[Sample]]:
 def test_figures_are_those_of_plain_loops(
     spark: SparkSession, lines: dict[str, list[Sample]], partitions: int, cut: int, length: int
 ) -> None:
-    from sla_reports.reduction import cells
+    from sla_reports.reduction.jobs import reduce_samples
+    from sla_reports.reduction.pieces import runs_in, stitched
 
     samples = [sample for line in lines.values() for sample in line]
     # Read in two chunks that share nothing, each reduced alone, then stitched.
     frame = spark.createDataFrame(samples, "series string, ts_ms long, value double").repartition(partitions)
     halves = [
-        cells.reduce_samples(frame.where(where), cells.given(INTERVAL_MS)).runs
+        reduce_samples(frame.where(where), INTERVAL_MS).runs
         for where in (f"ts_ms < {START_MS + cut}", f"ts_ms >= {START_MS + cut}")
     ]
-    pieces = halves[0].unionByName(halves[1]).selectExpr("*", f"{GAP_MS}L as gap_ms")
-    fleet = Fleet(by_series(cells.collect_runs(cells.stitch(pieces))), gap_ms=GAP_MS)
+    pieces = pa.concat_tables(halves)
+    pieces = pieces.append_column("gap_ms", pa.array([GAP_MS] * len(pieces), pa.int64()))
+    fleet = Fleet(by_series(runs_in(stitched(pieces))), gap_ms=GAP_MS)
     window = Window(START_MS + 30_000, START_MS + 30_000 + length)
     summary = summarise(Agreement(window, 0.99), Evidence(fleet, []))
     want = milliseconds_by_state(lines, (window.start_ms, window.end_ms), GAP_MS)

@@ -34,7 +34,7 @@ from sla_reports.states.logged import read_logs  # noqa: E402
 from sla_reports.states.spans import Window  # noqa: E402
 from tests.sla.planted import exports  # noqa: E402
 from tests.sla.planted.draws import violations  # noqa: E402
-from tests.sla.planted.figures import incidents_found, mismatches  # noqa: E402
+from tests.sla.planted.exports import incidents_found, mismatches  # noqa: E402
 from tests.sla.planted.month import Month, Planted, plant  # noqa: E402
 
 if TYPE_CHECKING:

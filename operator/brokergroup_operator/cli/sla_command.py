@@ -253,7 +253,8 @@ def backfill(
                 told = append_lake(spark, store, origin.paths[0], metrics=REPORT_METRICS, interval_ms=interval_ms)
             else:
                 samples = samples_of(spark, origin, REPORT_METRICS)
-                told = append_days(store, wanted(samples.frame), interval_ms=interval_ms)
+                frame = samples.frame if samples.packed is None else samples.packed
+                told = append_days(store, wanted(frame), interval_ms=interval_ms)
                 noted = samples.noted()
     days, replaced = ([day.isoformat() for day in some] for some in (told.days, told.replaced))
     typer.echo(f"{len(days)} days written, {len(replaced)} of them replaced; {told.quality.samples} samples")

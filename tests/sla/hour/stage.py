@@ -8,28 +8,45 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+import os
+import signal
 import time
 import urllib.request
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from brokergroup_operator.demo.faults import hold
 from brokergroup_operator.demo.ledger import Ledger
 from brokergroup_operator.demo.producer import DemoProducer
 from metric_names import FAILOVERS_TOTAL, GROUP_WRITABLE, LABEL_BROKER_GROUP, METRICS, UNAVAILABLE_SECONDS_TOTAL
 from tests.e2e.house import NAMESPACE, TOPIC, House, WholeGroup, open_house, whole_group
+from tests.e2e.stories import change, condition, done, up_to_date
 from tests.real.parts.prometheus import start_prometheus
-from tests.sla.hour.evidence import Evidence, GroupEvidence, Span, Stroke
-from tests.sla.hour.faults import Kind, now_ms, settled, strike
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from tests.e2e.house import WholeGroup
     from tests.real.parts.prometheus import Prometheus
+
+
+class Kind(StrEnum):
+    """What can be done."""
+
+    KILL = "kill"
+    FREEZE = "freeze"
+    SWITCHOVER = "switchover"
+    ROLLING_RESTART = "rollingRestart"
+    MAJORITY_LOST = "majorityLost"
+    SLAVES_FROZEN = "slavesFrozen"
+
 
 GROUPS = ("orders", "payments", "stock")
 REPLICAS = 3
@@ -44,6 +61,7 @@ _STALL_SECONDS = 0.3
 _ROUND = (
     Kind.KILL, Kind.FREEZE, Kind.SWITCHOVER, Kind.ROLLING_RESTART, Kind.KILL, Kind.FREEZE, Kind.SWITCHOVER,
 )  # fmt: skip
+_SETTLE_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -224,3 +242,138 @@ def counters_of(page: str, group: str) -> tuple[float, dict[str, int]]:
                 how = sample.labels[outcome]
                 by_outcome[how] = by_outcome.get(how, 0) + round(sample.value)
     return unavailable, by_outcome
+
+
+async def strike(group: WholeGroup, kind: Kind, *, outage_seconds: float) -> Stroke:
+    """Do it, and wait until the group is whole again."""
+    await settled(group)
+    began_ms = now_ms()
+    match kind:
+        case Kind.KILL:
+            await _kill_master(group)
+        case Kind.FREEZE:
+            await _freeze_master(group)
+        case Kind.SWITCHOVER:
+            await done(group, "Switchover")
+        case Kind.ROLLING_RESTART:
+            await _restart_all(group)
+        case Kind.MAJORITY_LOST:
+            await _freeze_slaves(group, outage_seconds, kill_master=True)
+        case Kind.SLAVES_FROZEN:
+            await _freeze_slaves(group, outage_seconds, kill_master=False)
+    await settled(group)
+    return Stroke(group.name, kind.value, began_ms, now_ms())
+
+
+async def settled(group: WholeGroup) -> None:
+    """Everybody is there, in sync, and has acknowledged something since."""
+    await group.until(group.is_settled, "the group is whole again", deadline_seconds=_SETTLE_SECONDS)
+    await group.until_acknowledged(3)
+
+
+def now_ms() -> int:
+    """The wall clock, as the operator's log and Prometheus have it."""
+    return time.time_ns() // 1_000_000
+
+
+async def _kill_master(group: WholeGroup) -> None:
+    epoch = group.seen.master_epoch
+    os.kill(_pid(group, group.seen.master_id), signal.SIGKILL)
+    await group.until(lambda: group.seen.master_epoch > epoch, "another master")
+
+
+async def _freeze_master(group: WholeGroup) -> None:
+    epoch = group.seen.master_epoch
+    with hold(_pid(group, group.seen.master_id)) as frozen:
+        frozen.freeze()
+        try:
+            await group.until(lambda: group.seen.master_epoch > epoch, "another master")
+        finally:
+            frozen.thaw()
+
+
+async def _restart_all(group: WholeGroup) -> None:
+    restarted = {"kubectl.kubernetes.io/restartedAt": f"at {now_ms()}"}
+    await change(group, {"metadata": {"annotations": restarted}})
+    await group.until(lambda: condition(group, "UpToDate")[0] == "False", "the update is seen")
+    await group.until(up_to_date(group), "every pod was restarted", deadline_seconds=_SETTLE_SECONDS)
+
+
+async def _freeze_slaves(group: WholeGroup, outage_seconds: float, *, kill_master: bool) -> None:
+    """Strict needs two disks: nothing can be acknowledged until the slaves run on."""
+    master = group.seen.master_id
+    with ExitStack() as held:
+        slaves = [held.enter_context(hold(pid or 0)) for each, pid in group.pids().items() if each != master]
+        try:
+            for slave in slaves:
+                slave.freeze()
+            if kill_master:
+                os.kill(_pid(group, master), signal.SIGKILL)
+            await asyncio.sleep(outage_seconds)
+        finally:
+            for slave in slaves:
+                slave.thaw()
+
+
+def _pid(group: WholeGroup, broker_id: int | None) -> int:
+    pid = group.pids().get(broker_id) if broker_id is not None else None
+    if pid is None:
+        raise AssertionError(f"broker {broker_id} has no process\n{group.story()}")
+    return pid
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """Something done to a group; from the first moment to when it was whole again."""
+
+    group: str
+    kind: str
+    began_ms: int
+    whole_ms: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time, half open."""
+
+    start_ms: int
+    end_ms: int
+
+
+@dataclass
+class GroupEvidence:
+    """About one group. `acks_ms` in order; `epochs` that began in the hour; `failovers` as its status tells, to the second."""
+
+    acks_ms: list[int] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    failovers: list[dict[str, object]] = field(default_factory=list)
+    unavailable_seconds: float = 0.0
+    failovers_by_outcome: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Evidence:
+    """About the hour. `stalls`: the clients' process did not run then, so nothing is known of the groups."""
+
+    began_ms: int
+    ended_ms: int
+    scrape_ms: int
+    retry_ms: int
+    strokes: list[Stroke] = field(default_factory=list)
+    stalls: list[Span] = field(default_factory=list)
+    groups: dict[str, GroupEvidence] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        """As JSON."""
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> Evidence:
+        """What `write` wrote."""
+        told = json.loads(path.read_text())
+        told["strokes"] = [Stroke(**one) for one in told["strokes"]]
+        told["stalls"] = [Span(**one) for one in told["stalls"]]
+        told["groups"] = {name: GroupEvidence(**one) for name, one in told["groups"].items()}
+        return cls(**told)

@@ -25,7 +25,7 @@ from metric_names import GROUP_WRITABLE, MEMBER_PLACE, UNAVAILABLE_SECONDS_TOTAL
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.reconciliation import reconcile_totals
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
-from sla_reports.reduction.lake_days import Intervals, day_pieces, runs_in, stitched
+from sla_reports.reduction.pieces import Intervals, day_pieces, runs_in, stitched
 from sla_reports.reduction.runs import by_series, gap_limit_ms
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
@@ -35,7 +35,7 @@ from sla_reports.states.spans import State, Window
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.sla.reference import Sample
+    from tests.sla.histories import Sample
 
 STEP_MS = 15_000
 LENGTH_MS = 240 * STEP_MS

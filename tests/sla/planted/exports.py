@@ -9,25 +9,44 @@ import json
 import math
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typer.testing import CliRunner
 
+from brokergroup_operator.cli.main import app
 from brokergroup_operator.observe.circumstances import circumstance_to_json
 from brokergroup_operator.observe.incidents import SCHEMA_VERSION, circumstances_beside, incident_to_json
+from sla_reports.readers import lake
+from sla_reports.readers.text import read_openmetrics
 from sla_reports.series import parse_series
+from sla_reports.session import start_session
+from sla_reports.sources import Form
+from sla_reports.states.incidents import Source
 from tests.real.parts import install
 from tests.real.parts.prometheus import Prometheus, start_prometheus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
 
-    from tests.sla.planted.month import Planted
+    from sla_reports.measures.summary import GroupFigures, Summary
+    from tests.sla.planted.month import Planted, PlantedIncident
 
 _BACKFILL_SECONDS = 600
 _ROWS_PER_LINE = 20_000
 _DAY_MS = 86_400_000
+# What stands in the folder in each form that is read from files.
+FILES = {
+    Form.OPENMETRICS: "day.om",
+    Form.VICTORIAMETRICS: "day.jsonl",
+    Form.TSDB_DUMP: "day.dump",
+    Form.QUERY_RANGE: "answers",
+    Form.LAKE: "lake",
+}
+# What the operator can tell without circumstances; oom, disk and a node's partition need theirs.
+_CAUSES_OF_LOG = {"oom": "crash", "partition": "unknown", "disk": "unknown"}
 
 
 def write_openmetrics(planted: Planted, path: Path) -> Path:
@@ -143,3 +162,90 @@ def write_answers(prometheus: Prometheus, planted: Planted, folder: Path) -> Pat
             entry["values"] = [pair for pair in entry["values"] if round(pair[0] * 1000) >= begin_ms]
         (folder / f"{begin_ms}.json").write_text(json.dumps({"status": "success", "data": data}))
     return folder
+
+
+def main(folder: Path, url: str, period: str) -> dict[str, str]:
+    """Each form with the last line of its command, without where its page is; that the page is there is looked at."""
+    spark = start_session("lake", short_jobs=True)
+    lake.write(spark, read_openmetrics(spark, [folder / FILES[Form.OPENMETRICS]]).frame, folder / FILES[Form.LAKE])
+    spark.stop()
+    told = {}
+    for form in (Form.HTTP, *FILES):
+        where = ["--url", url] if form is Form.HTTP else ["--export", str(folder / FILES[form])]
+        words = ["sla", "report", "--from", form.value, *where, "--incidents", str(folder / "incidents.jsonl")]
+        words += ["--period", period, "--out", str(folder / "reports" / form.value), "--no-progress"]
+        done = CliRunner().invoke(app, words)
+        if done.exit_code != 0:
+            sys.exit(f"{' '.join(words)}: {done.exit_code}\n{done.output}\n{done.exception!r}")
+        line = json.loads(done.output.splitlines()[-1])
+        page = folder / "reports" / form.value / "report.html"
+        if (named := line.pop("page")) != page.as_uri() or not page.is_file():
+            sys.exit(f"{form.value}: the last line names {named}, expected {page.as_uri()}")
+        told[form.value] = json.dumps(line)
+    return told
+
+
+def incidents_found(summary: Summary) -> int:
+    """How many the report tells of."""
+    return sum(len(figures.incidents) for figures in summary.groups)
+
+
+def mismatches(planted: Planted, summary: Summary, *, with_circumstances: bool = True) -> list[str]:
+    """What the report tells otherwise than it was planted; empty is what is wanted."""
+    told = {figures.group.broker_group: figures for figures in summary.groups}
+    wrong = []
+    for group in sorted({one.group for one in planted.incidents} | set(told)):
+        ours = [one for one in planted.incidents if one.group == group]
+        if group not in told:
+            wrong.append(f"{group}: not in the report")
+            continue
+        wrong += [f"{group}: {text}" for text in _of_group(planted, ours, told[group], with_circumstances)]
+    return wrong
+
+
+def _of_group(
+    planted: Planted, ours: list[PlantedIncident], figures: GroupFigures, with_circumstances: bool
+) -> Iterable[str]:
+    want: list[tuple[Any, ...]] = sorted(
+        (
+            one.fault_ms,
+            one.in_sync_ms,
+            one.is_planned,
+            one.cause if with_circumstances or one.cut_off else _CAUSES_OF_LOG.get(one.cause, one.cause),
+        )
+        for one in ours
+    )
+    found = sorted((one.start_ms, one.end_ms or 0, one.planned, one.cause) for one in figures.incidents)
+    yield from (f"planted and not told: {one}" for one in want if one not in found)
+    yield from (f"told and not planted: {one}" for one in found if one not in want)
+    yield from (f"not from the log: {one.id}" for one in figures.incidents if one.source is not Source.LOG)
+    down_ms = sum(one.in_sync_ms - one.fault_ms for one in ours)
+    if figures.availability.down_ms != down_ms:
+        yield f"down {figures.availability.down_ms} ms, planted {down_ms} ms"
+    by_node = {node: told.down_ms for node, told in figures.by_place["node"].items() if told.down_ms}
+    planted_by_node: dict[str, int] = {}
+    for one in ours:
+        node = f"node-{one.from_broker_id}"
+        planted_by_node[node] = planted_by_node.get(node, 0) + one.in_sync_ms - one.fault_ms
+    if by_node != planted_by_node:
+        yield f"down by node {by_node}, planted {planted_by_node}"
+    length_ms = planted.month.end_ms - planted.month.start_ms
+    if figures.availability.total_ms != length_ms:
+        yield f"{figures.availability.total_ms} ms in all, planted {length_ms} ms"
+    # Nobody knows what held in a gap but what the log tells: each gap is unknown, up to two scrapes more at its edges.
+    gaps_ms = sum(gap.end_ms - gap.start_ms for gap in planted.gaps)
+    known_ms = sum(
+        max(0, min(one.in_sync_ms, gap.end_ms) - max(one.fault_ms, gap.start_ms))
+        for one in ours
+        for gap in planted.gaps
+    )
+    slack_ms = (2 * len(planted.gaps) + 2) * planted.month.step_ms
+    if not gaps_ms - known_ms <= figures.availability.unknown_ms <= gaps_ms - known_ms + slack_ms:
+        yield f"unknown {figures.availability.unknown_ms} ms, planted {gaps_ms - known_ms} ms (+ {slack_ms} ms)"
+    unplanned = [float(one.in_sync_ms - one.fault_ms) for one in ours if not one.is_planned]
+    if (figures.recovery.total.n, figures.recovery.total.max_ms) != (len(unplanned), max(unplanned, default=None)):
+        yield f"RTO of {figures.recovery.total}, planted {len(unplanned)}, longest {max(unplanned, default=None)}"
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])))

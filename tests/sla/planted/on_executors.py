@@ -16,7 +16,7 @@ from sla_reports.measures.periods import window_of
 from sla_reports.report import Request, make_report
 from sla_reports.session import start_session
 from sla_reports.sources import MARGIN_MS, Form, origin_of
-from tests.sla.planted.by_command import FILES
+from tests.sla.planted.exports import FILES
 
 OBJECTIVE_PERCENT = 99.999
 # What reaches executors in a way of its own: files by their ranges, a server's slices, a lake's days.
@@ -25,7 +25,7 @@ FORMS = (Form.OPENMETRICS, Form.HTTP, Form.LAKE)
 
 def main(url: str, period: str) -> None:
     spark = start_session("executors")
-    folders = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getcwd()).collect()  # noqa: PTH109 - of a worker
+    folders = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getcwd()).collect()  # noqa: PTH109
     print(json.dumps({"folders": folders, "master": spark.sparkContext.master}), flush=True)
     window = window_of(period, "UTC")
     first_ms, end_ms = window.start_ms - MARGIN_MS, window.end_ms + MARGIN_MS

@@ -177,7 +177,7 @@ class OddServer(LoopbackServer):
                 odd.asked.append(asked)
                 self._write(odd.answer(asked))
 
-            do_GET = do_POST  # noqa: N815 - the handler's name
+            do_GET = do_POST  # noqa: N815
 
             def _write(self, reply: Reply) -> None:
                 self.close_connection = True

@@ -196,7 +196,7 @@ def test_cuts_never_change_what_is_read(tmp_path: Path, samples: Any, split_byte
         lines.insert(min(at, len(lines)), "broken\n")
     path = written(tmp_path, "a.om", "".join(lines) + "# EOF\n")
     rows, anomalies = read(path)
-    series = ['up{a="%s"}' % _escaped(a) if a else "up" for a, _, _ in samples]  # noqa: UP031 - braces
+    series = ['up{a="%s"}' % _escaped(a) if a else "up" for a, _, _ in samples]  # noqa: UP031
     planted = [(name, ts_ms, value) for name, (_, value, ts_ms) in zip(series, samples, strict=True)]
     assert sorted(rows) == sorted(planted)
     assert len(anomalies) == len(broken)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as sql
 from sla_reports.readers import lake, query_range, victoriametrics
 from sla_reports.readers.samples import ExportFormatError, Samples, readable_errors
 from sla_reports.readers.text import read_openmetrics
-from sla_reports.reduction.cells import without_label
+from sla_reports.reduction.jobs import without_label
 
 if TYPE_CHECKING:
     from pathlib import Path

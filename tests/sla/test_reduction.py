@@ -1,19 +1,19 @@
-"""A lake reduced where its files are gives what a plain loop gives, in whatever order and pieces its rows are."""
+"""Samples reduced in whatever order, parts and form give what a plain loop gives: of a frame, and of a lake where its files are."""
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from sla_reports.reduction.lake_days import Intervals, day_pieces, hour_counts, runs_in, stitched
-from sla_reports.reduction.runs import CONFLICT, Run, gap_limit_ms
-from tests.sla.histories import INTERVAL_MS, START_MS, fleets
-from tests.sla.reference import Sample, instants, runs_of
+from sla_reports.reduction.pieces import Intervals, day_pieces, hour_counts, runs_in, stitched
+from sla_reports.reduction.runs import CONFLICT, Run, by_series, gap_limit_ms
+from tests.sla.histories import INTERVAL_MS, START_MS, Sample, fleets, histories, instants, runs_of
 from tests.support.draws import examples
 
 if TYPE_CHECKING:
@@ -51,6 +51,97 @@ def test_a_day_is_what_a_plain_loop_finds(samples: list[Sample], rows: int, in_o
     runs, pieces = _reduced(samples, rows)
     assert runs == runs_of(samples, GAP_MS)
     assert sum(pieces["duplicates"].to_pylist()) == len(samples) - len(instants(samples))
+
+
+@settings(max_examples=examples(200))
+@given(samples=histories("up"), data=st.data())
+def test_parts_in_any_order_are_the_whole(samples: list[Sample], data: st.DataObject) -> None:
+    times = sorted({at_ms for _, at_ms, _ in samples})
+    cuts = sorted(data.draw(st.sets(st.sampled_from(times), max_size=5)))
+    edges = [0, *cuts, times[-1] + 1]
+    parts = [[one for one in samples if low <= one[1] < high] for low, high in pairwise(edges)]
+    tables = [_reduced(part, 100)[1] for part in data.draw(st.permutations(parts)) if part]
+    assert _as_runs(stitched(pa.concat_tables(tables))) == runs_of(samples, GAP_MS)
+
+
+def test_runs_join_up_to_the_gap_limit() -> None:
+    first = [("up", 0, 1.0), ("up", 10, 1.0)]
+    six = Intervals(other_ms=6)
+    for second_ms, runs in (
+        (25, [Run("up", 1.0, 0, 25, 3)]),
+        (26, [Run("up", 1.0, 0, 10, 2), Run("up", 1.0, 26, 26, 1)]),
+    ):
+        for parts in ([first, [("up", second_ms, 1.0)]], [[*first, ("up", second_ms, 1.0)]]):
+            tables = [_reduced(part, 100, six)[1] for part in parts]
+            assert _as_runs(stitched(pa.concat_tables(tables))) == runs
+
+
+def test_runs_that_overlap_are_refused() -> None:
+    first, second = Run("up", 1.0, 0, 10, 2), Run("up", 1.0, 10, 20, 2)
+    with pytest.raises(ValueError, match="overlap at 10 ms"):
+        by_series([second, first])
+
+
+@pytest.mark.real("java")
+@pytest.mark.timeout(600)
+# Nothing is shrunk: each try is a Spark job of a second.
+@settings(max_examples=examples(4), suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@given(samples=fleets(25), partitions=st.integers(1, 5))
+def test_of_a_frame_spark_finds_what_a_plain_loop_finds(
+    spark: SparkSession, samples: list[Sample], partitions: int
+) -> None:
+    from sla_reports.reduction.jobs import reduce_samples
+
+    frame = spark.createDataFrame(samples, "series string, ts_ms long, value double").repartition(partitions)
+    reduction = reduce_samples(frame, INTERVAL_MS)
+    assert runs_in(reduction.runs) == runs_of(samples, GAP_MS)
+    quality = reduction.quality
+    assert quality.samples == len(samples)
+    assert quality.series == 25
+    assert quality.stale_markers == sum(run.n for run in runs_of(samples, GAP_MS) if run.value is None)
+    assert quality.duplicates == len(samples) - len(instants(samples))
+    assert quality.conflicting_duplicates == sum(value == CONFLICT for _, _, value, _ in instants(samples))
+
+
+@pytest.mark.real("java")
+@pytest.mark.timeout(600)
+def test_of_a_frame_days_end_runs_where_asked(spark: SparkSession) -> None:
+    from sla_reports.reduction.jobs import reduce_samples
+
+    midnight = START_MS // DAY_MS * DAY_MS
+    calm = [midnight - 3_600_000 + second * 1000 for second in range(7200)]
+    rows = [(name, at_ms, 0.0 if name == "b" and at_ms == midnight else 1.0) for name in "ab" for at_ms in calm]
+    frame = spark.createDataFrame(rows, "series string, ts_ms long, value double")
+    assert runs_in(reduce_samples(frame, 1000, by_day=True).runs) == [
+        Run("a", 1.0, midnight - 3_600_000, midnight - 1000, 3600),
+        Run("a", 1.0, midnight, midnight + 3_599_000, 3600),
+        Run("b", 1.0, midnight - 3_600_000, midnight - 1000, 3600),
+        Run("b", 0.0, midnight, midnight, 1),
+        Run("b", 1.0, midnight + 1000, midnight + 3_599_000, 3599),
+    ]
+
+
+@pytest.mark.real("java")
+@pytest.mark.timeout(600)
+def test_the_interval_is_inferred_although_read_twice(spark: SparkSession) -> None:
+    from sla_reports.reduction.jobs import reduce_samples
+
+    def scraped(name: str, every_ms: int, count: int) -> list[tuple[Any, ...]]:
+        return [(name, START_MS + number * every_ms, 1.0) for number in range(count)]
+
+    rows = scraped("fast", 1000, 300) * 2 + scraped("slow", 30_000, 50) + scraped("once", 1, 1)
+    frame = spark.createDataFrame(rows, "series string, ts_ms long, value double")
+    reduction = reduce_samples(frame, default_ms=7000)
+    assert reduction.intervals_ms == {"fast": 1000, "slow": 30_000, "once": 7000}
+    assert [(run.n, run.longer_ms) for run in runs_in(reduction.runs)] == [(600, 0), (1, 0), (50, 0)]
+    assert reduction.quality.duplicates == 300
+
+
+def test_an_interval_nobody_can_have_is_refused() -> None:
+    from sla_reports.reduction.jobs import IntervalError, reduce_samples
+
+    with pytest.raises(IntervalError, match="19 ms: expected 20 ms"):
+        reduce_samples(None, 19)  # type: ignore[arg-type]
 
 
 def test_conflicts_are_counted_and_are_no_value() -> None:
@@ -122,18 +213,19 @@ def test_a_written_lake_is_what_a_plain_loop_finds(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, samples: list[Sample]
 ) -> None:
     from sla_reports.readers import lake
-    from sla_reports.reduction import cells, lake_days
+    from sla_reports.reduction.jobs import infer_intervals, reduce_lake, reduce_samples
 
     # Each sample once, as a lake keeps those that agree.
     once = {(series, at_ms): value for series, at_ms, value in samples}
     kept = [(*key, value) for key, value in once.items()]
     folder = _lake(spark, kept, tmp_path_factory.mktemp("lake"))
-    reduction = lake_days.reduce_lake(spark, folder, GIVEN)
+    reduction = reduce_lake(spark, folder, GIVEN)
     assert runs_in(reduction.runs) == runs_of(kept, GAP_MS)
     assert (reduction.quality.samples, reduction.quality.series) == (len(kept), 25)
-    assert reduction.quality.stale_markers == sum(value != value for _, _, value in kept)  # noqa: PLR0124 - NaN
-    told = {row[0]: row[1] for row in cells.infer(lake.read(spark, folder).frame).usual.collect()}
-    assert lake_days.infer_intervals(spark, folder) == Intervals(told)
+    assert reduction.quality.stale_markers == sum(value != value for _, _, value in kept)  # noqa: PLR0124
+    told = reduce_samples(lake.read(spark, folder).frame)
+    assert infer_intervals(spark, folder) == Intervals(told.intervals_ms)
+    assert told.quality == reduction.quality
 
 
 @pytest.mark.real("java")
@@ -197,7 +289,7 @@ def test_a_report_of_a_lake_is_made_of_what_its_samples_say(
 @pytest.mark.timeout(600)
 def test_what_is_no_day_of_samples_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
     from sla_reports.readers.samples import ExportFormatError
-    from sla_reports.reduction.lake_days import reduce_lake
+    from sla_reports.reduction.jobs import reduce_lake
 
     lake = _lake(spark, [("up", START_MS, 1.0)], tmp_path / "lake")
     day = next(lake.glob("day=*"))
