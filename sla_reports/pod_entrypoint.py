@@ -24,14 +24,10 @@ SPARK_HOME = Path(pyspark.__file__).parent
 _EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 # Options of the executor's program, and the variables in which Spark tells their values.
 _EXECUTOR_OPTIONS = {
-    "--driver-url": "SPARK_DRIVER_URL",
-    "--executor-id": "SPARK_EXECUTOR_ID",
-    "--cores": "SPARK_EXECUTOR_CORES",
-    "--app-id": "SPARK_APPLICATION_ID",
-    "--hostname": "SPARK_EXECUTOR_POD_IP",
-    "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
-    "--podName": "SPARK_EXECUTOR_POD_NAME",
-}
+    "--driver-url": "SPARK_DRIVER_URL", "--executor-id": "SPARK_EXECUTOR_ID", "--cores": "SPARK_EXECUTOR_CORES",
+    "--app-id": "SPARK_APPLICATION_ID", "--hostname": "SPARK_EXECUTOR_POD_IP",
+    "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID", "--podName": "SPARK_EXECUTOR_POD_NAME",
+}  # fmt: skip
 _NOT_TOLD: Final = 1
 # Of the container statuses that LoggingPodStatusWatcher writes when the driver's pod has ended.
 _ENDED: Final = re.compile(r"^\s*exit code: (\d+)\s*$")
@@ -70,33 +66,20 @@ def _submit(*words: str) -> list[str]:
 
 def _executor(environment: Mapping[str, str]) -> list[str]:
     memory = _told(environment, "SPARK_EXECUTOR_MEMORY")
+    # Spark numbers them; a later one overrides an earlier one.
+    prefix = "SPARK_JAVA_OPT_"
+    java_options = {int(name[len(prefix) :]): one for name, one in environment.items() if name.startswith(prefix)}
     # As spark-submit starts a JVM, one jar first: the class archive fits no other class path, only longer ones.
     jars = SPARK_HOME / "jars"
     class_path = [
-        str(SPARK_HOME / "conf"),
-        *map(str, jars.glob("slf4j-api-*.jar")),
-        f"{jars}/*",
-        environment.get("SPARK_CONF_DIR", ""),
-        environment.get("SPARK_EXTRA_CLASSPATH", ""),
-    ]
+        str(SPARK_HOME / "conf"), *map(str, jars.glob("slf4j-api-*.jar")), f"{jars}/*",
+        environment.get("SPARK_CONF_DIR", ""), environment.get("SPARK_EXTRA_CLASSPATH", ""),
+    ]  # fmt: skip
     options = [word for name, variable in _EXECUTOR_OPTIONS.items() for word in (name, _told(environment, variable))]
     return [
-        str(java_program()),
-        *_java_options(environment),
-        f"-Xms{memory}",
-        f"-Xmx{memory}",
-        "-cp",
-        ":".join(filter(None, class_path)),
-        _EXECUTOR,
-        *options,
-    ]
-
-
-def _java_options(environment: Mapping[str, str]) -> list[str]:
-    """Spark numbers them; a later one overrides an earlier one."""
-    prefix = "SPARK_JAVA_OPT_"
-    found = {int(name.removeprefix(prefix)): value for name, value in environment.items() if name.startswith(prefix)}
-    return [found[number] for number in sorted(found)]
+        str(java_program()), *(value for _, value in sorted(java_options.items())), f"-Xms{memory}", f"-Xmx{memory}",
+        "-cp", ":".join(filter(None, class_path)), _EXECUTOR, *options,
+    ]  # fmt: skip
 
 
 def _told(environment: Mapping[str, str], variable: str) -> str:

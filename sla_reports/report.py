@@ -106,22 +106,17 @@ class Report:
         """The report's files."""
         request, agreement = self.request, self.summary.agreement
         question = {
-            "startMs": agreement.window.start_ms,
-            "endMs": agreement.window.end_ms,
-            "untilMs": self.request.until_ms,
+            "startMs": agreement.window.start_ms, "endMs": agreement.window.end_ms, "untilMs": self.request.until_ms,
             "objective": request.objective,
             "objectives": [
                 {"name": one.name, "groups": one.groups, "share": one.share, "window": str(one.window)}
                 for one in request.objectives
             ],
             "scrapeIntervalsMs": sorted(set(self.reduced.intervals_ms.values())),
-            "amendments": len(request.amendments),
-            "timeZone": request.time_zone,
-            "from": request.origin.form.value,
-            "replicaLabels": [*REPLICA_LABELS, *request.replica_labels],
-            "match": dict(request.match),
+            "amendments": len(request.amendments), "timeZone": request.time_zone, "from": request.origin.form.value,
+            "replicaLabels": [*REPLICA_LABELS, *request.replica_labels], "match": dict(request.match),
             "server": request.origin.shown_url if request.origin.url else None,
-        }
+        }  # fmt: skip
         quality = {
             **asdict(self.reduced.quality),
             "foreign_series": self.noted.foreign_series,
@@ -365,18 +360,12 @@ def result_line(report: Report) -> dict[str, Any]:
         for one in summary.incidents
     ]  # fmt: skip
     return {
-        "verdict": summary.verdict.value,
-        "reconciled": reconcile_totals(summary).holds,
-        "warnings": list(summary.warnings),
-        "groups": groups,
-        "incidents": incidents,
-        "rto_p95_ms": summary.recovery.total.p95_ms,
-        "incomplete": list(summary.incomplete),
-        "copies": [_copies(one) for one in report.copies],
-        "samples": report.reduced.quality.samples,
-        "foreign_series": report.noted.foreign_series,
-        "unreadable_incidents": report.unreadable_incidents,
-    }
+        "verdict": summary.verdict.value, "reconciled": reconcile_totals(summary).holds,
+        "warnings": list(summary.warnings), "groups": groups, "incidents": incidents,
+        "rto_p95_ms": summary.recovery.total.p95_ms, "incomplete": list(summary.incomplete),
+        "copies": [_copies(one) for one in report.copies], "samples": report.reduced.quality.samples,
+        "foreign_series": report.noted.foreign_series, "unreadable_incidents": report.unreadable_incidents,
+    }  # fmt: skip
 
 
 def _copies(one: Copies) -> dict[str, Any]:

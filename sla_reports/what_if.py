@@ -17,7 +17,6 @@ from typing import Any
 
 from metric_names import SYNC_STATE_SET_SIZE
 from sla_reports.measures.recovery import stages_of
-from sla_reports.measures.summary import Summary
 from sla_reports.output.html_elements import duration, percent
 from sla_reports.output.written import WrittenReport
 from sla_reports.reduction.runs import Run
@@ -112,19 +111,13 @@ def replay(losses: Mapping[GroupKey, Sequence[Loss]], window: Window, setup: Set
     return Outcome(setup, window.length_ms * len(losses), down_ms, one_copy_ms, stranded, setup.replicas * len(losses))
 
 
-def losses_of(summary: Summary, fleet: Fleet, size_metric: str, *, replicas: int) -> dict[GroupKey, list[Loss]]:
-    """The observed losses of every group: of masters by the incidents, of slaves by the size of the SyncStateSet."""
-    window = Window(summary.agreement.window.start_ms, summary.until_ms)
-    incidents = {figures.group: figures.incidents for figures in summary.groups}
-    return losses_among(incidents, window, fleet, size_metric, replicas=replicas)
-
-
 def losses_among(
     incidents: Mapping[GroupKey, Sequence[Incident]], window: Window, fleet: Fleet, size_metric: str, *, replicas: int
 ) -> dict[GroupKey, list[Loss]]:
     """The same of incidents that were read back from a report."""
     unplanned = [one for own in incidents.values() for one in own if not one.planned]
-    settle_ms = _settle_ms(unplanned)
+    last = [stages_of(one.logged).get("firstSuccess") for one in unplanned if one.logged is not None]
+    settle_ms = statistics.median([one for one in last if one is not None] or [0.0])
     of_a_zone = {
         one.id
         for event in events(unplanned)
@@ -163,19 +156,10 @@ def _loss_of_master(incident: Incident, back_ms: int, settle_ms: float, of_a_zon
     stages = stages_of(incident.logged)
     switch_ms = sum(stages.get(stage, 0.0) for stage in ("elect", "roleChange", "index", "route"))
     return Loss(
-        incident.start_ms,
-        back_ms,
-        master=True,
-        detection_ms=stages.get("detect", 0.0),
+        incident.start_ms, back_ms, master=True, detection_ms=stages.get("detect", 0.0),
         switch_ms=switch_ms + min(settle_ms, stages.get("firstSuccess", 0.0)),
-        silent=incident.logged.trigger in _SILENT,
-        whole_zone=incident.id in of_a_zone,
-    )
-
-
-def _settle_ms(incidents: Sequence[Incident]) -> float:
-    last = [stages_of(one.logged).get("firstSuccess") for one in incidents if one.logged is not None]
-    return statistics.median([one for one in last if one is not None] or [0.0])
+        silent=incident.logged.trigger in _SILENT, whole_zone=incident.id in of_a_zone,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +308,18 @@ def as_document(observed: Outcome, others: Sequence[Outcome], measured_ms: int) 
         "observed": _document(first),
         "replayedDownMs": observed.down_ms,
         "leftOutMs": measured_ms - observed.down_ms,
-        "others": [{**_document(one), "change": _change(one, first)} for one in rest],
+        "others": [
+            {
+                **_document(one),
+                "change": {
+                    "availability": round(one.availability - first.availability, 9),
+                    "downMs": one.down_ms - first.down_ms,
+                    "oneCopyMs": one.one_copy_ms - first.one_copy_ms,
+                    "cost": one.cost - first.cost,
+                },
+            }
+            for one in rest
+        ],
     }
 
 
@@ -350,13 +345,6 @@ def _row(one: Outcome, observed: Outcome, name: str = "") -> tuple[str, ...]:
 
 def _more(change_ms: int) -> str:
     return f"{'+' if change_ms > 0 else ''}{duration(change_ms)}"
-
-
-def _change(one: Outcome, observed: Outcome) -> Mapping[str, Any]:
-    return {
-        "availability": round(one.availability - observed.availability, 9), "downMs": one.down_ms - observed.down_ms,
-        "oneCopyMs": one.one_copy_ms - observed.one_copy_ms, "cost": one.cost - observed.cost,
-    }  # fmt: skip
 
 
 def _document(one: Outcome) -> Mapping[str, Any]:

@@ -95,13 +95,10 @@ def sum_of(parts: Sequence[Availability]) -> Availability:
     """Over several groups, by their time: the availability of an average group."""
     sources = {part.source for part in parts}
     return Availability(
-        sum(part.up_ms for part in parts),
-        sum(part.down_ms for part in parts),
-        sum(part.unknown_ms for part in parts),
-        max(sources, key=list(Source).index) if sources else Source.GAUGE,
-        sum(part.error_ms for part in parts),
-        sum(part.disputed_ms for part in parts),
-    )
+        sum(part.up_ms for part in parts), sum(part.down_ms for part in parts),
+        sum(part.unknown_ms for part in parts), max(sources, key=list(Source).index) if sources else Source.GAUGE,
+        sum(part.error_ms for part in parts), sum(part.disputed_ms for part in parts),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

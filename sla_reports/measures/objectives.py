@@ -109,7 +109,12 @@ def reading_window(period: Window, objectives: Iterable[Objective], *, until_ms:
 def read_objectives(paths: Iterable[Path]) -> list[Objective]:
     """Those of files and of the YAML and JSON files in folders, in order. Raises ObjectiveError, also where there is none."""
     paths = list(paths)
-    found = [one for path in paths for file in _files(path) for one in _of_file(file)]
+    found = [
+        one
+        for path in paths
+        for file in (sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES) if path.is_dir() else [path])
+        for one in _of_file(file)
+    ]
     if not found:
         raise ObjectiveError(
             f"objectives {', '.join(map(str, paths))}: none; expected an OpenSLO document of kind SLO with the annotation"
@@ -132,10 +137,6 @@ def _refuse_twice(names: Sequence[str]) -> None:
         raise ObjectiveError(f"objectives: {twice[0]} stands twice; expected each name once")
 
 
-def _files(path: Path) -> list[Path]:
-    return sorted(one for one in path.iterdir() if one.suffix in _SUFFIXES) if path.is_dir() else [path]
-
-
 def _of_file(path: Path) -> Iterator[Objective]:
     try:
         documents = list(yaml.load_all(path.read_bytes(), Loader=yaml.BaseLoader))
@@ -143,8 +144,10 @@ def _of_file(path: Path) -> Iterator[Objective]:
         raise ObjectiveError(f"objectives {path}: {error.strerror}; expected a file that can be read") from error
     except yaml.YAMLError as error:
         raise ObjectiveError(f"objectives {path}: not YAML ({error})") from error
-    for document in documents:
-        for one in _documents_in(document):
+    for document in filter(lambda one: isinstance(one, dict), documents):
+        items = document.get("items")
+        # The document itself, or the items of a List.
+        for one in filter(lambda one: isinstance(one, dict), items if isinstance(items, list) else [document]):
             where = f"objectives {path}: {one.get('kind')} {_map(one, 'metadata').get('name')}"
             if (told := objective_of_document(one, where)) is not None:
                 yield told
@@ -161,13 +164,6 @@ def objective_of_document(document: Mapping[str, Any], where: str) -> Objective 
     if document.get("kind") == "BrokerGroup" and "availabilityPercent" in slo:
         return _broker_group(document, where)
     return None
-
-
-def _documents_in(document: Any) -> Iterator[Mapping[str, Any]]:
-    """The document itself, or the items of a List."""
-    if isinstance(document, dict):
-        items = document.get("items")
-        yield from (one for one in (items if isinstance(items, list) else [document]) if isinstance(one, dict))
 
 
 def _map(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -227,10 +227,7 @@ def summarise(agreement: Agreement, evidence: Evidence) -> Summary:
     groups = tuple(_group(key, window, agreement, replace(evidence, log=log.get(key, ())), existences) for key in there)
     incidents = [one for figures in groups for one in figures.incidents]
     return Summary(
-        agreement=agreement,
-        until_ms=until_ms,
-        groups=groups,
-        clusters=_clusters(groups, evidence.amendments),
+        agreement=agreement, until_ms=until_ms, groups=groups, clusters=_clusters(groups, evidence.amendments),
         recovery=recovery(incidents, until_ms=until_ms, running=until_ms < agreement.window.end_ms),
         events=tuple(events(incidents)),
         warnings=(
@@ -249,7 +246,7 @@ def summarise(agreement: Agreement, evidence: Evidence) -> Summary:
                 if not any(one.is_about(key) for key in keys)
             ),
         ),
-    )
+    )  # fmt: skip
 
 
 def _changed_intervals(keys: Sequence[GroupKey], fleet: Fleet) -> Iterator[str]:

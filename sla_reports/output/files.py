@@ -74,7 +74,11 @@ def write_report(
         "runs.parquet": _runs_parquet(runs, intervals_ms),
         "provenance.json": _json(provenance),
     }
-    return [_replace(folder / name, content) for name, content in contents.items()]
+    for name, content in contents.items():
+        partial = folder / f".{name}.partial"
+        partial.write_bytes(content)
+        partial.replace(folder / name)
+    return [folder / name for name in contents]
 
 
 def provenance_document(
@@ -134,13 +138,6 @@ def _json(document: Mapping[str, Any], *, line: bool = False) -> bytes:
     return json.dumps(document, ensure_ascii=False, allow_nan=False, **form).encode() + b"\n"
 
 
-def _replace(path: Path, content: bytes) -> Path:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content)
-    partial.replace(path)
-    return path
-
-
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as stream:
@@ -164,17 +161,12 @@ def summary_document(summary: Summary) -> dict[str, Any]:
     return {
         "schemaVersion": SCHEMA_VERSION,
         "period": {"startMs": window.start_ms, "endMs": window.end_ms, "dataUntilMs": until_ms},
-        "objective": summary.agreement.objective,
-        "promisedCopies": summary.agreement.promised_copies,
-        "verdict": summary.verdict.value,
-        "reconciliation": {"checks": totals.checks, "faults": list(totals.faults)},
-        "incomplete": list(summary.incomplete),
-        "warnings": list(summary.warnings),
-        "fleet": _availability(sum_of(list(told.values()))),
-        "downByStage": down_by_stage(summary.outages),
+        "objective": summary.agreement.objective, "promisedCopies": summary.agreement.promised_copies,
+        "verdict": summary.verdict.value, "reconciliation": {"checks": totals.checks, "faults": list(totals.faults)},
+        "incomplete": list(summary.incomplete), "warnings": list(summary.warnings),
+        "fleet": _availability(sum_of(list(told.values()))), "downByStage": down_by_stage(summary.outages),
         "groups": [group_document(figures) for figures in summary.groups],
-        "clusters": [_cluster(figures) for figures in summary.clusters],
-        "recovery": _recovery(summary.recovery),
+        "clusters": [_cluster(figures) for figures in summary.clusters], "recovery": _recovery(summary.recovery),
         "availabilityBy": {
             name: {value: _availability(one) for value, one in availability_by(name_of, told).items()}
             for name, name_of in BY_GROUP.items()
@@ -197,74 +189,51 @@ def summary_document(summary: Summary) -> dict[str, Any]:
             for event in summary.events
             if len(event.groups) > 1
         ],
-    }
+    }  # fmt: skip
 
 
 def group_document(figures: GroupFigures) -> dict[str, Any]:
     """One group."""
     incidents = figures.incidents
     return {
-        "namespace": figures.group.namespace,
-        "cluster": figures.group.cluster,
-        "brokerGroup": figures.group.broker_group,
-        "objective": figures.objective,
-        "verdict": figures.verdict.value,
-        "write": _availability(figures.availability),
-        "counterMs": _rounded(figures.counter_ms),
+        "namespace": figures.group.namespace, "cluster": figures.group.cluster,
+        "brokerGroup": figures.group.broker_group, "objective": figures.objective, "verdict": figures.verdict.value,
+        "write": _availability(figures.availability), "counterMs": _rounded(figures.counter_ms),
         "plannedDownMs": sum(one.down_ms for one in figures.outages if one.incident.planned),
-        "downByStage": down_by_stage(figures.outages),
-        "incidents": len(incidents),
+        "downByStage": down_by_stage(figures.outages), "incidents": len(incidents),
         "unattributed": sum(one.logged is None for one in incidents),
-        "skewedClocks": sum(one.skewed for one in incidents),
-        "recovery": _recovery(figures.recovery),
+        "skewedClocks": sum(one.skewed for one in incidents), "recovery": _recovery(figures.recovery),
         "phases": {phase: camel_case(asdict(one)) for phase, one in figures.phases.items()},
-        "exposure": camel_case(asdict(figures.exposure)),
-        "mttr": camel_case(asdict(figures.mttr)),
-        "mtbf": camel_case(asdict(figures.mtbf)),
-        "budget": _budget(figures.budget),
+        "exposure": camel_case(asdict(figures.exposure)), "mttr": camel_case(asdict(figures.mttr)),
+        "mtbf": camel_case(asdict(figures.mtbf)), "budget": _budget(figures.budget),
         **({} if figures.own is None else {"objectiveWindow": _own_window(figures.own)}),
         "existed": [{"startMs": low, "endMs": high} for low, high in figures.existed],
-        "existenceKnownBy": list(figures.existence.evidence),
-        "amendments": [_audit(one) for one in figures.audit],
-    }
+        "existenceKnownBy": list(figures.existence.evidence), "amendments": [_audit(one) for one in figures.audit],
+    }  # fmt: skip
 
 
 def _own_window(own: OwnFigures) -> dict[str, Any]:
     return {
-        "name": str(own.over),
-        "startMs": own.window.start_ms,
-        "endMs": own.window.end_ms,
-        "verdict": own.verdict.value,
-        "write": _availability(own.availability),
-        "budget": _budget(own.budget),
-    }
+        "name": str(own.over), "startMs": own.window.start_ms, "endMs": own.window.end_ms,
+        "verdict": own.verdict.value, "write": _availability(own.availability), "budget": _budget(own.budget),
+    }  # fmt: skip
 
 
 def incident_document(incident: Incident) -> dict[str, Any]:
     """Return one incident; `endMs` is null while it is open. `written.read_report` reads it back."""
     logged = incident.logged
     return {
-        "schemaVersion": SCHEMA_VERSION,
-        "id": incident.id,
-        "namespace": incident.group.namespace,
-        "cluster": incident.group.cluster,
-        "brokerGroup": incident.group.broker_group,
-        "startMs": incident.start_ms,
-        "endMs": incident.end_ms,
-        "source": incident.source.value,
-        "errorMs": incident.error_ms,
-        "cause": incident.cause,
-        "loggedCause": logged.cause if logged else None,
-        "circumstances": list(incident.circumstances),
-        "planned": incident.planned,
+        "schemaVersion": SCHEMA_VERSION, "id": incident.id, "namespace": incident.group.namespace,
+        "cluster": incident.group.cluster, "brokerGroup": incident.group.broker_group, "startMs": incident.start_ms,
+        "endMs": incident.end_ms, "source": incident.source.value, "errorMs": incident.error_ms,
+        "cause": incident.cause, "loggedCause": logged.cause if logged else None,
+        "circumstances": list(incident.circumstances), "planned": incident.planned,
         **{camel(name): getattr(logged, name) if logged else None for name in LOGGED_MEMBERS},
         "stepsMs": dict(sorted(logged.steps_ms.items(), key=lambda one: (one[1], one[0]))) if logged else None,
-        "evidence": list(logged.evidence) if logged else [],
-        "seenByGauge": incident.seen_by_gauge,
-        "skewedClocks": incident.skewed,
-        "disputedMs": incident.disputed_ms,
+        "evidence": list(logged.evidence) if logged else [], "seenByGauge": incident.seen_by_gauge,
+        "skewedClocks": incident.skewed, "disputedMs": incident.disputed_ms,
         "facts": dict(sorted(incident.facts.items())),
-    }
+    }  # fmt: skip
 
 
 def camel_case(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -331,11 +300,8 @@ def _share(one: Share) -> dict[str, Any]:
 
 def _audit(one: Audit) -> dict[str, Any]:
     return {
-        "groups": one.amendment.groups,
-        "startMs": one.amendment.start_ms,
-        "endMs": one.amendment.end_ms,
-        "state": one.amendment.state.value if one.amendment.state else "excluded",
-        "reason": one.amendment.reason,
+        "groups": one.amendment.groups, "startMs": one.amendment.start_ms, "endMs": one.amendment.end_ms,
+        "state": one.amendment.state.value if one.amendment.state else "excluded", "reason": one.amendment.reason,
         "by": one.amendment.by,
         "changed": {
             "upMs": one.up_ms,
@@ -343,4 +309,4 @@ def _audit(one: Audit) -> dict[str, Any]:
             "unknownMs": one.unknown_ms,
             "disputedMs": one.disputed_ms,
         },
-    }
+    }  # fmt: skip

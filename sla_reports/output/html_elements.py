@@ -81,7 +81,10 @@ def text(value: str) -> Markup:
 
 def tag(name: str, /, *children: str, **attributes: str | float) -> Markup:
     """An element. `class_` is `class`, `stroke_width` is `stroke-width`; numbers are written short and the same everywhere."""
-    written = "".join(f' {_name(key)}="{text(_value(value))}"' for key, value in attributes.items())
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{text(value if isinstance(value, str) else number(value))}"'
+        for key, value in attributes.items()
+    )
     inside = "".join(text(child) for child in children)
     return Markup(f"<{name}{written}/>" if name in _VOID and not children else f"<{name}{written}>{inside}</{name}>")
 
@@ -163,14 +166,6 @@ def plain(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(plain(one) for one in value) or "none"
     return "-" if value is None else str(value)
-
-
-def _name(key: str) -> str:
-    return key.rstrip("_").replace("_", "-")
-
-
-def _value(value: str | float) -> str:
-    return value if isinstance(value, str) else number(value)
 
 
 @dataclass(frozen=True, slots=True)

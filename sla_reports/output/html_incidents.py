@@ -224,16 +224,9 @@ def _places(summary: Summary, name: str) -> Markup | None:
 def exposure(summary: Summary) -> Markup:
     """What stood on fewer disks than promised."""
     head = [
-        "group",
-        "below promise",
-        "one copy",
-        "unknown",
-        "may be off by",
-        "most bytes behind",
-        "unclean elections",
-        "bytes cut off",
-        "unfenced",
-    ]
+        "group", "below promise", "one copy", "unknown", "may be off by", "most bytes behind", "unclean elections",
+        "bytes cut off", "unfenced",
+    ]  # fmt: skip
     rows = [
         [
             str(one.group),

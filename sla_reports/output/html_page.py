@@ -66,30 +66,17 @@ def report_html(summary: Summary, document: Mapping[str, Any], *, time_zone: str
     """The report; `document` is the provenance. Times are told in `time_zone`. The same input gives the same text."""
     zone = ZoneInfo(time_zone)
     head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        "head", tag("meta", charset="utf-8"), tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", "Service level report"),
-        tag("style", Markup(STYLE)),
-    )
+        tag("title", "Service level report"), tag("style", Markup(STYLE)),
+    )  # fmt: skip
     links = [tag("a", title, href=f"#{anchor}") for anchor, title in _PARTS.items()]
     main = tag(
-        "main",
-        manager_page(summary, zone),
-        tag("nav", *links, aria_label="Parts of the report"),
-        timeline(summary, zone),
-        waterfall(summary, zone),
-        distribution_part(summary),
-        objectives(summary, zone),
-        burn_down(summary, zone),
-        group_table(summary, time_zone),
-        causes(summary),
-        exposure(summary),
-        coverage(summary),
-        amendments(summary, zone),
-        provenance(document),
-    )
+        "main", manager_page(summary, zone), tag("nav", *links, aria_label="Parts of the report"),
+        timeline(summary, zone), waterfall(summary, zone), distribution_part(summary), objectives(summary, zone),
+        burn_down(summary, zone), group_table(summary, time_zone), causes(summary), exposure(summary),
+        coverage(summary), amendments(summary, zone), provenance(document),
+    )  # fmt: skip
     return f"<!DOCTYPE html>\n{tag('html', head, tag('body', main), lang='en')}\n"
 
 
@@ -105,22 +92,16 @@ def manager_page(summary: Summary, zone: ZoneInfo) -> Markup:
     objective = f"objective {_objectives(summary)}: {met} of {counted(len(summary.groups), 'group')} met it"
     todo = [tag("li", sentence) for sentence in advice(summary)]
     return tag(
-        "div",
-        tag("h1", "Service level report"),
-        tag("p", f"{period}; {objective}", class_="soft"),
-        *_incomplete(summary),
-        *_unreconciled(summary),
-        tag("p", _WORDS[verdict], class_=f"verdict {verdict}"),
+        "div", tag("h1", "Service level report"), tag("p", f"{period}; {objective}", class_="soft"),
+        *_incomplete(summary), *_unreconciled(summary), tag("p", _WORDS[verdict], class_=f"verdict {verdict}"),
         tag("div", *_tiles(summary), class_="tiles"),
         *(
             [tag("h2", "About the inputs"), tag("ul", *(tag("li", one) for one in summary.warnings))]
             if summary.warnings
             else []
         ),
-        tag("h2", "What to do"),
-        tag("ul", *todo),
-        class_="manager",
-    )
+        tag("h2", "What to do"), tag("ul", *todo), class_="manager",
+    )  # fmt: skip
 
 
 def _objectives(summary: Summary) -> str:

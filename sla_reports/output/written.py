@@ -233,8 +233,13 @@ def _explanation_lines(report: WrittenReport, one: Incident, zone: ZoneInfo) -> 
     yield from (f"  {proves}{words}" for words in one.circumstances)
     yield from _logged_lines(one)
     yield from _stage_lines(one, until_ms)
-    yield from _source_lines(one)
-    yield _budget_line(report, one.group, length_ms)
+    seen = "shows it too" if one.seen_by_gauge else "does not show it: it fell between scrapes, or was not scraped"
+    yield "  source  the gauge alone" if one.logged is None and one.seen_by_gauge else f"  source  the gauge {seen}"
+    if one.skewed:
+        yield "  clocks  the gauge shows it before the log: the clocks of operator and Prometheus differ"
+    allowed_ms = report.figures(one.group)["budget"]["allowedMs"]
+    share = f" ({percent(length_ms / allowed_ms)})" if allowed_ms else ""
+    yield f"  budget  it took {minutes(length_ms)} of the {minutes(allowed_ms)} of the period{share}"
 
 
 def _why(one: Incident) -> str:
@@ -281,19 +286,6 @@ def _stage_lines(one: Incident, until_ms: int) -> Iterator[str]:
     rest_ms = one.length_ms(until_ms) - whole_ms
     if rest_ms > 1:
         yield f"  not told      {duration(rest_ms):>12}"
-
-
-def _source_lines(one: Incident) -> Iterator[str]:
-    seen = "shows it too" if one.seen_by_gauge else "does not show it: it fell between scrapes, or was not scraped"
-    yield "  source  the gauge alone" if one.logged is None and one.seen_by_gauge else f"  source  the gauge {seen}"
-    if one.skewed:
-        yield "  clocks  the gauge shows it before the log: the clocks of operator and Prometheus differ"
-
-
-def _budget_line(report: WrittenReport, group: GroupKey, length_ms: int) -> str:
-    allowed_ms = report.figures(group)["budget"]["allowedMs"]
-    share = f" ({percent(length_ms / allowed_ms)})" if allowed_ms else ""
-    return f"  budget  it took {minutes(length_ms)} of the {minutes(allowed_ms)} of the period{share}"
 
 
 def _expected(what: str, value: str, known: Sequence[str]) -> str:

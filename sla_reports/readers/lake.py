@@ -63,7 +63,12 @@ def read(spark: SparkSession, lake: Path | str, *, start_ms: int | None = None, 
     """The lake's samples in [start, end); only the days that are needed are opened."""
     folder = Path(lake)
     names = [path.name.removeprefix("day=") for path in day_folders(folder)]
-    wanted = [name for name in names if _overlaps(name, folder, start_ms, end_ms)]
+    begins = {name: begin_ms_of(folder / f"day={name}") for name in names}
+    wanted = [
+        name
+        for name, begin_ms in begins.items()
+        if (end_ms is None or begin_ms < end_ms) and (start_ms is None or begin_ms + _DAY_MS > start_ms)
+    ]
     if not wanted:
         return Samples(spark.createDataFrame([], SAMPLE_SCHEMA))
     frame = read_days(spark, folder, wanted)
@@ -140,8 +145,3 @@ def begin_ms_of(day: Path) -> int:
     except ValueError as error:
         raise ExportFormatError(f"lake {day.parent}: folder {day.name}; expected day=YYYY-MM-DD") from error
     return int(begin.timestamp() * 1000)
-
-
-def _overlaps(name: str, folder: Path, start_ms: int | None, end_ms: int | None) -> bool:
-    begin_ms = begin_ms_of(folder / f"day={name}")
-    return (end_ms is None or begin_ms < end_ms) and (start_ms is None or begin_ms + _DAY_MS > start_ms)

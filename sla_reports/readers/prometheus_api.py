@@ -110,11 +110,8 @@ class Server:
             return
         query = f"{selector}[{end_ms - start_ms}ms]"
         form = {
-            "query": query,
-            "time": _seconds(end_ms - 1),
-            "timeout": f"{self._timeout_seconds:.0f}s",
-            **self._whole(),
-        }
+            "query": query, "time": _seconds(end_ms - 1), "timeout": f"{self._timeout_seconds:.0f}s", **self._whole(),
+        }  # fmt: skip
         try:
             content = self._client.ask("api/v1/query", form)
         except TooLargeError as error:
@@ -209,7 +206,9 @@ def export_range(server: Server, metrics: Sequence[str], *, end_ms: int, range_m
             warnings.update(dict.fromkeys(one_line(one) for one in answer.warnings or ()))
             is_partial |= bool(answer.isPartial)
             for one in answer.data.result or () if answer.data else ():
-                _check_numbers(one, told.source)
+                if bytes(one.histograms) not in {b"[]", b"null"}:
+                    labels = ", ".join(f'{name}="{value}"' for name, value in sorted(one.metric.items()))
+                    raise AnswerError(f"{told.source}: {{{labels}}} is a native histogram; expected numbers")
                 # Halves of a range have the same series, and a sample at their edge in both.
                 _, values = series.setdefault(str(sorted(one.metric.items())), (one.metric, {}))
                 values.update(one.values)
@@ -234,12 +233,6 @@ def _checked(told: Answered, *, accept_partial: bool) -> _Answer:
     if (missing := lacks(answer)) and not accept_partial:
         raise PartialAnswerError(f"{told.source}: partial_answer: {partial_words(missing)}")
     return answer
-
-
-def _check_numbers(one: _Series, source: str) -> None:
-    if bytes(one.histograms) not in {b"[]", b"null"}:
-        labels = ", ".join(f'{name}="{value}"' for name, value in sorted(one.metric.items()))
-        raise AnswerError(f"{source}: {{{labels}}} is a native histogram; expected numbers")
 
 
 def _write(target: Path, document: dict[str, Any]) -> None:

@@ -109,17 +109,17 @@ def rose_alike(one: Sequence[Run], other: Sequence[Run], slack_ms: int) -> bool:
 
 def one_counter(copies: Iterable[Sequence[Run]], gap_ms: int) -> tuple[Run, ...]:
     """The copies of one counter as one: the runs of the fullest copy, and where it was not scraped those of the others."""
-    fullest, *others = sorted((tuple(known(runs)) for runs in copies), key=_seen_ms, reverse=True)
+    fullest, *others = sorted(
+        (tuple(known(runs)) for runs in copies),
+        key=lambda runs: sum(run.end_ms - run.start_ms for run in runs),
+        reverse=True,
+    )
     return reduce(lambda line, other: _filled(line, other, gap_ms), others, fullest)
 
 
 def known(runs: Iterable[Run]) -> Iterator[Run]:
     """Without stale markers and instants that contradict themselves."""
     return (run for run in runs if run.value is not None and run.value != CONFLICT)
-
-
-def _seen_ms(runs: Sequence[Run]) -> int:
-    return sum(run.end_ms - run.start_ms for run in runs)
 
 
 def _filled(line: tuple[Run, ...], other: Sequence[Run], gap_ms: int) -> tuple[Run, ...]:

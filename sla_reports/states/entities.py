@@ -181,7 +181,13 @@ class Fleet:
         self, metric: str, group: GroupKey, window: Window, state_of: Callable[[float | None], State]
     ) -> list[Span]:
         """What held for the group by all of its series."""
-        lines = [self._spans_of_row(row, window, state_of) for row in self._rows(metric, group)]
+        lines = [
+            spans_of(
+                [run for entry in row for run in entry.runs], window, state_of,
+                [limit for entry in row for limit in self._limits(entry)],
+            )
+            for row in self._rows(metric, group)
+        ]  # fmt: skip
         if not lines:
             return [Span(window.start_ms, window.end_ms, State.UNKNOWN)]
         return agreed(lines, self.interval(metric, group))
@@ -196,13 +202,6 @@ class Fleet:
             else:
                 before.append(entry)
         return rows
-
-    def _spans_of_row(
-        self, row: Sequence[RunsOfSeries], window: Window, state_of: Callable[[float | None], State]
-    ) -> list[Span]:
-        runs = [run for entry in row for run in entry.runs]
-        limits = [limit for entry in row for limit in self._limits(entry)]
-        return spans_of(runs, window, state_of, limits)
 
     def sightings(self, metric: str, group: GroupKey, state_of: Callable[[float | None], State]) -> list[Run]:
         """The runs of the group's series that say down: when a scrape really saw it, first and last."""

@@ -70,7 +70,8 @@ class Existences:
         writable = self._sightings(group, (GROUP_WRITABLE,))
         if not writable:
             return Existence()
-        created_ms = self._created_ms(group)
+        entries = self._fleet.series_of(CREATED_TIMESTAMP_SECONDS, group)
+        created_ms = sorted({round((run.value or 0.0) * 1000) for entry in entries for run in known(entry.runs)})
         absent: list[Interval] = []
         why: list[str] = []
         unseen: list[int | None] = [None, None]
@@ -101,10 +102,6 @@ class Existences:
     def _sightings(self, group: GroupKey, metrics: Sequence[str]) -> list[Interval]:
         entries = (entry for metric in metrics for entry in self._fleet.series_of(metric, group))
         return _joined([one for entry in entries for one in self._fleet.scraped(entry)], 0)
-
-    def _created_ms(self, group: GroupKey) -> list[int]:
-        entries = self._fleet.series_of(CREATED_TIMESTAMP_SECONDS, group)
-        return sorted({round((run.value or 0.0) * 1000) for entry in entries for run in known(entry.runs)})
 
     def _born(
         self, group: GroupKey, first_ms: int, created_ms: Sequence[int], window: Window, gap_ms: int

@@ -72,7 +72,14 @@ def identity_of(fleet: Fleet) -> Identity:
     found = tuple(_copies(names, one) for names, one in sorted(copies.items()))
     notes = [_words(one) for one in found]
     notes += [_of_declared(_copies(names, one), declared_ms[names]) for names, one in sorted(declared.items())]
-    return Identity((*unnamed, *_first_of_each(faults)), tuple(notes), found)
+    return Identity(
+        (
+            *unnamed,
+            *(f"{one} ({len(faults) - 1} more such pairs of series)" if len(faults) > 1 else one for one in faults[:1]),
+        ),
+        tuple(notes),
+        found,
+    )
 
 
 def _without_a_name(fleet: Fleet) -> Iterator[str]:
@@ -131,13 +138,6 @@ def _fault(metric: str, pair: tuple[RunsOfSeries, RunsOfSeries], names: Sequence
         f" {told.length_ms / 1000:g} s, first at {utc(told.first_ms)}; expected copies of one group. If they are two groups,"
         f" report on each alone with --match {option}={value}; if they are copies, say --replica-label {option}"
     )
-
-
-def _first_of_each(faults: Sequence[str]) -> list[str]:
-    """One fault is enough to act on; how many more there are is told with it."""
-    if len(faults) <= 1:
-        return list(faults)
-    return [f"{faults[0]} ({len(faults) - 1} more such pairs of series)"]
 
 
 def _words(one: Copies) -> str:

@@ -169,7 +169,11 @@ class _Line:
         """The last scrape that said down."""
         if self._sightings is None:
             return max(down.start_ms, down.end_ms - self.interval.at(down.end_ms))
-        seen = [min(run.end_ms, down.end_ms) for run in self._sightings if _touch(run, down)]
+        seen = [
+            min(run.end_ms, down.end_ms)
+            for run in self._sightings
+            if run.start_ms < down.end_ms and run.end_ms >= down.start_ms
+        ]
         return max(seen, default=down.start_ms)
 
     def nearest(self, piece: Span, explained: Sequence[tuple[int, int]]) -> int | None:
@@ -217,10 +221,6 @@ class _Line:
             for span in unknown
             if 0 <= low_ms - span.end_ms <= slack_ms or 0 <= span.start_ms - high_ms <= slack_ms
         )
-
-
-def _touch(run: Run, span: Span) -> bool:
-    return run.start_ms < span.end_ms and run.end_ms >= span.start_ms
 
 
 def _common_part(one: Span, other: Span) -> list[Span]:
@@ -290,17 +290,10 @@ def _from_log(one: LoggedIncident, later: Sequence[LoggedIncident], line: _Line)
     until_ms = line.window.end_ms if end_ms is None else end_ms
     seen = any(s.start_ms < until_ms + slack_ms and s.end_ms > one.start_ms - slack_ms for s in line.downs)
     return Incident(
-        group=one.group,
-        start_ms=one.start_ms,
-        end_ms=end_ms,
-        source=Source.LOG,
-        error_ms=max(error_ms, interval_ms if one.start_is_late else 0),
-        cause=one.cause,
-        planned=one.kind == SWITCHOVER,
-        logged=one,
-        seen_by_gauge=seen,
-        facts=one.facts,
-    )
+        group=one.group, start_ms=one.start_ms, end_ms=end_ms, source=Source.LOG,
+        error_ms=max(error_ms, interval_ms if one.start_is_late else 0), cause=one.cause,
+        planned=one.kind == SWITCHOVER, logged=one, seen_by_gauge=seen, facts=one.facts,
+    )  # fmt: skip
 
 
 def _end_by_gauge(
@@ -320,14 +313,9 @@ def _end_by_gauge(
 
 def _from_gauge(group: GroupKey, span: Span, line: _Line) -> Incident:
     return Incident(
-        group=group,
-        start_ms=span.start_ms,
-        end_ms=None if span.end_ms >= line.window.end_ms else span.end_ms,
-        source=Source.GAUGE,
-        error_ms=line.interval.at(span.start_ms),
-        cause=UNATTRIBUTED,
-        seen_by_gauge=True,
-    )
+        group=group, start_ms=span.start_ms, end_ms=None if span.end_ms >= line.window.end_ms else span.end_ms,
+        source=Source.GAUGE, error_ms=line.interval.at(span.start_ms), cause=UNATTRIBUTED, seen_by_gauge=True,
+    )  # fmt: skip
 
 
 def _held(line: _Line, incidents: Sequence[Incident], disputed: Sequence[Span]) -> list[Span]:

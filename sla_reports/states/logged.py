@@ -197,15 +197,12 @@ def _joined(earlier: LoggedIncident, later: LoggedIncident) -> LoggedIncident:
     shift_ms = later.started_at_ms - earlier.started_at_ms
     steps = {step: at_ms + shift_ms for step, at_ms in later.steps_ms.items()}
     return replace(
-        earlier,
-        outcome=later.outcome,
-        epoch_before=later.epoch_before,
+        earlier, outcome=later.outcome, epoch_before=later.epoch_before,
         steps_ms=MappingProxyType({**steps, **earlier.steps_ms}),
         cause=earlier.cause if earlier.cause != UNKNOWN_CAUSE else later.cause,
-        unfenced=earlier.unfenced or later.unfenced,
-        unclean=earlier.unclean or later.unclean,
+        unfenced=earlier.unfenced or later.unfenced, unclean=earlier.unclean or later.unclean,
         truncated_bytes=earlier.truncated_bytes + later.truncated_bytes,
-    )
+    )  # fmt: skip
 
 
 def files_of(paths: Sequence[Path | str]) -> Iterator[Path]:

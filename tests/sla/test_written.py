@@ -14,7 +14,7 @@ from brokergroup_operator.api.meaning.durability import RULES
 from brokergroup_operator.cli.main import app
 from metric_names import GROUP_WRITABLE, SYNC_STATE_SET_SIZE
 from sla_reports import what_if as table
-from sla_reports.measures.summary import Agreement, Evidence, summarise
+from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
 from sla_reports.output.files import write_report
 from sla_reports.output.written import (
     NoSuchIncidentError,
@@ -29,7 +29,7 @@ from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.logged import LoggedIncident
 from sla_reports.states.spans import Window
-from sla_reports.what_if import Loss, Setup, losses_of, replay
+from sla_reports.what_if import Loss, Setup, losses_among, replay
 from tests.sla import one_day
 
 if TYPE_CHECKING:
@@ -70,11 +70,17 @@ def test_incidents_come_back_as_they_were(report: WrittenReport) -> None:
     assert report.window == one_day.DAY
 
 
+def _losses(summary: Summary, fleet: Fleet) -> dict[GroupKey, list[Loss]]:
+    window = Window(summary.agreement.window.start_ms, summary.until_ms)
+    incidents = {one.group: one.incidents for one in summary.groups}
+    return losses_among(incidents, window, fleet, SYNC_STATE_SET_SIZE, replicas=3)
+
+
 def test_a_replay_of_the_files_is_that_of_the_figures(folder: Path, report: WrittenReport) -> None:
     fleet = read_fleet(folder)
     assert table.replicas_seen(fleet) == 3
     told = one_day.summary()
-    losses = losses_of(told, one_day.evidence().fleet, SYNC_STATE_SET_SIZE, replicas=3)
+    losses = _losses(told, one_day.evidence().fleet)
     others = table.setups_of([1, 2, 5], [(1, False), (2, False)], [1], [None])
     assert [(one.replicas, one.min_in_sync) for one in others] == [(1, 1), (2, 1), (2, 2), (5, 1), (5, 2)]
     observed, rest = table.outcomes_of(report, fleet, Setup(3), others)
@@ -272,7 +278,7 @@ def test_losses_are_taken_from_what_was_observed() -> None:
     steps = {"detected": 0.0, "committed": 300.0, "roleChanged": 500.0, "inSync": 600.0}
     log = [LoggedIncident("o/1", ORDERS, HOUR_MS + 3000, trigger="silence", detection_ms=3000.0, steps_ms=steps)]
     summary = summarise(Agreement(DAY, 0.999), Evidence(fleet, log))
-    losses = losses_of(summary, fleet, SYNC_STATE_SET_SIZE, replicas=3)
+    losses = _losses(summary, fleet)
     assert losses == {
         ORDERS: [
             Loss(HOUR_MS, 2 * HOUR_MS, master=True, detection_ms=3000.0, switch_ms=600.0, silent=True),
