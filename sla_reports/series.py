@@ -1,12 +1,8 @@
 """One text for one series, `metric{label="value",...}`, so that every reader names the same series the same.
 
-Labels are sorted by name; a label with an empty value is no label (Prometheus says so) and is left out; a series without labels
-is the metric's name alone. Values are escaped as in OpenMetrics: backslash, double quote and line feed. Text and parts are
-translated both ways here, in plain Python and as Spark expressions. Both translations are for *distinct* series: a month has
-millions of samples and some hundred series.
-
-Names are the classic ones (`[a-zA-Z_][a-zA-Z0-9_]*`, metrics may hold colons). Prometheus 3 also allows any UTF-8 in names; such
-a series is refused with a clear error, for none of ours is one.
+Labels are sorted by name; a label with an empty value is no label (Prometheus says so) and is left out; a series without labels is
+the metric's name alone. Values are escaped as in OpenMetrics: backslash, double quote and line feed. Names are the classic ones
+(metrics may hold colons); a series with other names is refused, for none of ours is one.
 """
 
 import re

@@ -1,17 +1,8 @@
 """What people add afterwards: agreed maintenance that does not count, and corrections of what was measured.
 
-One YAML (or JSON) file, kept beside the agreement::
-
-    exclusions:
-      - {group: default/*/orders*, start: 2026-10-05T02:00:00+08:00, end: 2026-10-05T04:00:00+08:00,
-         reason: "storage migration, change 4711", by: li.wei}
-    corrections:
-      - {group: default/DefaultCluster/orders, start: 2026-10-07T09:00:00Z, end: 2026-10-07T09:30:00Z, state: up,
-         reason: "the exporter was broken, producers went on", by: li.wei}
-
-`group` is namespace/cluster/brokerGroup with `*` and `?`. Samples and runs are never changed: amendments are put over the line
-of states at the end, so they work for a month that is long over, and every one is told with what it changed (the audit trail),
-also when it changed nothing.
+One YAML (or JSON) file, kept beside the agreement, has lists of `exclusions` and `corrections` (docs/tasks/sla.md). Samples and
+runs are never changed: amendments are put over the line of states at the end, so they work for a month that is long over. Every
+one is shown with what it changed (the audit trail), also if it changed nothing.
 """
 
 from collections.abc import Sequence

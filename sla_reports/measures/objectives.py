@@ -1,20 +1,8 @@
 """Which objective each group has: from OpenSLO files, and from `spec.slo` of BrokerGroups as `kubectl get -o yaml` writes them.
 
-An OpenSLO document (openslo/v1, kind SLO) is ours if it names its groups::
-
-    apiVersion: openslo/v1
-    kind: SLO
-    metadata:
-      name: orders
-      annotations: {brokergroup.dev/groups: default/DefaultCluster/orders*}
-    spec:
-      service: shop
-      budgetingMethod: Timeslices
-      timeWindow: [{duration: 30d, isRolling: true}]
-      objectives: [{target: 0.9995}]
-
-The annotation is namespace/cluster/brokerGroup with `*` and `?`. Other kinds, and SLOs without the annotation, are passed over.
-An objective that names a group without `*` and `?` wins over patterns. Where two say different things of a group nobody chooses.
+An OpenSLO document (openslo/v1, kind SLO) is ours if its annotation `brokergroup.dev/groups` names its groups, as
+namespace/cluster/brokerGroup with `*` and `?` (docs/tasks/sla.md). Other kinds, and SLOs without the annotation, are passed over.
+An objective that names one group wins over patterns. Two that say different things of a group are an error.
 """
 
 import datetime as dt

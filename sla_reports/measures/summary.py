@@ -270,75 +270,75 @@ def _group(
     key: GroupKey, window: Window, agreement: Agreement, evidence: Evidence, existences: Existences
 ) -> GroupFigures:
     fleet, running = evidence.fleet, window.end_ms < agreement.window.end_ms
-    counter_ms = _counter_ms(key, window, evidence)
-    stays = stays_of(fleet, key, window)
-    existence = existences.of(key, window)
-    account, counted = _counted(key, window, evidence, stays, counter_ms, existence)
+    one = _judge(key, window, agreement, evidence, existences)
     own = _own(key, window.end_ms, agreement, evidence, existences)
-    incidents = [one for one in counted if one.began_in(window)]
-    told = availability(account.counted, counted)
+    objective, counted = agreement.share_of(key), one.account.counted
     return GroupFigures(
-        group=key,
-        held=account.held,
-        counted_ms=account.counted_ms,
-        incidents=tuple(incidents),
-        outages=outages_of(account.counted, counted, window),
-        availability=told,
-        objective=agreement.share_of(key),
-        verdict=told.verdict(agreement.share_of(key)) if own is None else own.verdict,
-        counter_ms=counter_ms,
-        recovery=recovery(incidents, until_ms=window.end_ms, running=running),
-        phases=phase_quantiles(fleet, key, window),
+        group=key, held=one.account.held, counted_ms=one.account.counted_ms, incidents=tuple(one.began),
+        outages=outages_of(counted, one.incidents, window), availability=one.availability, objective=objective,
+        verdict=one.availability.verdict(objective) if own is None else own.verdict, counter_ms=one.counter_ms,
+        recovery=recovery(one.began, until_ms=window.end_ms, running=running), phases=phase_quantiles(fleet, key, window),
         exposure=exposure(
-            fleet, key, window, incidents,
-            promised=agreement.promised_copies_of.get(key, agreement.promised_copies),
-            most_behind_bytes=evidence.most_behind_bytes.get(key), absent=existence.absent,
+            fleet, key, window, one.began, promised=agreement.promised_copies_of.get(key, agreement.promised_copies),
+            most_behind_bytes=evidence.most_behind_bytes.get(key), absent=one.existence.absent,
         ),
-        mttr=mttr(incidents, window, running=running),
-        mtbf=mtbf(incidents, window, up_ms=told.up_ms),
-        budget=_budget(key, account, incidents, told, agreement, window),
-        audit=account.audit,
+        mttr=mttr(one.began, window, running=running), mtbf=mtbf(one.began, window, up_ms=one.availability.up_ms),
+        budget=one.budget, audit=one.account.audit,
         by_place={
             # Down time is where the lost master was.
-            fact: {value: availability(spans, counted) for value, spans in divided(account.counted, stays, fact).items()}
+            fact: {value: availability(spans, one.incidents) for value, spans in divided(counted, one.stays, fact).items()}
             for fact in MEMBER_FACTS
         },
-        own=own,
-        existence=existence,
+        own=own, existence=one.existence,
     )  # fmt: skip
 
 
-def _counted(
-    key: GroupKey, window: Window, evidence: Evidence, stays: Sequence[Stay], counter_ms: float | None, existence: Existence
-) -> tuple[Account, list[Incident]]:  # fmt: skip
-    """The window's line as it counts, as long as the group existed, and the incidents that count in it."""
+def _own(
+    key: GroupKey, until_ms: int, agreement: Agreement, evidence: Evidence, existences: Existences
+) -> OwnFigures | None:
+    """The group's own objective over its own window; what no sample shows is unknown there, as anywhere."""
+    own = objective_of(key, agreement.objectives) if agreement.own_windows else None
+    if own is None:
+        return None
+    whole = own.window.ending(until_ms)
+    known = Window(whole.start_ms, min(until_ms, whole.end_ms))
+    if not existences.of(key, known).existed(known):
+        return None
+    one = _judge(key, known, replace(agreement, window=whole), evidence, existences)
+    return OwnFigures(own.window, whole, one.availability, one.availability.verdict(own.share), one.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A group in one window: its line as it counts, the incidents that count in it, and those of them that began in it."""
+
+    account: Account
+    incidents: list[Incident]
+    began: list[Incident]
+    availability: Availability
+    budget: Budget
+    existence: Existence
+    stays: Sequence[Stay]
+    counter_ms: float | None
+
+
+def _judge(key: GroupKey, window: Window, agreement: Agreement, evidence: Evidence, existences: Existences) -> _Judged:
+    """`agreement` has the period that the budget is for; `window` ends where the data does."""
+    stays, counter_ms = stays_of(evidence.fleet, key, window), _counter_ms(key, window, evidence)
+    existence = existences.of(key, window)
     found, held = _incidents(key, window, evidence, counter_ms)
     # The log's own facts are exact; of what only the gauge saw, and of older logs, those of the last master seen.
     placed = [one if one.facts else replace(one, facts=facts_at(stays, one.start_ms)) for one in found]
     attributed = attribute(placed, evidence.circumstances, until_ms=window.end_ms)
     account = amend(key, held, [one for one in evidence.amendments if one.is_about(key)])
     account = replace(account, counted=tuple(without(account.counted, existence.absent)))
-    return account, list(counted_incidents(key, account, attributed))
-
-
-def _own(
-    key: GroupKey, until_ms: int, agreement: Agreement, evidence: Evidence, existences: Existences
-) -> OwnFigures | None:
-    """The group's own objective over its own window; what no sample tells of is unknown there, as anywhere."""
-    own = objective_of(key, agreement.objectives) if agreement.own_windows else None
-    if own is None:
-        return None
-    whole = own.window.ending(until_ms)
-    known = Window(whole.start_ms, min(until_ms, whole.end_ms))
-    existence = existences.of(key, known)
-    if not existence.existed(known):
-        return None
-    stays, counter_ms = stays_of(evidence.fleet, key, known), _counter_ms(key, known, evidence)
-    account, counted = _counted(key, known, evidence, stays, counter_ms, existence)
-    told = availability(account.counted, counted)
-    began = [one for one in counted if one.began_in(known)]
-    spent = _budget(key, account, began, told, replace(agreement, window=whole), known)
-    return OwnFigures(own.window, whole, told, told.verdict(own.share), spent)
+    incidents = list(counted_incidents(key, account, attributed))
+    began, told = [one for one in incidents if one.began_in(window)], availability(account.counted, incidents)
+    spent = budget(
+        account.counted, agreement.window, objective=agreement.share_of(key), now_ms=window.end_ms,
+        excluded_ms=window.length_ms - account.counted_ms, spent_ms=told.down_ms, failures=len(began),
+    )  # fmt: skip
+    return _Judged(account, incidents, began, told, spent, existence, stays, counter_ms)
 
 
 def _incidents(
@@ -375,16 +375,6 @@ def _counter_ms(key: GroupKey, window: Window, evidence: Evidence) -> float | No
         if one.end_ms is not None and one.end_ms >= window.start_ms - interval_ms and one.start_ms < window.start_ms
     )
     return max(0.0, rises[()].rise * _SECOND_MS - before_ms)
-
-
-def _budget(
-    key: GroupKey, account: Account, incidents: Sequence[Incident], told: Availability, agreement: Agreement, window: Window
-) -> Budget:  # fmt: skip
-    excluded_ms = window.length_ms - account.counted_ms
-    return budget(
-        account.counted, agreement.window, objective=agreement.share_of(key), now_ms=window.end_ms,
-        excluded_ms=excluded_ms, spent_ms=told.down_ms, failures=len(incidents),
-    )  # fmt: skip
 
 
 def _clusters(groups: Sequence[GroupFigures], amendments: Sequence[Amendment]) -> tuple[ClusterFigures, ...]:

@@ -1,14 +1,8 @@
-"""Alert rules of Prometheus from the same objectives as the report's: multi-window, multi-burn-rate, as Google's SRE workbook says.
+"""Alert rules of Prometheus from the report's objectives: multi-window, multi-burn-rate, as Google's SRE workbook says.
 
-For each objective: how large a part of the last 5 minutes, half hour, ... its groups took no writes (recording rules, one series
-a group), and two alerts. A pair of windows raises one: the long one says that the budget is really going, the short one that it
-still is.
-
-    page     2 % of the budget in 1 h (and 5 m), or 5 % in 6 h (and 30 m)
-    ticket   10 % in 1 d (and 2 h), or 10 % in 3 d (and 6 h)
-
-The burn rate that this is follows from the objective's window: 2 % in an hour is 14.4 times what 30 days allow, and 3.4 times of
-7.
+For each objective: how large a part of the last 5 minutes, half hour, ... its groups took no writes (recording rules, one series a
+group), and two alerts. A pair of windows raises one: the long one says that the budget is really going, the short one that it still
+is. The burn rate follows from the objective's window: 2 % in an hour is 14.4 times what 30 days allow, and 3.4 times of 7.
 """
 
 import re

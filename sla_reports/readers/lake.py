@@ -1,12 +1,9 @@
 """Keeps samples as Parquet, a folder a day, and reads them back: the form for months and years.
 
-`<lake>/day=2026-10-25/part-*.parquet`, days in UTC, sorted by series and time, zstd: 10 million samples are about 6 MB. A stale
-marker is stored as NaN. Each sample stands once: equal duplicates are dropped. Samples that contradict each other are kept, so
-that a report disputes them as it does those of files. Both are counted.
-
-Late data rewrites the days it belongs to and no other: new and old samples are written aside, and the day's folder is put in
-place of the old one by renaming. A writer that is killed between the two renames leaves the old day under `_replaced`; the next
-write or read puts it back. One writer at a time.
+`<lake>/day=2026-10-25/part-*.parquet`, days in UTC, sorted by series and time, zstd: 10 million samples are about 6 MB. Each sample
+stands once; samples that contradict each other are kept, so that a report disputes them. Late data rewrites the days it belongs to:
+new and old samples are written aside, and the day's folder takes the place of the old one by renaming. A writer that is killed
+between the two renames leaves the old day under `_replaced`; the next write or read puts it back. One writer at a time.
 """
 
 import datetime as dt

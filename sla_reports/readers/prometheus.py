@@ -1,14 +1,11 @@
 """`spark.read.format("prometheus")` and `spark.readStream.format("prometheus")`: the samples of a live server.
 
-A query is asked in slices of time times shards of a label's values; a task has one or some of them, and the driver only plans.
-The end is fixed by the caller, so a task that is tried again asks for the same. Few large slices are cheapest: a day each is a
-good size. A task costs more than a small slice, so `read` makes some tasks for each core, of several slices. Filters on `series`
-and `ts_ms` narrow what is asked for, and are also given back to Spark, which looks at every row again.
+A query is asked in slices of time times shards of a label's values; a task has some of them, and the driver only plans. The caller
+fixes the end, so a task that is tried again asks for the same. Filters on `series` and `ts_ms` narrow what is asked for.
 
-Options: `url`; `start_ms` and `end_ms` ([start, end), UTC); `match`, selectors one a line (they must not overlap), all of our
-metrics if it is left out; `slice_hours` (24); `shard_label` and `shards` (1); `tasks`, the most there may be (one a slice);
-`timeout_seconds` (120); `accept_partial`; those of `connection.Access.as_options`. A stream has no `end_ms`, begins now if
-`start_ms` is left out, and has `lag_seconds` (30) and `most_hours_per_batch` (24).
+Options: `url`; `start_ms` and `end_ms` ([start, end), UTC); `match`, selectors one a line (they must not overlap); `slice_hours`
+(24); `shard_label` and `shards` (1); `tasks`, the most there may be; `timeout_seconds` (120); `accept_partial`; those of
+`Access.as_options`. A stream has no `end_ms`, but `lag_seconds` (30) and `most_hours_per_batch` (24).
 """
 
 import re

@@ -4,14 +4,9 @@
     interval_ms                            the series' scrape interval on that day, or the run's own longer one (`runs.Longer`)
     day                                    2026-10-31, the partition
 
-It lies in a folder or in S3 (`s3://bucket/path`, with the settings that S3 clients take from AWS_* variables). A day is written
-whole and replaces what was there, in one commit: late data means to write its day again, a job that dies has written nothing,
-and of two jobs at once the later one sees the earlier one's commit, compares and writes anew. Runs are stitched over midnights
-when they are read. Both directions are exact, so a report from the table is the report from all samples.
-
-Samples that came after their day had been reduced are counted in the commit that brings them: `more` came late (or are of new
-series), `fewer` were there and are not any more. The second says that an export did not hold its day whole, or that the server
-forgot. Why delta-rs and not delta-spark: docs/adr/0013-delta-without-spark.md.
+It lies in a folder or in S3. A day is written whole and replaces what was there, in one commit: late data means to write its day
+again. Of two jobs at once the later one sees the earlier one's commit, compares and writes anew. Runs are stitched over midnights
+when they are read, exactly. Why delta-rs and not delta-spark: docs/adr/0013-delta-without-spark.md.
 """
 
 import datetime as dt

@@ -1,15 +1,9 @@
 """Incidents: the gauge's outages and the operator's log made one.
 
-The log wins on times as far as the gauge may be late: the gauge sees an outage only from scrape to scrape, and most short ones
-not at all. What a scrape saw and the log does not explain stays, as *unattributed*, for it may be what the operator did not
-notice. Where the two contradict each other the time is disputed, a state of its own, and nobody chooses in silence:
-
-* a scrape says down after the log's end (or before its beginning): disputed is what the gauge has more;
-* scrapes go on saying up after the loss was believed and before the log's end: disputed is that time;
-* an outage that the log tells and no scrape confirms, and one of the same length within an hour that only the gauge knows, may be
-  one outage by two clocks: it has the log's time, and the gauge's is disputed.
-
-What ends after the window, or has no end that is known, is open (censored): it counts as long as it was seen.
+The log wins on times as far as the gauge may be late: the gauge sees an outage only from scrape to scrape, and most short ones not
+at all. What a scrape saw and the log does not explain stays, as *unattributed*. What two sources contradict each other about is
+disputed, a state of its own: a scrape says down after the log's end, or before its beginning; scrapes go on saying up between the
+loss and the log's end; or two clocks show one outage at two times. What has no end in the window is open (censored).
 """
 
 from bisect import bisect_left
