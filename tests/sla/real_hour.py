@@ -77,23 +77,20 @@ def result_of(
         caused[stroke.kind] = caused.get(stroke.kind, 0) + 1
     rto = reports[0].summary["recovery"]["rto"]
     return {
-        "minutes": round((evidence.ended_ms - evidence.began_ms) / 60_000, 1),
-        "groups": len(GROUPS),
-        "failovers_caused": caused,
-        "incidents_recorded": sum(line["outcome"] != "cancelled" for line in log),
+        "minutes": round((evidence.ended_ms - evidence.began_ms) / 60_000, 1), "groups": len(GROUPS),
+        "failovers_caused": caused, "incidents_recorded": sum(line["outcome"] != "cancelled" for line in log),
         "incidents_reported": len(reports[0].incidents),
         "of_them_by_gauge_only": sum(one["source"] == "gauge" for one in reports[0].incidents),
         "mismatches": len(wrong),
         "readers": [
             {"reader": told.reader, "incidents": len(told.incidents), "wall_s": told.wall_s} for told in reports
         ],
-        "client_gaps": len(gaps),
-        "client_gap_ms": sum(gap.end_ms - gap.start_ms for gap in gaps),
+        "client_gaps": len(gaps), "client_gap_ms": sum(gap.end_ms - gap.start_ms for gap in gaps),
         "acknowledged": sum(len(group.acks_ms) for group in evidence.groups.values()),
         "down_ms": {one["brokerGroup"]: one["write"]["downMs"] for one in reports[0].summary["groups"]},
         "rto_ms": {name: rto[name] for name in ("n", "p50Ms", "p95Ms", "maxMs")},
         "client_stalls": len(evidence.stalls),
-    }
+    }  # fmt: skip
 
 
 @contextlib.contextmanager

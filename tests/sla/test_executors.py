@@ -77,12 +77,8 @@ def _submit(folder: Path, url: str) -> subprocess.CompletedProcess[str]:
         "spark.driver.bindAddress": "127.0.0.1",
     }
     command = [
-        sys.executable,
-        "-m",
-        "sla_reports.pod_entrypoint",
-        "submit",
-        "--master=local-cluster[2,1,1024]",
-    ]
+        sys.executable, "-m", "sla_reports.pod_entrypoint", "submit", "--master=local-cluster[2,1,1024]",
+    ]  # fmt: skip
     command += [word for name, value in settings.items() if value for word in ("--conf", f"{name}={value}")]
     command += [on_executors.__file__, url, PERIOD]
     return subprocess.run(

@@ -252,12 +252,9 @@ def test_gamma_and_poisson_are_those_of_the_tables() -> None:
 def test_the_histogram_tells_bounds() -> None:
     def run(phase: str, bound: str, *points: tuple[int, float]) -> list[Run]:
         labels = {
-            "namespace": "default",
-            "cluster": "DefaultCluster",
-            "broker_group": "orders",
-            "phase": phase,
+            "namespace": "default", "cluster": "DefaultCluster", "broker_group": "orders", "phase": phase,
             "le": bound,
-        }
+        }  # fmt: skip
         series = series_text("brokergroup_failover_phase_seconds_bucket", labels)
         return [Run(series, value, at_ms, at_ms, 1) for at_ms, value in points]
 

@@ -246,13 +246,9 @@ def test_the_burn_rates_are_those_of_the_workbook_for_a_month_and_less_for_a_wee
 
 def _fired(name: str, severity: str, group: str, description: str) -> dict[str, Any]:
     labels = {
-        "severity": severity,
-        "service": "shop",
-        "slo": "all",
-        "namespace": "shop",
-        "cluster": "c",
+        "severity": severity, "service": "shop", "slo": "all", "namespace": "shop", "cluster": "c",
         "broker_group": group,
-    }
+    }  # fmt: skip
     return {
         "exp_labels": labels,
         "exp_annotations": {"summary": SUMMARY.format(group=group), "description": description},

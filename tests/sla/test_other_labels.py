@@ -176,11 +176,8 @@ def test_operator_pods_add_what_each_of_them_counted(report: Reporting) -> None:
     """Each pod closed an incident of its own: 30 s and 20 s are 50 s."""
     other = {**ORDERS, "instance": "10.0.0.6:8080"}
     samples = [
-        *scrapes(ORDERS),
-        *scrapes(other),
-        *lost(ORDERS, (NOON_MS, 30.0)),
-        *lost(other, (NOON_MS + HOUR_MS, 20.0)),
-    ]
+        *scrapes(ORDERS), *scrapes(other), *lost(ORDERS, (NOON_MS, 30.0)), *lost(other, (NOON_MS + HOUR_MS, 20.0)),
+    ]  # fmt: skip
     code, output, line = report(samples)
     assert (code, group(line)["down_ms"], line["warnings"]) == (0, 50_000, []), output
     # One process under two addresses rises alike.

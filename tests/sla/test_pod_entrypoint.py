@@ -15,19 +15,12 @@ import pytest
 from sla_reports.pod_entrypoint import SPARK_HOME, EntryPointError, application_file, command_of, exit_codes, is_apart
 
 EXECUTOR = {
-    "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078",
-    "SPARK_EXECUTOR_ID": "3",
-    "SPARK_EXECUTOR_CORES": "2",
-    "SPARK_EXECUTOR_MEMORY": "1g",
-    "SPARK_APPLICATION_ID": "spark-1",
-    "SPARK_EXECUTOR_POD_IP": "10.0.0.3",
-    "SPARK_EXECUTOR_POD_NAME": "report-exec-3",
-    "SPARK_RESOURCE_PROFILE_ID": "0",
-    "SPARK_CONF_DIR": "/opt/spark/conf",
-    "SPARK_JAVA_OPT_0": "-Dfirst",
-    "SPARK_JAVA_OPT_10": "-Dlast",
+    "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078", "SPARK_EXECUTOR_ID": "3",
+    "SPARK_EXECUTOR_CORES": "2", "SPARK_EXECUTOR_MEMORY": "1g", "SPARK_APPLICATION_ID": "spark-1",
+    "SPARK_EXECUTOR_POD_IP": "10.0.0.3", "SPARK_EXECUTOR_POD_NAME": "report-exec-3", "SPARK_RESOURCE_PROFILE_ID": "0",
+    "SPARK_CONF_DIR": "/opt/spark/conf", "SPARK_JAVA_OPT_0": "-Dfirst", "SPARK_JAVA_OPT_10": "-Dlast",
     "SPARK_JAVA_OPT_2": "-Dsecond=with a space",
-}
+}  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 # As Spark 4.3 writes it.
 ENDED = """26/11/22 12:00:00 INFO LoggingPodStatusWatcherImpl: State changed, new state:

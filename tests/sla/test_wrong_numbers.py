@@ -88,15 +88,9 @@ def test_conflicting_duplicates_are_the_same_figure_from_files_lake_and_table(
 def test_rolling_days_are_a_period_of_the_command(tmp_path: Path) -> None:
     """The help named `30d`, and the command refused it: what is missing now is the table, and not the period."""
     words = [
-        "sla",
-        "report",
-        "--from",
-        "runs",
-        "--export",
-        str(tmp_path / "none"),
-        "--incidents",
+        "sla", "report", "--from", "runs", "--export", str(tmp_path / "none"), "--incidents",
         str(tmp_path / "log.jsonl"),
-    ]
+    ]  # fmt: skip
     (tmp_path / "log.jsonl").write_text("")
     told = CliRunner().invoke(
         app, [*words, "--period", "30d", "--until", "2025-11-02T00:00:00Z"], env={"COLUMNS": "200"}

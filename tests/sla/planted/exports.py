@@ -39,12 +39,9 @@ _ROWS_PER_LINE = 20_000
 _DAY_MS = 86_400_000
 # What stands in the folder in each form that is read from files.
 FILES = {
-    Form.OPENMETRICS: "day.om",
-    Form.VICTORIAMETRICS: "day.jsonl",
-    Form.TSDB_DUMP: "day.dump",
-    Form.QUERY_RANGE: "answers",
-    Form.LAKE: "lake",
-}
+    Form.OPENMETRICS: "day.om", Form.VICTORIAMETRICS: "day.jsonl", Form.TSDB_DUMP: "day.dump",
+    Form.QUERY_RANGE: "answers", Form.LAKE: "lake",
+}  # fmt: skip
 # What the operator can tell without circumstances; oom, disk and a node's partition need theirs.
 _CAUSES_OF_LOG = {"oom": "crash", "partition": "unknown", "disk": "unknown"}
 

@@ -41,16 +41,10 @@ HOUR_MS: Final = 60 * MINUTE_MS
 
 # What the operator sees (its trigger) where this was the cause.
 TRIGGER_OF_CAUSE: Final = {
-    "crash": Trigger.CONNECTION_REFUSED,
-    "oom": Trigger.CONTAINER_TERMINATED,
-    "partition": Trigger.SILENCE,
-    "disk": Trigger.SILENCE,
-    "drain": Trigger.REQUESTED,
-    "rollingUpgrade": Trigger.REQUESTED,
-    "hibernation": Trigger.WOKEN,
-    "plannedSwitchover": Trigger.REQUESTED,
-    "unknown": Trigger.MASTERLESS,
-}
+    "crash": Trigger.CONNECTION_REFUSED, "oom": Trigger.CONTAINER_TERMINATED, "partition": Trigger.SILENCE,
+    "disk": Trigger.SILENCE, "drain": Trigger.REQUESTED, "rollingUpgrade": Trigger.REQUESTED,
+    "hibernation": Trigger.WOKEN, "plannedSwitchover": Trigger.REQUESTED, "unknown": Trigger.MASTERLESS,
+}  # fmt: skip
 PLANNED: Final = frozenset({"drain", "rollingUpgrade", "plannedSwitchover"})
 
 
@@ -83,23 +77,17 @@ class PlantedIncident:
         """As the operator keeps it, for its own incident log."""
         elected = self.outcome is Outcome.COMPLETED
         return FailoverTimeline(
-            group=GroupKey("default", self.group),
-            cluster_name="DefaultCluster",
-            broker_name=self.group,
-            kind=Kind.SWITCHOVER if self.is_planned else Kind.FAILOVER,
-            trigger=TRIGGER_OF_CAUSE[self.cause],
-            from_broker_id=self.from_broker_id,
-            epoch_before=self.epoch_before,
+            group=GroupKey("default", self.group), cluster_name="DefaultCluster", broker_name=self.group,
+            kind=Kind.SWITCHOVER if self.is_planned else Kind.FAILOVER, trigger=TRIGGER_OF_CAUSE[self.cause],
+            from_broker_id=self.from_broker_id, epoch_before=self.epoch_before,
             started_at_unix_seconds=self.detected_ms / 1000,
             last_sign_of_life_seconds=None if self.is_planned else self.fault_ms / 1000,
-            to_broker_id=self.to_broker_id,
-            epoch_after=self.epoch_before + 1 if elected else None,
-            unfenced=self.unfenced,
-            outcome=self.outcome,
+            to_broker_id=self.to_broker_id, epoch_after=self.epoch_before + 1 if elected else None,
+            unfenced=self.unfenced, outcome=self.outcome,
             planned_cause=Cause(self.cause) if self.is_planned else Cause.PLANNED_SWITCHOVER,
             evidence=self._evidence(),
             steps={step: (self.detected_ms + after_ms) / 1000 for step, after_ms in self.steps_ms.items()},
-        )
+        )  # fmt: skip
 
     def _evidence(self) -> list[str]:
         """Who stands still for its disk runs until it is deleted too, but the kernel answers for it."""
@@ -268,12 +256,9 @@ def _scrape(planted: Planted, group: str, *, offset_ms: int) -> None:
         seen &= ~gap.holds(ts_ms)
     ts_ms = ts_ms[seen]
     labels = {
-        "namespace": "default",
-        "cluster": "DefaultCluster",
-        "broker_group": group,
-        "instance": "10.1.0.7:9879",
+        "namespace": "default", "cluster": "DefaultCluster", "broker_group": group, "instance": "10.1.0.7:9879",
         "job": "operator",
-    }
+    }  # fmt: skip
     incidents = [one for one in planted.incidents if one.group == group]
     down = np.zeros(len(ts_ms), dtype=bool)
     short_of_copies = np.zeros(len(ts_ms), dtype=bool)
@@ -289,11 +274,8 @@ def _scrape(planted: Planted, group: str, *, offset_ms: int) -> None:
     for broker_id in range(1, month.replicas + 1):
         is_master = _masters(month, incidents, ts_ms) == broker_id
         facts = {
-            "broker_id": str(broker_id),
-            "node": f"node-{broker_id}",
-            "zone": "ab"[broker_id % 2],
-            "tenant": "shop",
-        }
+            "broker_id": str(broker_id), "node": f"node-{broker_id}", "zone": "ab"[broker_id % 2], "tenant": "shop",
+        }  # fmt: skip
         _add(planted, metric_names.MEMBER_PLACE, {**labels, **facts}, ts_ms, (is_master & ~down).astype(np.float64))
     for cause in sorted({one.timeline().cause.value for one in incidents}):
         ours = [one for one in incidents if one.timeline().cause.value == cause]
@@ -303,12 +285,9 @@ def _scrape(planted: Planted, group: str, *, offset_ms: int) -> None:
         failovers = _counter(planted, ts_ms, [(one.in_sync_ms, 1.0) for one in ours])
         _add(planted, metric_names.UNAVAILABLE_SECONDS_TOTAL, {**labels, "cause": cause}, ts_ms, unavailable)
         _add(
-            planted,
-            metric_names.FAILOVERS_TOTAL,
-            {**labels, "cause": cause, "outcome": "completed"},
-            ts_ms,
+            planted, metric_names.FAILOVERS_TOTAL, {**labels, "cause": cause, "outcome": "completed"}, ts_ms,
             failovers,
-        )
+        )  # fmt: skip
 
 
 def _masters(month: Month, incidents: list[PlantedIncident], ts_ms: NDArray[np.int64]) -> NDArray[np.int64]:

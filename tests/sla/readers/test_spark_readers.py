@@ -87,12 +87,9 @@ def test_answers_of_a_server_and_everything_that_can_be_wrong_with_one(spark: An
 
 def test_the_servers_of_a_pair_become_one(spark: Any, tmp_path: Path) -> None:
     texts = [
-        'up{a="1",replica="x"}',
-        'up{replica="y",z="1"}',
-        'up{replica="x"}',
-        'up{a="replica=\\"x\\",",zreplica="x"}',
+        'up{a="1",replica="x"}', 'up{replica="y",z="1"}', 'up{replica="x"}', 'up{a="replica=\\"x\\",",zreplica="x"}',
         "up",
-    ]
+    ]  # fmt: skip
     read = read_openmetrics(spark, [om(tmp_path / "a.om", *((text, 1.0, MIDNIGHT_MS) for text in texts))])
     merged = read.frame.select(without_label(sql.col("series"), "replica").alias("series"))
     assert sorted(row["series"] for row in merged.collect()) == sorted(
