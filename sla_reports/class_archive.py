@@ -55,7 +55,7 @@ def _jars() -> Path:
 
 
 def archive_options() -> str:
-    """What a JVM is started with to use the archive for it; nothing where there is none, or nobody knows. Raises NoJavaError."""
+    """Return the options with which a JVM uses its archive; none if there is no archive or no version. Raises NoJavaError."""
     try:
         return jvm_options(archive_path())
     except (subprocess.SubprocessError, OSError):
@@ -93,7 +93,7 @@ def make_archive(*, again: bool = False) -> Path:
 
 
 def _forget_the_homeless(folder: Path) -> None:
-    """Delete archives whose jars are gone with their environment: each is some 190 MB, and nobody else would."""
+    """Delete archives whose jars are gone with their environment: each is some 190 MB."""
     for size_file in folder.glob("spark-*.jsa.size"):
         _, _, jars = size_file.read_text().strip().partition("\n")
         if jars and not Path(jars).exists():

@@ -153,7 +153,7 @@ def shown(url: str | None) -> str:
 
 
 def credentials_of(access: Access, address: Address) -> Credentials:
-    """Read the files. Raises ConnectionOptionError: a file that is not there, two ways to say who asks, a header of two lines."""
+    """Read the files. Raises ConnectionOptionError for a missing file, two ways to authenticate, a header of two lines."""
     headers = [_header(line) for line in access.headers]
     if access.header_file:
         lines = _read(access.header_file, "header-file").splitlines()

@@ -53,7 +53,7 @@ def command_of(words: Sequence[str], environment: Mapping[str, str]) -> list[str
 
 
 def application_file() -> str:
-    """The application as spark-submit is told of it: a file of the image, and not one to be uploaded."""
+    """Return the application as spark-submit takes it: a file of the image, not one to be uploaded."""
     return f"local://{pod_application.__file__}"
 
 
@@ -103,7 +103,7 @@ def main(words: list[str]) -> None:
 
 
 def is_apart(words: Sequence[str]) -> bool:
-    """Whether spark-submit is told to run the driver in a pod of its own."""
+    """Whether these words make spark-submit run the driver in a pod of its own."""
     return "--deploy-mode=cluster" in words or ("--deploy-mode", "cluster") in pairwise(words)
 
 

@@ -69,7 +69,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a setup would have come to. `stranded`: losses with nobody there to be elected. `cost`: disks and pods."""
+    """What a setup would have come to. `stranded`: losses without a member that could be elected. `cost`: disks and pods."""
 
     setup: Setup
     total_ms: int
@@ -85,7 +85,7 @@ class Outcome:
 
 @dataclass
 class _Group:
-    """A group while it is replayed: until when each member is away, and all times somebody was."""
+    """A group while it is replayed: until when each member is away, and all times at which one was."""
 
     away_until_ms: list[int]
     away: list[Span] = field(default_factory=list)
@@ -149,7 +149,7 @@ def _of_group(
 
 
 def _loss_of_master(incident: Incident, back_ms: int, settle_ms: float, of_a_zone: set[str]) -> Loss:
-    """What came after the switch (waiting for members in sync) follows from who is there; only the usual rest is kept."""
+    """The time until enough members are in sync follows from the members present; the other stages keep their observed length."""
     if incident.logged is None:
         switch_ms = float(back_ms - incident.start_ms)
         return Loss(incident.start_ms, back_ms, master=True, switch_ms=switch_ms)
@@ -240,7 +240,7 @@ def setups_of(
 
 
 def replicas_seen(fleet: Fleet) -> int | None:
-    """The greatest SyncStateSet that was seen; None where nobody saw one."""
+    """Return the greatest SyncStateSet in the samples; None if there is none."""
     values = [
         run.value
         for group in fleet.groups(SYNC_STATE_SET_SIZE)

@@ -100,7 +100,7 @@ def counted_incidents(group: GroupKey, account: Account, incidents: Sequence[Inc
 def read_amendments(path: Path) -> list[Amendment]:
     """The entries of a file, exclusions first. Raises AmendmentError."""
     try:
-        # Texts only: no date of YAML's own making, in a zone nobody wrote.
+        # Texts only: YAML would make dates of its own, in UTC.
         document = yaml.load(path.read_bytes(), Loader=yaml.BaseLoader)  # noqa: S506 - makes texts, lists and maps only
     except OSError as error:
         raise AmendmentError(f"amendments {path}: cannot be read: {error}") from error

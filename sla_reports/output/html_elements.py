@@ -67,7 +67,7 @@ nav { display: flex; flex-wrap: wrap; column-gap: 1rem; } a { color: var(--plann
 
 
 class Markup(str):
-    """Text that is markup: nobody escapes it again."""
+    """Text that is markup already, and is not escaped again."""
 
     __slots__ = ()
 
@@ -150,7 +150,7 @@ def duration(milliseconds: float | None) -> str:
 
 
 def minutes(milliseconds: float) -> str:
-    """A budget is told in minutes, however small or large."""
+    """Return a budget in minutes, however small or large."""
     return f"{milliseconds / _MINUTE_MS:.1f} min"
 
 

@@ -167,7 +167,7 @@ def counted_downs(figures: GroupFigures) -> list[Span]:
 
 
 def _points(figures: GroupFigures, summary: Summary) -> list[tuple[int, float]]:
-    """Level while up, falling while down."""
+    """The budget left at each corner: constant while up, falling while down."""
     left_ms = figures.budget.allowed_ms
     points = [(summary.agreement.window.start_ms, left_ms)]
     for span in counted_downs(figures):

@@ -194,7 +194,7 @@ def causes(summary: Summary) -> Markup:
     parts = [_shares("cause", summary.shares(lambda one: one.cause))]
     for name in BY_LOST_MASTER:
         shares = summary.shares_by_fact(name)
-        # Where no incident tells of it there is nothing to divide by.
+        # No incident has this fact: nothing to divide by.
         if any(share.value for share in shares):
             parts.append(_shares(name, shares))
     parts += [part for name in BY_LOST_MASTER if (part := _places(summary, name)) is not None]

@@ -109,7 +109,7 @@ class HttpClient:
             said = self.credentials.hide(_words(error, time.monotonic() + self.timeout_seconds))
         told = f"{where}: HTTP {error.code}: {said}"
         if error.code in (401, 403):
-            # The options by which a request says who asks.
+            # The options that authenticate a request.
             raise ServerError(
                 f"{told}; expected --user, --bearer-token-file or --header with what this server asks for"
             )

@@ -32,9 +32,9 @@ _COLUMNS: Final = ["series", "value", "start_ms", "end_ms", "n", "interval_ms"]
 _LONGER: Final = "longer_ms"
 _HELD_MS: Final = 3 * HOUR_MS
 _LATE: Final = "late"
-# Each lost race means that another job's days are in: as many as anybody runs at once.
+# Each lost race means that another job has written its days: more jobs than this do not run at once.
 _ATTEMPTS: Final = 20
-# What came late is told by the commits, so they are kept for as long as an agreement may be argued about.
+# The commits hold what came late, so they are kept for as long as an agreement may be argued about.
 _KEPT: Final[Mapping[str, str | None]] = {"delta.logRetentionDuration": "interval 3650 days"}
 
 

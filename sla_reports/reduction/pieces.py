@@ -195,7 +195,7 @@ def _in_order(batches: Iterable[pa.RecordBatch], intervals: Intervals) -> Iterat
 
 
 def _in_place(rows: _Rows) -> _Rows:
-    """Sort the rows and make one of equal instants. Of known values that differ nobody knows which is right: CONFLICT."""
+    """Sort the rows and make one of equal instants. Known values that differ are a CONFLICT."""
     order = np.lexsort((rows.ts_ms, rows.codes))
     codes, ts_ms, values = rows.codes[order], rows.ts_ms[order], rows.values[order]
     starts = _starts((codes[1:] != codes[:-1]) | (ts_ms[1:] != ts_ms[:-1]), len(codes))

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-# The value of an instant for which one series has samples that contradict each other: nobody knows which of them is right.
+# The value of an instant for which one series has samples that contradict each other.
 CONFLICT = -math.inf
 RUN_SCHEMA = "series string, value double, start_ms long, end_ms long, n long, longer_ms long"
 HOUR_MS: Final = 3_600_000

@@ -19,7 +19,7 @@ from sla_reports.states.logged import SWITCHOVER, UNKNOWN_CAUSE, Circumstance
 LEAD_MS = 60_000
 # Kubernetes tells whole seconds, of another clock.
 CLOCKS_MS = 2_000
-# What nothing proves is told with what was so near.
+# An incident without a proven cause is shown with the circumstances so near to it.
 NEAR_MS = 600_000
 _CRASHES = ("connectionRefused", "containerTerminated", "connectionClosed")
 # What the operator names of itself at the moment of the loss; more may be known later.

@@ -124,7 +124,7 @@ class Existences:
         return (first_ms, "scrape") if before else (None, "")
 
     def _is_gone(self, group: GroupKey, last_ms: int, gap_ms: int, until_ms: int) -> bool:
-        """Whether a target that told of the group went on without it."""
+        """Whether a scrape target of the group went on without the group's series."""
         if any(last_ms + gap_ms < start_ms < until_ms for start_ms, _ in self._logged.get(group, ())):
             return False
         need_ms = max(_LEAST_MS, _SCRAPES * gap_ms * 2 // 5)

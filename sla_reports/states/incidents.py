@@ -267,7 +267,7 @@ def _close_together(spans: Sequence[Span], interval: ScrapeInterval) -> list[lis
 def _with_dispute(one: Incident, disputed: Sequence[Span], *, by_clocks: bool) -> Incident:
     if not disputed:
         return one
-    # A sample is never earlier than what it shows: an outage the gauge shows before it began tells of clocks that differ.
+    # A sample is never earlier than what it shows: if the gauge shows an outage before its beginning, the clocks differ.
     early = one.logged is not None and not one.logged.start_is_late and any(p.start_ms < one.start_ms for p in disputed)
     disputed_ms = sum(piece.length_ms for piece in disputed)
     return replace(

@@ -44,7 +44,7 @@ _REQUIRED: Final = ("id", "kind", "namespace", "outcome", "schemaVersion")
 _TEXTS_OF_CIRCUMSTANCE: Final = (
     "id", "namespace", "cluster", "brokerName", "cause", "what", "pod", "node", "message",
 )  # fmt: skip
-# Smallest and greatest value of what cannot have any: a loss that nobody noticed for a week is a clock that is wrong.
+# Smallest and greatest value: a loss that is detected after more than a week shows a wrong clock.
 _LIMITS: Final = {
     "detectionMilliseconds": (0, 7 * 86_400_000),
     "durationMilliseconds": (0, None),
