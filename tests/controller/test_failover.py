@@ -11,11 +11,14 @@ from brokergroup_operator.controller.change.fencing import FenceOutcome
 from brokergroup_operator.controller.detect import master_watch
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer
 from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.fence.questions import controller_question, told_by
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
+from rocketmq_remoting.address import Address
+from rocketmq_remoting.client import RemotingClient
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.support.fake_name_server import FakeNameServer
@@ -396,6 +399,26 @@ async def test_nobody_is_elected_for_a_group_that_is_being_deleted(start_plane: 
     await eventually(lambda: set(snapshot_of(plane).live) == {2}, what="the next death to be noticed")
     assert notes.lost == []
     assert record_of(plane).master_epoch == 1
+
+
+async def test_fences_hear_that_a_whole_group_stops(start_plane: StartPlane, group: FakeGroup) -> None:
+    """Nobody will be elected: the preStop hook of its master has nothing to wait for."""
+    directory = DeletingDirectory(settings=STRICT)
+    plane = await start_plane(directory=directory)
+    group.planes = [plane.address]
+    await group.three()
+
+    client = RemotingClient()
+    try:
+        for stops in (False, True, False):
+            directory.deleting = stops
+            question = controller_question(KEY.name)
+            answer = await client.invoke(plane.address, question, timeout_seconds=5)
+            heard = told_by(answer, KEY.name, Address.parse(group.brokers[1].address, "address"))
+            assert heard is not None
+            assert (heard.we_are_master, heard.stops) == (True, stops)
+    finally:
+        await client.close()
 
 
 async def test_a_restarted_master_gets_a_new_epoch(start_plane: StartPlane, group: FakeGroup) -> None:

@@ -296,6 +296,22 @@ def test_a_master_with_no_other_replica_alive_for_long_enough_is_alone() -> None
     assert core.role_word == "master"
 
 
+def test_a_master_whose_whole_group_stops_is_alone_at_once() -> None:
+    """Nobody will be elected, so its preStop hook has nothing to wait for: a group that is deleted or hibernated."""
+    core = master_heard_at(0.0)
+    core.controller_answered(0.5, replace(told(), stops=True), asked_at=0.5)
+    assert core.role_word == "alone"
+    core.controller_answered(1.0, told(), asked_at=1.0)
+    assert core.role_word == "master", "the owner thought better of it"
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_slave_of_a_group_that_stops_is_a_slave(stops: bool) -> None:
+    core = FenceCore(RULES, started_at=0.0)
+    core.controller_answered(0.5, replace(told(master=2, own=1), stops=stops), asked_at=0.5)
+    assert core.role_word == "slave"
+
+
 def test_a_slave_is_not_alone() -> None:
     core = FenceCore(RULES, started_at=0.0)
     for now in range(10):

@@ -61,12 +61,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a controller said of the group; ``own_id`` is the replica at our address, None while it has none."""
+    """What a controller said of the group; ``own_id`` is the replica at our address, None while it has none.
+
+    ``stops``: all pods of the group are stopped, and nobody is elected.
+    """
 
     own_id: int | None
     master_id: int | None
     master_epoch: int
     members: tuple[Member, ...] = ()
+    stops: bool = False
 
     @property
     def we_are_master(self) -> bool:
@@ -225,11 +229,11 @@ class FenceCore:
     def role_word(self) -> str:
         """``master`` as long as the broker may think so: also after the record named another, until it has stepped down.
 
-        ``alone``: it is master, and no other replica is alive that could take its place.
+        ``alone``: it is master, and no other replica will take its place: none is alive, or the whole group stops.
         """
         if self.told is None or self.told.own_id is None:
             return "unknown"
-        if self._alone:
+        if self._alone or (self.told.stops and self.told.we_are_master):
             return "alone"
         return "master" if self.told.we_are_master or self._deposed_at is not None else "slave"
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.fence.decide import LocalRole, Member, Told
 from rocketmq_remoting.address import heard_address
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from rocketmq_remoting.address import Address
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.controller_bodies import ReplicasInfo
+
+# In the answer to 1006, beside Java's body: of the groups asked for, those that their owner has deleted or hibernated.
+STOPPING_GROUPS: Final = "brokergroupStopping"
 
 
 def controller_question(broker_name: str) -> RemotingCommand:
@@ -51,6 +54,7 @@ def told_by(answer: RemotingCommand, broker_name: str, own_address: Address) -> 
         master_id=info.master_broker_id,
         master_epoch=info.master_epoch,
         members=members,
+        stops=broker_name in (answer.ext_fields or {}).get(STOPPING_GROUPS, "").split(";"),
     )
 
 

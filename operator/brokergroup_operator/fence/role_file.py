@@ -1,8 +1,8 @@
 """One word in a file for the broker's container: ``master``, ``alone`` or ``slave``; no file before a controller was heard.
 
 The preStop hook of the broker waits while it is ``master``: a Java master that gets SIGTERM leaves its group without a master for
-about 9 s, so it is told only when another one is master. One that is master with no other replica alive (``alone``, as the last of
-a group that is deleted) need not wait for anybody.
+about 9 s, so it is told only when another one is master. A master that no other replica will replace (``alone``: none is
+alive, or the whole group is deleted or hibernated) need not wait.
 """
 
 from __future__ import annotations

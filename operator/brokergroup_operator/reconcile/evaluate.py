@@ -72,7 +72,7 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
     work: list[Action] = list(_lift_fences(seen))
     voluntary: list[Action] = []
     if observed.being_deleted(seen.group_object):
-        work += evaluate_deletion(seen)
+        work += evaluate_deletion(seen, hot_config_actions(seen, course, settings))
         if any(isinstance(action, SetFinalizers) and action.resource == BROKER_GROUPS for action in work):
             return Plan(actions=tuple(work))
     elif complaint := invalid_spec(seen):

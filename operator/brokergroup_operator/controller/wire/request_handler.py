@@ -26,6 +26,7 @@ from brokergroup_operator.controller.wire import codec
 from brokergroup_operator.controller.wire.configuration import configuration_text
 from brokergroup_operator.controller.wire.refusal_log import RefusalLog
 from brokergroup_operator.controller.wire.unknown_polls import UnknownPolls
+from brokergroup_operator.fence.questions import STOPPING_GROUPS
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.codes import ControllerCode
@@ -348,6 +349,7 @@ class RequestHandler:
         fields = request.ext_fields or {}
         asked = self._groups.get(GroupKey(fields.get(ASKED_NAMESPACE, ""), fields.get(ASKED_NAME, "")))
         answers: dict[str, GetSyncStateDataAnswer] = {}
+        stopping: list[str] = []
         for broker_name in broker_names:
             is_asked = asked is not None and asked.binding.broker_name == broker_name
             group = asked if is_asked else self._groups.find(broker_name, peer=peer)
@@ -358,7 +360,10 @@ class RequestHandler:
             decision = step(record, wanted, group.live(), group.binding.settings)
             if isinstance(decision.answer, GetSyncStateDataAnswer):
                 answers[broker_name] = decision.answer
-        return request.answer(ResponseCode.SUCCESS, body=codec.encode_sync_state_data(answers))
+                stopping += [broker_name] if group.is_leaving else []
+        # For the pods' fences: their masters need not wait for a successor. Java's clients pass over it.
+        told = {STOPPING_GROUPS: ";".join(stopping)} if stopping else None
+        return request.answer(ResponseCode.SUCCESS, ext_fields=told, body=codec.encode_sync_state_data(answers))
 
     async def _admit(
         self,

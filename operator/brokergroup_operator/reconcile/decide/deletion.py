@@ -20,25 +20,28 @@ from brokergroup_operator.reconcile.decide.claims import own_claims
 from brokergroup_operator.reconcile.kinds import BROKER_GROUP_STATES, BROKER_GROUPS, POD_DISRUPTION_BUDGETS
 from brokergroup_operator.reconcile.plan import Action, DeleteObject, Note, SetFinalizers
 from brokergroup_operator.reconcile.see import foreign, observed
-from brokergroup_operator.reconcile.see.members import membership
-from brokergroup_operator.reconcile.see.pod_trouble import is_stuck_terminating
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.see.observed import Observed
 
 
-def evaluate_deletion(seen: Observed) -> list[Action]:
-    """The next actions; none while pods are still stopping."""
+def evaluate_deletion(seen: Observed, quieting: Iterable[Action]) -> list[Action]:
+    """The next actions; none while pods are still stopping.
+
+    Before the first pod stops, the master is asked to acknowledge nothing more (`quieting`): what it acknowledged is then on
+    every disk that counts, and no member leaves the SyncStateSet while they stop. A master that cannot be asked stops all the
+    same, and all pods stop at once: a Java broker takes 6 to 10 s to end, and no member waits for another.
+    """
     if names.FINALIZER_BROKER_GROUP not in observed.finalizers_of(seen.group_object):
         return []
     if adoption.is_orphaned(seen):
         return _let_go(seen)
     if seen.pods:
-        return list(_delete(PODS, _pods_to_stop(seen)))
+        return [*quieting, *_delete(PODS, seen.pods)]
     rest: list[Action] = [
         *_delete(SERVICES, foreign.made_here(seen, seen.services)),
         *_delete(POD_DISRUPTION_BUDGETS, foreign.made_here(seen, seen.disruption_budgets)),
@@ -66,17 +69,6 @@ def _let_go(seen: Observed) -> list[Action]:
         warning=True,
     )
     return [replace(_release_group(seen, "it was orphaned"), note=note)]
-
-
-def _pods_to_stop(seen: Observed) -> Mapping[str, JsonObject]:
-    """Slaves before the master: nobody need be elected on the way, and the last log to stop is the longest.
-
-    A slave whose node is lost never ends: the master is not kept for it, or it would serve on in a group that was deleted.
-    """
-    master = seen.record.granted_master_id if seen.record else None
-    of_master = next((item.pod for item in membership(seen).members if item.broker_id == master), "")
-    slaves = {name: pod for name, pod in seen.pods.items() if name != of_master}
-    return slaves if any(not is_stuck_terminating(pod, now=seen.now) for pod in slaves.values()) else seen.pods
 
 
 def _delete_data(seen: Observed) -> Iterator[Action]:

@@ -10,7 +10,7 @@ from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.meaning.broker_keys import MINIMUM
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile.decide.claims import marked_as_leaving
-from brokergroup_operator.reconcile.decide.hibernation import QUIET, must_be_quiet
+from brokergroup_operator.reconcile.decide.hibernation import QUIET, must_be_quiet, stops
 from brokergroup_operator.reconcile.decide.outdated import wanted_pod
 from brokergroup_operator.reconcile.plan import (
     Action,
@@ -102,7 +102,7 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
         pod = seen.pods.get(standing.member.pod)
         if pod is None or standing.is_going or not standing.is_live or not standing.is_ready:
             continue
-        if standing is not quiet and (standing.member.pod in restarting or seen.group.spec.maintenance.hibernated):
+        if standing is not quiet and (standing.member.pod in restarting or stops(seen)):
             continue
         minimum = hot_config.minimum_reached(seen, pod, wanted[MINIMUM], a_member_leaves=course.leaver is not None)
         values = wanted | (QUIET if standing is quiet else {MINIMUM: minimum})

@@ -1,5 +1,7 @@
 """Stopping a group in good order, so that it wakes quickly and as it was. Pure.
 
+A group that is deleted becomes quiet as well, and all its pods are stopped at once then (`deletion.py`).
+
 1. The master stops acknowledging (`minInSyncReplicas=99` by request 25, as a switchover does): what is in flight is still
    replicated, and no Java master answers SEND_OK for it when its links break (hole A).
 2. The master's pod is stopped, *before* the slaves: nobody shrinks the SyncStateSet then, so every member keeps its seat
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.meaning.broker_keys import MINIMUM, QUIET_MINIMUM
 from brokergroup_operator.reconcile.render import hot_config
+from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.going_claims import pods_on_going_claims
 from brokergroup_operator.reconcile.steps import Step, Verb
 
@@ -31,14 +34,19 @@ QUIET: Final = {MINIMUM: QUIET_MINIMUM}
 
 
 def must_be_quiet(seen: Observed, standings: Mapping[int, Standing]) -> Standing | None:
-    """The master that must stop acknowledging before its pod is stopped."""
+    """The master that must stop acknowledging before its pod is stopped: the whole group is hibernated or deleted."""
     master = next((standing for standing in standings.values() if standing.is_master), None)
-    if master is None or not master.is_live or not master.is_ready or not seen.group.spec.maintenance.hibernated:
+    if master is None or not master.is_live or not master.is_ready or not stops(seen):
         return None
-    if pods_on_going_claims(seen):
+    if pods_on_going_claims(seen) and not observed.being_deleted(seen.group_object):
         return None
     pod = seen.pods[master.member.pod]
     return master if hot_config.changes(pod, QUIET) else None
+
+
+def stops(seen: Observed) -> bool:
+    """Whether the whole group is to stop."""
+    return seen.group.spec.maintenance.hibernated or observed.being_deleted(seen.group_object)
 
 
 def hibernation_steps(seen: Observed, standings: Mapping[int, Standing]) -> list[Step]:
