@@ -29,7 +29,7 @@ from rocketmq_remoting.codec import encode
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.connection import RemotingConnection
-from rocketmq_remoting.connection_settings import ConnectionSettings
+from rocketmq_remoting.limits import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_remoting.broker_bodies import EpochCacheBody
+from rocketmq_remoting.broker_protocol import EpochCacheBody
 from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.client_protocol import GetMaxOffsetRequestHeader, OffsetResponseHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import BodyError, RemotingError
-from rocketmq_remoting.message_headers import GetMaxOffsetRequestHeader, OffsetResponseHeader
 from tests.real.parts.java import broker_properties, java_command, start_name_server, write_properties
 from tests.real.parts.process import RealProcess, start
 from tests.replica.support import BROKER_NAME, FakeController

@@ -13,11 +13,10 @@ import sys
 
 from brokergroup_operator.demo.producer import numbered_message
 from brokergroup_operator.demo.readback import read_keys
+from rocketmq_remoting.broker_protocol import GetRouteInfoRequestHeader, TopicRouteBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.nameserver_bodies import TopicRouteBody
-from rocketmq_remoting.nameserver_headers import GetRouteInfoRequestHeader
 
 QUEUES = 4
 TIMEOUT_SECONDS = 5.0

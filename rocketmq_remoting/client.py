@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rocketmq_remoting.address import EXPECTED, heard_address, local_address
 from rocketmq_remoting.codec import FrameLimits
 from rocketmq_remoting.connection import RemotingConnection
-from rocketmq_remoting.connection_settings import ConnectionSettings
 from rocketmq_remoting.errors import RemotingConnectError
+from rocketmq_remoting.limits import ConnectionSettings
 from rocketmq_remoting.tls_front import ClientFront
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Frames: a length word, a word with serialize type and header length, the header, the body.
+"""Frames: a length word, a word with serialize type and header length, the header (JSON or binary), the body.
 
 :class:`FrameDecoder` takes the bytes as TCP delivers them and gives out whole commands. The length word is checked before
 anything is buffered, so a peer that announces gigabytes costs nothing. What is not a frame
@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from rocketmq_remoting.binary_header import decode_binary_header, encode_binary_header
-from rocketmq_remoting.command import RemotingCommand, SerializeType
+import msgspec
+
+from rocketmq_remoting.command import LanguageCode, RemotingCommand, SerializeType
 from rocketmq_remoting.errors import CommandEncodeError, FrameError
-from rocketmq_remoting.json_header import decode_json_header, encode_json_header
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 JAVA_MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """Java's `com.rocketmq.remoting.frameMaxLength`: the total length may reach it, not exceed it."""
@@ -141,3 +145,207 @@ def _wrong_integer(command: RemotingCommand) -> CommandEncodeError:
         if not -(2**31) <= value < 2**31:
             return CommandEncodeError(f"{name}={value}: expected a signed 32 bit integer")
     return CommandEncodeError(f"code {command.code}: code, flag, opaque and version have to be integers")
+
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+_LANGUAGE_BY_NAME: Final = {language.name: language for language in LanguageCode}
+_LANGUAGE_BY_NUMBER: Final = {int(language): language for language in LanguageCode}
+_PYTHON: Final = LanguageCode.PYTHON
+
+
+class _Header(msgspec.Struct, gc=False):
+    code: Int32 = 0
+    flag: Int32 = 0
+    opaque: Int32 = 0
+    version: Int32 = 0
+    language: str | None = None
+    remark: str | None = None
+    extFields: dict[str, str] | None = None  # noqa: N815 - the name on the wire
+
+
+class _TolerantHeader(msgspec.Struct):
+    code: Int32 | None = 0
+    flag: Int32 | None = 0
+    opaque: Int32 | None = 0
+    version: Int32 | None = 0
+    language: str | int | None = None
+    remark: str | None = None
+    extFields: dict[str, msgspec.Raw] | None = None  # noqa: N815 - the name on the wire
+
+
+class _WrittenHeader(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """Members in the order Java writes them; integers have no default so that zeros are written."""
+
+    code: Int32
+    extFields: dict[str, str] | None = None  # noqa: N815 - the name on the wire
+    flag: Int32
+    language: str | None = None
+    opaque: Int32
+    remark: str | None = None
+    serializeTypeCurrentRPC: str  # noqa: N815 - the name on the wire
+    version: Int32
+
+
+_STRICT: Final = msgspec.json.Decoder(_Header)
+_TOLERANT: Final = msgspec.json.Decoder(_TolerantHeader, strict=False)
+_STRING: Final = msgspec.json.Decoder(str)
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def decode_json_header(header: bytes | memoryview, body: bytes | None) -> RemotingCommand:
+    """The command of a frame whose header is JSON; FrameError when it is not the JSON of a header."""
+    try:
+        read = _STRICT.decode(header)
+    except (ValueError, RecursionError):
+        return _decode_tolerantly(header, body)
+    return RemotingCommand(
+        code=read.code,
+        opaque=read.opaque,
+        flag=read.flag,
+        language=_LANGUAGE_BY_NAME.get(read.language) if read.language is not None else None,
+        version=read.version,
+        remark=read.remark,
+        ext_fields=read.extFields,
+        body=body,
+        serialize_type=_JSON,
+    )
+
+
+def _decode_tolerantly(header: bytes | memoryview, body: bytes | None) -> RemotingCommand:
+    try:
+        read = _TOLERANT.decode(header)
+        ext_fields = None if read.extFields is None else _text_values(read.extFields)
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"JSON header of {len(header)} bytes is unparsable: {error}") from None
+    return RemotingCommand(
+        code=read.code or 0,
+        opaque=read.opaque or 0,
+        flag=read.flag or 0,
+        language=_language(read.language),
+        version=read.version or 0,
+        remark=read.remark,
+        ext_fields=ext_fields,
+        body=body,
+        serialize_type=_JSON,
+    )
+
+
+def _language(value: str | int | None) -> LanguageCode | None:
+    if isinstance(value, int):
+        return _LANGUAGE_BY_NUMBER.get(value)
+    return None if value is None else _LANGUAGE_BY_NAME.get(value)
+
+
+def _text_values(raw_fields: dict[str, msgspec.Raw]) -> dict[str, str]:
+    """Every value as text: strings as they are, numbers and booleans as written, nulls left out as Java writes none."""
+    fields: dict[str, str] = {}
+    for key, raw in raw_fields.items():
+        text = bytes(raw)
+        if text.startswith(b'"'):
+            fields[key] = _STRING.decode(text)
+        elif text != b"null":
+            fields[key] = text.decode("utf-8")
+    return fields
+
+
+def encode_json_header(command: RemotingCommand) -> bytes:
+    """The header as Java writes it."""
+    fields, language = command.ext_fields, command.language
+    try:
+        return _ENCODER.encode(
+            _WrittenHeader(
+                code=int(command.code),
+                flag=command.flag,
+                opaque=command.opaque,
+                version=command.version,
+                extFields=fields if fields is None or type(fields) is dict else dict(fields),
+                language="PYTHON" if language is _PYTHON else None if language is None else language.name,
+                remark=command.remark,
+                serializeTypeCurrentRPC="JSON",
+            )
+        )
+    except (ValueError, TypeError, OverflowError) as error:
+        raise CommandEncodeError(f"code {command.code}: the header cannot be written as JSON: {error}") from error
+
+
+_FIXED: Final = struct.Struct(">hBhii")
+_INT32: Final = struct.Struct(">i")
+_KEY_LENGTH: Final = struct.Struct(">h")
+
+
+def decode_binary_header(header: bytes, body: bytes | None) -> RemotingCommand:
+    """The command of a frame whose header is binary; FrameError when the fields do not fill the header exactly."""
+    if len(header) < _FIXED.size:
+        raise FrameError(f"binary header has {len(header)} bytes, expected at least {_FIXED.size}")
+    code, language, version, opaque, flag = _FIXED.unpack_from(header)
+    remark, position = _read_text(header, _FIXED.size, _INT32, "remark")
+    block_length, position = _read_length(header, position, _INT32, "extFields")
+    if position + block_length != len(header):
+        raise FrameError(
+            f"binary header: extFields of {block_length} bytes at {position} do not end with the header at {len(header)}"
+        )
+    return RemotingCommand(
+        code=code,
+        opaque=opaque,
+        flag=flag,
+        language=_LANGUAGE_BY_NUMBER.get(language),
+        version=version,
+        remark=remark,
+        ext_fields=_read_ext_fields(header, position) if block_length else None,
+        body=body,
+        serialize_type=SerializeType.ROCKETMQ,
+    )
+
+
+def _read_ext_fields(header: bytes, position: int) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    while position < len(header):
+        key, position = _read_text(header, position, _KEY_LENGTH, "extFields key")
+        value, position = _read_text(header, position, _INT32, "extFields value")
+        if key is not None and value is not None:
+            fields[key] = value
+    return fields
+
+
+def _read_text(header: bytes, position: int, length_field: struct.Struct, what: str) -> tuple[str | None, int]:
+    length, start = _read_length(header, position, length_field, what)
+    if not length:
+        return None, start
+    try:
+        return header[start : start + length].decode("utf-8"), start + length
+    except UnicodeDecodeError as error:
+        raise FrameError(f"binary header: {what} at {start} is not UTF-8: {error.reason}") from None
+
+
+def _read_length(header: bytes, position: int, length_field: struct.Struct, what: str) -> tuple[int, int]:
+    """A length and the position after it; the length is checked to lie inside the header."""
+    start = position + length_field.size
+    if start > len(header):
+        raise FrameError(f"binary header ends at {len(header)}, inside the length of {what}")
+    length: int = length_field.unpack_from(header, position)[0]
+    if not 0 <= length <= len(header) - start:
+        raise FrameError(f"binary header: length of {what} is {length}, expected 0..{len(header) - start}")
+    return length, start
+
+
+def encode_binary_header(command: RemotingCommand) -> bytes:
+    """The header in binary form. A language nobody named is written as OTHER: the field has no null."""
+    language = LanguageCode.OTHER if command.language is None else command.language
+    try:
+        remark = (command.remark or "").encode("utf-8")
+        ext_fields = _written_ext_fields(command.ext_fields or {})
+        fixed = _FIXED.pack(command.code, language, command.version, command.opaque, command.flag)
+    except (struct.error, UnicodeEncodeError) as error:
+        raise CommandEncodeError(
+            f"code {command.code}: the header cannot be written in binary form: {error}"
+        ) from error
+    return b"".join((fixed, _INT32.pack(len(remark)), remark, _INT32.pack(len(ext_fields)), ext_fields))
+
+
+def _written_ext_fields(ext_fields: Mapping[str, str]) -> bytes:
+    parts: list[bytes] = []
+    for key, value in ext_fields.items():
+        key_bytes, value_bytes = key.encode("utf-8"), value.encode("utf-8")
+        parts += (_KEY_LENGTH.pack(len(key_bytes)), key_bytes, _INT32.pack(len(value_bytes)), value_bytes)
+    return b"".join(parts)

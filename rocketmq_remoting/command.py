@@ -2,7 +2,7 @@
 
 A request and its answer have the same shape; bit 0 of ``flag`` tells them apart, bit 1 marks a request that wants no
 answer. ``opaque`` ties the answer to the request. ``ext_fields`` is the typed header of the
-request or response code in string form; headers.py gives it types. ``None`` and an empty mapping differ on the wire in the
+request or response code in string form; the modules *_protocol.py give it types. ``None`` and an empty mapping differ on the wire in the
 JSON form, so they differ here.
 """
 

@@ -13,9 +13,8 @@ import logging
 from typing import TYPE_CHECKING, Any, cast
 
 from rocketmq_remoting.errors import RemotingConnectError
-from rocketmq_remoting.peer_log import PeerLog
-from rocketmq_remoting.tls import CLIENT_HELLO, TlsMode
-from rocketmq_remoting.tls_channel import TlsChannel, TlsError
+from rocketmq_remoting.limits import PeerLog
+from rocketmq_remoting.tls import CLIENT_HELLO, TlsChannel, TlsError, TlsMode
 
 if TYPE_CHECKING:
     import ssl

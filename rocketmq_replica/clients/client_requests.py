@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting.broker_bodies import ConsumerListBody, HeartbeatDataBody
-from rocketmq_remoting.codes import ResponseCode
-from rocketmq_remoting.errors import BodyError
-from rocketmq_remoting.message_bodies import LockBatchAnswerBody, LockBatchBody
-from rocketmq_remoting.message_headers import (
+from rocketmq_remoting.client_protocol import (
+    ConsumerListBody,
     GetConsumerListByGroupRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
+    HeartbeatDataBody,
+    LockBatchAnswerBody,
+    LockBatchBody,
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     SearchOffsetRequestHeader,
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from rocketmq_remoting.codes import ResponseCode
+from rocketmq_remoting.errors import BodyError
 from rocketmq_replica.clients.group_notices import GroupNotices
 from rocketmq_replica.clients.queue_locks import QueueLocks
 from rocketmq_replica.metadata.consumer_groups import Subscription, TooManyGroupsError
@@ -28,9 +30,9 @@ from rocketmq_replica.term.broker import Broker, Role, monotonic_seconds, wall_c
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketmq_remoting.broker_bodies import ConsumerData
+    from rocketmq_remoting.client_protocol import ConsumerData
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
     from rocketmq_replica.metadata.consumer_groups import Clients, ConsumerOffsets
 
 logger = logging.getLogger(__name__)

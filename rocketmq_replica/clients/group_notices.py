@@ -10,15 +10,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.client_protocol import NotifyConsumerIdsChangedRequestHeader
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_remoting.message_headers import NotifyConsumerIdsChangedRequestHeader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
     from rocketmq_replica.metadata.consumer_groups import Clients
 
 logger = logging.getLogger(__name__)

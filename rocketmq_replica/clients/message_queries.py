@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.client_protocol import QueryMessageRequestHeader, QueryMessageResponseHeader
 from rocketmq_remoting.codes import ResponseCode
-from rocketmq_remoting.message_headers import QueryMessageRequestHeader, QueryMessageResponseHeader
 from rocketmq_remoting.message_record import MessageRecordError, decode_record
 
 if TYPE_CHECKING:

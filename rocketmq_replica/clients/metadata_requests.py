@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.errors import BodyError
-from rocketmq_remoting.java_json import loads
+from rocketmq_remoting.serialization import load_json
 from rocketmq_replica.term.broker import Role, wall_clock_ms
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class MetadataRequests:
         if self._broker.role is not Role.MASTER:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
         try:
-            self._groups().create(loads(request.body or b""))
+            self._groups().create(load_json(request.body or b""))
         except (BodyError, ValueError) as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
         return request.answer(ResponseCode.SUCCESS)

@@ -11,8 +11,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.client_protocol import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketmq_remoting.codes import ResponseCode
-from rocketmq_remoting.message_headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketmq_remoting.message_record import MessageRecordError, decode_record
 from rocketmq_replica.metadata.consumer_groups import Subscription
 from rocketmq_replica.metadata.topics import PERMISSION_READ

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting.codes import ResponseCode
-from rocketmq_remoting.message_headers import (
+from rocketmq_remoting.client_protocol import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
     ViewMessageRequestHeader,
 )
+from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.message_record import BLANK_HEADER_BYTES, MessageRecordError
 from rocketmq_replica.clients.message_queries import MessageQueries
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.client_protocol import ConsumerSendMsgBackRequestHeader
 from rocketmq_remoting.codes import ResponseCode
-from rocketmq_remoting.message_headers import ConsumerSendMsgBackRequestHeader
 from rocketmq_remoting.message_record import (
     BLANK_HEADER_BYTES,
     MessageRecordError,

@@ -10,10 +10,9 @@ import itertools
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.client_protocol import BatchedMessage, SendFields, decode_batch, read_send_fields
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.handler import LaterAnswer
-from rocketmq_remoting.message_batch import BatchedMessage, decode_batch
-from rocketmq_remoting.message_headers import SendFields, read_send_fields
 from rocketmq_remoting.message_record import (
     MAX_PROPERTIES_BYTES,
     PROPERTY_SEPARATOR,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
 
 _OUTCOME_CODES = {
     Outcome.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_remoting.client_protocol import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from rocketmq_remoting.codes import ResponseCode
-from rocketmq_remoting.message_headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from rocketmq_replica.log.deleted_topics import TooManyDeletionsError
 from rocketmq_replica.metadata.topics import (
     MAX_QUEUES,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocketmq_remoting.address import EXPECTED, Address, AddressError, is_ip, plain_host
 from rocketmq_remoting.errors import BodyError
-from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.serialization import decode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,11 +13,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_remoting.broker_protocol import AddBrokerRequestHeader, RemoveBrokerRequestHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.container_headers import AddBrokerRequestHeader, RemoveBrokerRequestHeader
 from rocketmq_remoting.handler import not_supported
-from rocketmq_remoting.peer_log import PeerLog
-from rocketmq_remoting.properties import encode_properties
+from rocketmq_remoting.limits import PeerLog
+from rocketmq_remoting.serialization import encode_properties
 from rocketmq_remoting.signature import SignatureState, verify
 from rocketmq_replica.configuration.property_values import ConfigurationError
 from rocketmq_replica.configuration.replica import load_configuration
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
     from rocketmq_replica.configuration.container import ContainerConfiguration
     from rocketmq_replica.configuration.replica import ReplicaConfiguration
     from rocketmq_replica.container.broker_container import BrokerContainer, Member

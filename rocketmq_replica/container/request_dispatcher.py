@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.server import not_supported
+from rocketmq_remoting.handler import not_supported
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.connection import RemotingConnection
     from rocketmq_remoting.handler import LaterAnswer
-    from rocketmq_remoting.server import RemotingConnection
     from rocketmq_replica.clients.client_requests import ClientRequests
     from rocketmq_replica.clients.metadata_requests import MetadataRequests
     from rocketmq_replica.clients.pull_requests import PullRequests

@@ -15,17 +15,13 @@ from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_remoting.controller_bodies import (
-    BrokerReplicasInfoBody,
-    ElectMasterResponseBody,
-    SyncStateSetBody,
-    encode_broker_names,
-)
-from rocketmq_remoting.controller_headers import (
+from rocketmq_remoting.controller_protocol import (
     AlterSyncStateSetRequestHeader,
     ApplyBrokerIdRequestHeader,
     BrokerHeartbeatRequestHeader,
+    BrokerReplicasInfoBody,
     ElectMasterRequestHeader,
+    ElectMasterResponseBody,
     ElectMasterResponseHeader,
     GetMetaDataResponseHeader,
     GetNextBrokerIdRequestHeader,
@@ -34,6 +30,8 @@ from rocketmq_remoting.controller_headers import (
     GetReplicaInfoResponseHeader,
     RegisterBrokerToControllerRequestHeader,
     RegisterBrokerToControllerResponseHeader,
+    SyncStateSetBody,
+    encode_broker_names,
 )
 from rocketmq_remoting.errors import (
     BodyError,

@@ -12,14 +12,14 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
-from rocketmq_remoting.errors import RemotingError
-from rocketmq_remoting.nameserver_headers import (
+from rocketmq_remoting.broker_protocol import (
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
+from rocketmq_remoting.errors import RemotingError
 from rocketmq_replica.term.broker import Broker, Role
 
 if TYPE_CHECKING:

@@ -9,24 +9,21 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting.broker_bodies import (
+from rocketmq_remoting.broker_protocol import (
     BrokerRuntimeInfoBody,
     EpochCacheBody,
     EpochEntry,
+    ExchangeHAInfoRequestHeader,
+    ExchangeHAInfoResponseHeader,
+    GetBrokerConfigResponseHeader,
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfoBody,
 )
 from rocketmq_remoting.codes import ResponseCode
-from rocketmq_remoting.controller_bodies import SyncStateSetBody
-from rocketmq_remoting.controller_headers import NotifyBrokerRoleChangedRequestHeader
+from rocketmq_remoting.controller_protocol import NotifyBrokerRoleChangedRequestHeader, SyncStateSetBody
 from rocketmq_remoting.errors import BodyError
-from rocketmq_remoting.nameserver_headers import (
-    ExchangeHAInfoRequestHeader,
-    ExchangeHAInfoResponseHeader,
-    GetBrokerConfigResponseHeader,
-)
-from rocketmq_remoting.properties import decode_properties, encode_properties
+from rocketmq_remoting.serialization import decode_properties, encode_properties
 from rocketmq_replica.controller.live_settings import LiveSettingError, apply_live_settings, shown_configuration
 from rocketmq_replica.term.broker import Broker, Role, monotonic_seconds, now, wall_clock_ms
 from rocketmq_replica.term.group_info import GroupInfo

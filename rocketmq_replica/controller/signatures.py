@@ -13,14 +13,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_remoting.broker_protocol import ExchangeHAInfoRequestHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.nameserver_headers import ExchangeHAInfoRequestHeader
-from rocketmq_remoting.peer_log import PeerLog
+from rocketmq_remoting.limits import PeerLog
 from rocketmq_remoting.signature import SignatureState, verify
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
     from rocketmq_replica.term.broker import Broker
 
 peer_log = PeerLog(logging.getLogger(__name__))

@@ -13,11 +13,10 @@ import logging
 from typing import TYPE_CHECKING, cast
 
 from rocketmq_remoting.address import EXPECTED, heard_address, local_address
-from rocketmq_remoting.broker_bodies import EpochCacheBody
+from rocketmq_remoting.broker_protocol import EpochCacheBody, ExchangeHAInfoResponseHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import BodyError, RemotingError
-from rocketmq_remoting.nameserver_headers import ExchangeHAInfoResponseHeader
 from rocketmq_replica.configuration.connections import signed
 from rocketmq_replica.ha.consistent_point import DivergedLogError
 from rocketmq_replica.ha.frames import HaFrameError, Handshake

@@ -12,11 +12,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from rocketmq_remoting.client_protocol import UpdateConsumerOffsetRequestHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import BodyError, RemotingError
-from rocketmq_remoting.java_json import loads
-from rocketmq_remoting.message_headers import UpdateConsumerOffsetRequestHeader
+from rocketmq_remoting.serialization import load_json
 from rocketmq_replica.configuration.connections import signed
 from rocketmq_replica.log.deleted_topics import deletions_in
 from rocketmq_replica.metadata.topics import topics_from_json
@@ -132,4 +132,4 @@ class MetadataSync:
         answer = await self._client.invoke(address, question, timeout_seconds=_TIMEOUT_SECONDS)
         if answer.code != ResponseCode.SUCCESS:
             raise ValueError(f"{code.name}: code {answer.code}, {answer.remark}")
-        return loads(answer.body or b"{}")
+        return load_json(answer.body or b"{}")

@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING, cast
 
 from rocketmq_remoting.address import host_of, join_address, plain_host
-from rocketmq_remoting.listener import Listener
+from rocketmq_remoting.server import Listener
 from rocketmq_replica.ha.frames import HaFrameError
 from rocketmq_replica.ha.master_link import MasterLink, SlaveIntroduced
 from rocketmq_replica.log.durable_files import StoreFileError

@@ -20,7 +20,7 @@ from brokergroup_operator.kube.errors import ApiError, InvalidError, NotFoundErr
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, ROCKETMQ_CLUSTERS
 from kube_sandbox.api_server.kinds.builtin import builtin_resources
 from kube_sandbox.api_server.store import metadata
-from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.serialization import decode_properties
 from tests.our_kinds import api_with_our_kinds
 from tests.support.rendered import made_of
 from tests.support.schema_strings import Place, places_of

@@ -32,7 +32,7 @@ from rocketmq_remoting.client import RemotingClient  # noqa: E402
 from rocketmq_remoting.codes import RequestCode  # noqa: E402
 from rocketmq_remoting.command import request  # noqa: E402
 from rocketmq_remoting.errors import RemotingError  # noqa: E402
-from rocketmq_remoting.properties import decode_properties  # noqa: E402
+from rocketmq_remoting.serialization import decode_properties  # noqa: E402
 from tests.attack.strikes import STRIKES, Target  # noqa: E402
 from tests.e2e.house import NAMESPACE, TOPIC, House, WholeGroup, open_house, whole_group  # noqa: E402
 

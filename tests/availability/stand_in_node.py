@@ -17,7 +17,7 @@ from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS
-from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.serialization import decode_properties
 from tests.sieve.cluster import Broker
 from tests.support.fake_broker import FakeGroup
 

@@ -15,11 +15,12 @@ from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from rocketmq_remoting.bodies import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import RemotingCommand
-from rocketmq_remoting.server import RemotingServer, not_supported
+from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.server import RemotingServer
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.support.fake_broker import NAME, FakeGroup, eventually
 from tests.support.places import free_port

@@ -4,11 +4,10 @@ import pytest
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from controller_core.settings import ControllerSettings
-from rocketmq_remoting.bodies import SyncStateSetBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.headers import NotifyBrokerRoleChangedRequestHeader
+from rocketmq_remoting.controller_protocol import NotifyBrokerRoleChangedRequestHeader, SyncStateSetBody
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 

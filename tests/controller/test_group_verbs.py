@@ -19,7 +19,7 @@ from brokergroup_operator.observe.timeline import Outcome, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from rocketmq_remoting.nameserver_bodies import TopicConfig
+from rocketmq_remoting.broker_protocol import TopicConfig
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 

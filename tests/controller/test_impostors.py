@@ -8,10 +8,10 @@ import pytest
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory, Peer
 from controller_core.settings import ControllerSettings
-from rocketmq_remoting.bodies import SyncStateSetBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
+from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.support.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
 

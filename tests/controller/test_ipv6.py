@@ -29,17 +29,13 @@ from brokergroup_operator.fence.questions import told_by
 from brokergroup_operator.kube.client import WatchEvent
 from brokergroup_operator.kube.resources import PODS
 from rocketmq_remoting.address import Address
-from rocketmq_remoting.bodies import (
-    BrokerReplicasInfoBody,
-    HAConnectionRuntimeInfo,
-    HARuntimeInfoBody,
-    ReplicaIdentity,
-    ReplicasInfo,
-)
+from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.server import RemotingServer, not_supported
+from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.server import RemotingServer
 from tests.controller.conftest import KEY, StartPlane, record_of
 from tests.controller.test_kubernetes_parts import api, create_pod
 from tests.support.fake_broker import CLUSTER, NAME
@@ -48,7 +44,7 @@ from tests.support.quiet_handler import QuietHandler
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
 
 __all__ = ["api"]
 

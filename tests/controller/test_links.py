@@ -9,7 +9,7 @@ from brokergroup_operator.controller.group.link_hosts import level_members, link
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from rocketmq_remoting.bodies import HAConnectionRuntimeInfo, HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import StartPlane, group_of, record_of, snapshot_of
 from tests.support.fake_broker import FakeGroup, eventually

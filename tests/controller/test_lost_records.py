@@ -14,8 +14,8 @@ from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, StoredRecord
 from controller_core.model import BrokerGroupRecord
 from controller_core.settings import ControllerSettings
-from rocketmq_remoting.bodies import SyncStateSetBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from tests.controller.conftest import KEY, StartPlane, group_of, record_of, snapshot_of
 from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 

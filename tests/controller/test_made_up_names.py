@@ -13,9 +13,9 @@ from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.records.file import FileRecordStore
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
-from rocketmq_remoting.bodies import encode_broker_names
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import request
+from rocketmq_remoting.controller_protocol import encode_broker_names
 from tests.controller.conftest import StartPlane, snapshot_of
 from tests.support.fake_broker import FakeGroup, eventually
 

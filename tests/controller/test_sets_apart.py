@@ -8,8 +8,8 @@ import pytest
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from controller_core.settings import ControllerSettings
-from rocketmq_remoting.bodies import SyncStateSetBody
 from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from tests.controller.conftest import StartPlane, record_of, snapshot_of
 from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 

@@ -14,7 +14,7 @@ from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.codes import ControllerCode
 from controller_core.settings import ControllerSettings
-from rocketmq_remoting.bodies import HAConnectionRuntimeInfo, HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.support.fake_broker import FakeBroker, FakeGroup, eventually

@@ -12,10 +12,10 @@ from brokergroup_operator.kube.resources import BROKER_GROUPS, NAMESPACES
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, Replica
-from rocketmq_remoting.bodies import BrokerReplicasInfoBody, encode_broker_names
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
+from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, encode_broker_names
 from tests.controller.conftest import group_of
 from tests.controller.test_kubernetes_parts import api, create_pod, directory  # noqa: F401 (fixtures)
 from tests.support.fake_broker import eventually

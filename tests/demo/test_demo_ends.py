@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rocketmq_remoting.broker_protocol import TopicRouteBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.nameserver_bodies import TopicRouteBody
 from tests.demo.demo_terminal import (
     REPOSITORY,
     DemoInTerminal,

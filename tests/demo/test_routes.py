@@ -8,17 +8,17 @@ import pytest
 
 from brokergroup_operator.demo.routes.server import RouteServer
 from brokergroup_operator.demo.routes.table import RegistrationRefusedError, RouteTable
-from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.nameserver_bodies import (
+from rocketmq_remoting.broker_protocol import (
     BrokerMemberGroupBody,
     ClusterInfoBody,
     DataVersion,
     RegisterBrokerBody,
+    RegisterBrokerRequestHeader,
     TopicConfig,
     TopicConfigBody,
     TopicRouteBody,
 )
-from rocketmq_remoting.nameserver_headers import RegisterBrokerRequestHeader
+from rocketmq_remoting.codes import RequestCode, ResponseCode
 from tests.replica.support import Client, FakeController, RunningReplica, eventually, start_replica
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_remoting import java_json
 from rocketmq_remoting.command import RemotingCommand, SerializeType
 from rocketmq_remoting.errors import BodyError
+from rocketmq_remoting.serialization import load_json, quote_number_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -163,10 +163,10 @@ def _canonical_body(
         return None
     text = translate(body.decode("utf-8", errors="replace")).encode()
     try:
-        value = java_json.loads(text)
+        value = load_json(text)
     except BodyError:
         return text.decode()
-    if java_json.quote_number_keys(text) != text:
+    if quote_number_keys(text) != text:
         notes.add("unquoted keys")
     if isinstance(value, dict) and isinstance(value.get("replicasInfoTable"), dict):
         table = value["replicasInfoTable"]

@@ -11,9 +11,10 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting import bodies
+from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.server import RemotingServer, not_supported
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.server import RemotingServer
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
@@ -85,19 +86,19 @@ class Endpoint(QuietHandler):
     def _ids_in(self, record: BrokerGroupRecord) -> list[int]:
         return [one for one, replica in record.replicas.items() if replica.address == self.address]
 
-    def _status(self) -> bodies.HARuntimeInfoBody:
+    def _status(self) -> HARuntimeInfoBody:
         """A broker that does as our record says, at once: master if the record says so, every other member linked and level."""
         for record in self.records():
             own = self._ids_in(record)
             if own:
                 links = tuple(
-                    bodies.HAConnectionRuntimeInfo(addr=f"{address.rpartition(':')[0]}:50000", in_sync=True, diff=0)
+                    HAConnectionRuntimeInfo(addr=f"{address.rpartition(':')[0]}:50000", in_sync=True, diff=0)
                     for one in record.replicas
                     if one not in own and (address := record.address_of(one))
                 )
                 master = record.granted_master_id in own
-                return bodies.HARuntimeInfoBody(master=master, ha_connection_info=links if master else ())
-        return bodies.HARuntimeInfoBody(master=False)
+                return HARuntimeInfoBody(master=master, ha_connection_info=links if master else ())
+        return HARuntimeInfoBody(master=False)
 
 
 class Endpoints:

@@ -17,7 +17,7 @@ from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.command import RemotingCommand, SerializeType, request
 from rocketmq_remoting.connection import RemotingConnection
-from rocketmq_remoting.connection_settings import ConnectionSettings
+from rocketmq_remoting.limits import ConnectionSettings
 from tests.differential.canonical import Shift, shifted_request
 from tests.real.parts.java import JavaProgram, start_controller
 

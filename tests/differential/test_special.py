@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_remoting import java_json
+from rocketmq_remoting.serialization import load_json
 from tests.differential import sides
 from tests.differential.comparison import JAVA_IS_STILL_SECONDS, Comparison
 from tests.differential.language import Step
@@ -98,9 +98,7 @@ async def told_by_both(endpoint) -> dict[str, tuple[dict[str, str], object]]:  #
     """What each told of the second epoch; a late word about the first is none of it."""
     deadline = asyncio.get_running_loop().time() + 15
     while True:
-        told = {
-            by: (fields, java_json.loads(body)) for by, fields, body in endpoint.told if fields["masterEpoch"] == "2"
-        }
+        told = {by: (fields, load_json(body)) for by, fields, body in endpoint.told if fields["masterEpoch"] == "2"}
         if set(told) == {"java", "ours"}:
             return told
         assert asyncio.get_running_loop().time() < deadline, f"told by {sorted(told)} only"

@@ -27,7 +27,7 @@ from brokergroup_operator.demo.readback import ReadbackError, read_keys
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
 from brokergroup_operator.kube import KubernetesApi
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS
-from rocketmq_remoting.broker_bodies import HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request

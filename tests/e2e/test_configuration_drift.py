@@ -12,7 +12,7 @@ from brokergroup_operator.kube.resources import EVENTS
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.properties import decode_properties, encode_properties
+from rocketmq_remoting.serialization import decode_properties, encode_properties
 from tests.e2e.house import NAMESPACE, House, WholeGroup, whole_group
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from brokergroup_operator.kube.resources import EVENTS
-from rocketmq_remoting.broker_bodies import HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from tests.e2e.conftest import REAL_PARTS

@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 
 from brokergroup_operator.kube.resources import PODS, SERVICES
+from rocketmq_remoting.broker_protocol import TopicRouteBody
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.nameserver_bodies import TopicRouteBody
 from tests.e2e.conftest import REAL_PARTS
 from tests.e2e.house import NAMESPACE, TOPIC, WholeGroup, whole_group
 from tests.e2e.java_house import ClusterHouse, open_java_house

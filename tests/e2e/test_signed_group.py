@@ -17,7 +17,7 @@ from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, PODS
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.serialization import decode_properties
 from tests.e2e.house import NAMESPACE, House, WholeGroup, whole_group
 
 pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]

@@ -21,7 +21,7 @@ from brokergroup_operator.controller.change.fence_order import PodFence, confirm
 from brokergroup_operator.fence import deletion
 from brokergroup_operator.fence.role_file import RoleFile
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.controller_bodies import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
+from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
 from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.tls import ClientCertificates, TlsMode, TlsServerSettings
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
     from rocketmq_remoting.tls import TlsFiles
 
 BROKER_NAME = "orders"

@@ -17,7 +17,7 @@ from brokergroup_operator.fence.watchman import Watchman
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.codec import FrameDecoder, encode
 from rocketmq_remoting.codes import ResponseCode
-from rocketmq_remoting.controller_bodies import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
+from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see.config_sources import with_sources
 from brokergroup_operator.reconcile.see.fetch import read_group
 from brokergroup_operator.reconcile.settings import ReconcileSettings
-from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.serialization import decode_properties
 from tests.fuzz.world import ConfiguredBroker
 from tests.sieve.cluster import CONTROLLER
 from tests.sieve.workloads import condition

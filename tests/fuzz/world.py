@@ -19,7 +19,7 @@ from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, BROKER_GROUPS, CONFIG_MAPS, PODS, SECRETS, SERVICES
 from brokergroup_operator.reconcile.see.fetch import read_group
-from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.serialization import decode_properties
 from rocketmq_remoting.signature import Credentials, sign_command
 from tests.fuzz import hints
 from tests.sieve.cluster import Broker, Disk, Node

@@ -13,13 +13,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rocketmq_remoting.broker_bodies import EpochCacheBody
+from rocketmq_remoting.broker_protocol import EpochCacheBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_remoting.controller_bodies import BrokerReplicasInfoBody, ReplicasInfo, encode_broker_names
+from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, ReplicasInfo, encode_broker_names
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_remoting.java_json import loads
+from rocketmq_remoting.serialization import load_json
 from tests.real.parts.java import JavaProgram, broker_properties, start_broker, start_name_server, write_properties
 from tests.real.parts.process import RealProcess, start
 from tests.support.places import free_port
@@ -150,7 +150,7 @@ class Lab:
         """The group's addresses as the NameServer shows them, by broker id; 0 is the master."""
         assert self.name_server is not None
         answer = await self.ask(self.name_server.address, RequestCode.GET_BROKER_CLUSTER_INFO)
-        shown = loads(answer.body or b"{}")
+        shown = load_json(answer.body or b"{}")
         assert isinstance(shown, dict)
         addresses: dict[str, str] = shown["brokerAddrTable"][GROUP]["brokerAddrs"]
         return addresses

@@ -10,20 +10,22 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting import headers
-from rocketmq_remoting.bodies import (
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.controller_protocol import (
     BrokerMemberGroup,
     BrokerReplicasInfoBody,
     ElectMasterResponseBody,
+    ElectMasterResponseHeader,
+    GetMetaDataResponseHeader,
+    GetReplicaInfoResponseHeader,
     ReplicaIdentity,
     ReplicasInfo,
     SyncStateSetBody,
     decode_broker_names,
-    decode_properties,
-    encode_properties,
 )
-from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.server import RemotingServer, not_supported
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.serialization import decode_properties, encode_properties
+from rocketmq_remoting.server import RemotingServer
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ class FakeJavaController(QuietHandler):
                 return request.answer(0, remark="Heart beat success")
             case RequestCode.CONTROLLER_GET_METADATA_INFO:
                 address = self.address if self.leads else None
-                header = headers.GetMetaDataResponseHeader(
+                header = GetMetaDataResponseHeader(
                     group="g", controller_leader_address=address, is_leader=True, peers=f"n0:{self.address};"
                 )
                 return request.answer(0, ext_fields=header.encode())
@@ -151,7 +153,7 @@ class FakeJavaController(QuietHandler):
     def _of_known(self, request: RemotingCommand, name: str, tables: Tables, fields: dict[str, str]) -> RemotingCommand:
         match request.code:
             case RequestCode.CONTROLLER_GET_REPLICA_INFO:
-                header = headers.GetReplicaInfoResponseHeader(
+                header = GetReplicaInfoResponseHeader(
                     master_broker_id=tables.master,
                     master_address=tables.replicas.get(tables.master or 0),
                     master_epoch=tables.master_epoch,
@@ -164,7 +166,7 @@ class FakeJavaController(QuietHandler):
             case RequestCode.CONTROLLER_ELECT_MASTER:
                 designate = fields.get("designateElect") == "true"
                 code, told = self._elect(name, tables, int(fields.get("brokerId", "-1")), designate=designate)
-                election = headers.ElectMasterResponseHeader(
+                election = ElectMasterResponseHeader(
                     master_broker_id=tables.master,
                     master_address=tables.replicas.get(tables.master or 0),
                     master_epoch=tables.master_epoch,

@@ -9,8 +9,13 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting import bodies, headers
+from rocketmq_remoting.broker_protocol import BrokerRuntimeInfoBody, EpochCacheBody, EpochEntry, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.controller_protocol import (
+    GetMetaDataResponseHeader,
+    GetReplicaInfoResponseHeader,
+    SyncStateSetBody,
+)
 from rocketmq_remoting.errors import RemotingError
 from tests.support.fake_broker import FakeBroker, FakeGroup
 
@@ -78,8 +83,8 @@ class RunningBroker(FakeBroker):
         answer = await self.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
         if answer.code != 0:
             return
-        header = headers.GetReplicaInfoResponseHeader.decode(answer.ext_fields)
-        body = bodies.SyncStateSetBody.decode(answer.body)
+        header = GetReplicaInfoResponseHeader.decode(answer.ext_fields)
+        body = SyncStateSetBody.decode(answer.body)
         epoch = header.master_epoch or 0
         if epoch > self.epoch and header.master_broker_id is None:
             await self._elected()
@@ -101,7 +106,7 @@ class RunningBroker(FakeBroker):
         for controller in self.used:
             with contextlib.suppress(RemotingError):
                 answer = await self.ask_at(controller, RequestCode.CONTROLLER_GET_METADATA_INFO)
-                header = headers.GetMetaDataResponseHeader.decode(answer.ext_fields)
+                header = GetMetaDataResponseHeader.decode(answer.ext_fields)
                 if header.controller_leader_address:
                     return header.controller_leader_address
         raise RemotingError("no controller names a leader")
@@ -111,14 +116,14 @@ class RunningBroker(FakeBroker):
             case RequestCode.GET_BROKER_CONFIG:
                 self.config["brokerId"] = "0" if self.is_master else str(self.broker_id)
             case RequestCode.GET_BROKER_RUNTIME_INFO:
-                body = bodies.BrokerRuntimeInfoBody(table={"brokerVersionDesc": "V5_5_0"})
+                body = BrokerRuntimeInfoBody(table={"brokerVersionDesc": "V5_5_0"})
                 return command.answer(0, body=body.encode())
             case RequestCode.GET_BROKER_EPOCH_CACHE:
-                entries = (bodies.EpochEntry(epoch=self.epoch),)
-                epochs = bodies.EpochCacheBody(self.group.cluster, self.group.name, epoch_list=entries)
+                entries = (EpochEntry(epoch=self.epoch),)
+                epochs = EpochCacheBody(self.group.cluster, self.group.name, epoch_list=entries)
                 return command.answer(0, body=epochs.encode())
         return await super()._answer(command)
 
-    def _ha_status(self) -> bodies.HARuntimeInfoBody:
+    def _ha_status(self) -> HARuntimeInfoBody:
         in_sync = len(self.sync_state_set) - 1 if self.is_master else 0
-        return bodies.HARuntimeInfoBody(master=self.is_master, in_sync_slave_nums=in_sync)
+        return HARuntimeInfoBody(master=self.is_master, in_sync_slave_nums=in_sync)

@@ -19,8 +19,8 @@ from brokergroup_operator.migrate.teach import NOTIFY, UNCLEAN, Teacher
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
+from rocketmq_remoting.controller_protocol import BrokerHeartbeatRequestHeader
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader
 from tests.real.parts import install, java
 from tests.support.fake_broker import eventually
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.migrate.quiet_controller import QuietController
-from rocketmq_remoting import headers
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.controller_protocol import BrokerHeartbeatRequestHeader, GetMetaDataResponseHeader
 from tests.support.fake_broker import eventually
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ async def client() -> AsyncIterator[RemotingClient]:
 
 
 def heartbeat(broker_id: int | None = 1) -> RemotingCommand:
-    header = headers.BrokerHeartbeatRequestHeader(
+    header = BrokerHeartbeatRequestHeader(
         cluster_name="cl", broker_name="bn", broker_addr="h:1", broker_id=broker_id, epoch=4, max_offset=77
     )
     return request(RequestCode.BROKER_HEARTBEAT, ext_fields=header.encode())
@@ -57,7 +57,7 @@ async def test_nobody_configures_it(quiet: QuietController, client: RemotingClie
 async def test_it_names_the_leader_it_was_told_of_or_nobody(quiet: QuietController, client: RemotingClient) -> None:
     asked = request(RequestCode.CONTROLLER_GET_METADATA_INFO)
     answer = await client.invoke(quiet.address, asked, timeout_seconds=3.0)
-    assert headers.GetMetaDataResponseHeader.decode(answer.ext_fields).controller_leader_address == "java:9878"
+    assert GetMetaDataResponseHeader.decode(answer.ext_fields).controller_leader_address == "java:9878"
     quiet.leader = None
     answer = await client.invoke(quiet.address, asked, timeout_seconds=3.0)
     assert "controllerLeaderAddress" not in (answer.ext_fields or {}), "a broker would take an empty one for an answer"

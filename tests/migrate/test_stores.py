@@ -23,7 +23,7 @@ from brokergroup_operator.records.stores import OwnKubernetesRecordStore, namesp
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.headers import ApplyBrokerIdRequestHeader
+from rocketmq_remoting.controller_protocol import ApplyBrokerIdRequestHeader
 from tests.migrate.test_plan import STATE
 from tests.our_kinds import server_with_our_kinds
 from tests.support.fake_broker import eventually

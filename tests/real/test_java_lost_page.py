@@ -22,7 +22,7 @@ from brokergroup_operator.observe.observer import Observer
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.java_json import loads
+from rocketmq_remoting.serialization import load_json
 from rocketmq_remoting.server import RemotingServer
 from tests.controller.conftest import snapshot_of
 from tests.support.java_rig import HOST, KEY, JavaRig, address_of, eventually, in_sync, plane_beside
@@ -83,7 +83,7 @@ class Relay(QuietHandler):
         table, fields = TABLES.get(command.code), command.ext_fields or {}
         if table is None or not {"maxTopicNum", "maxGroupNum"} & fields.keys() or command.code in self.cut:
             return body
-        document = loads(body or b"")
+        document = load_json(body or b"")
         if document[table].pop(LOST, None) is None:
             return body
         self.cut.append(command.code)
@@ -121,7 +121,7 @@ class Lab(JavaRig):
         return await upstream.ask(self.client, address, code, body, **fields)
 
     async def names(self, address: str, code: int) -> set[str]:
-        return set(loads((await self.ask(address, code)).body or b"")[TABLES[code]])
+        return set(load_json((await self.ask(address, code)).body or b"")[TABLES[code]])
 
     async def make_both(self, master: str) -> None:
         queues = {"readQueueNums": "4", "writeQueueNums": "4", "perm": "6", "topicSysFlag": "0", "order": "false"}

@@ -17,7 +17,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_remoting.properties import encode_properties
+from rocketmq_remoting.serialization import encode_properties
 from tests.real.parts import java
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.reconcile.render import certificate
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
-from rocketmq_remoting.bodies import SyncStateSetBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
+from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.serialization import decode_properties
 from rocketmq_remoting.signature import sign_command
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
 from tests.real.parts import mqadmin_output

@@ -11,7 +11,7 @@ from brokergroup_operator.api.rocketmq_cluster import MessageType, TopicSpec
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.observe.group_view import BrokerUnreachableError
 from brokergroup_operator.reconcile.clusters.topics import MESSAGE_TYPE, TopicKeeper, TopicsStanding
-from rocketmq_remoting.nameserver_bodies import TopicConfig
+from rocketmq_remoting.broker_protocol import TopicConfig
 from tests.real.test_java_security import plane_with
 from tests.support.fake_broker import eventually as until
 from tests.support.java_rig import KEY, JavaRig, eventually, in_sync, record_of

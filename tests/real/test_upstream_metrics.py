@@ -19,10 +19,10 @@ from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.records.memory import MemoryRecordStore
-from rocketmq_remoting.bodies import encode_broker_names
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.command import request
+from rocketmq_remoting.controller_protocol import encode_broker_names
 from rocketmq_remoting.errors import RemotingError
 from tests.real.parts import java
 from tests.support.places import free_port

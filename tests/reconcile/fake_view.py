@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from brokergroup_operator.records.store import GroupKey, RecordStore, StoredRecord
-    from rocketmq_remoting.nameserver_bodies import TopicConfig
+    from rocketmq_remoting.broker_protocol import TopicConfig
 
 
 def led_by(key: GroupKey, broker_id: int, *, epoch: int) -> GroupSnapshot:

@@ -34,7 +34,7 @@ from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.requests import Deletion
-from rocketmq_remoting.nameserver_bodies import TopicConfig
+from rocketmq_remoting.broker_protocol import TopicConfig
 from tests.reconcile.fake_view import FakeGroupView, led_by
 from tests.reconcile.world import until
 

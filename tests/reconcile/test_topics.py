@@ -17,7 +17,7 @@ from brokergroup_operator.reconcile.clusters.topics import (
 )
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
-from rocketmq_remoting.nameserver_bodies import TopicConfig
+from rocketmq_remoting.broker_protocol import TopicConfig
 from tests.reconcile.fake_view import FakeGroupView, led_by
 
 if TYPE_CHECKING:

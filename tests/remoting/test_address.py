@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -22,8 +23,11 @@ from rocketmq_remoting.address import (
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.errors import RemotingConnectError
-from rocketmq_remoting.server import RemotingConnection, RemotingServer
+from rocketmq_remoting.server import RemotingServer
 from tests.support.quiet_handler import QuietHandler
+
+if TYPE_CHECKING:
+    from rocketmq_remoting.connection import RemotingConnection
 
 TAKEN = {
     "[::1]:9876": "[::1]:9876",

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_remoting.byte_budget import ByteBudget
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import request
-from rocketmq_remoting.server import RemotingServer, not_supported
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.limits import ByteBudget
+from rocketmq_remoting.server import RemotingServer
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
 
 HALF = 64 * 1024
 PER_HOST = 10 * HALF

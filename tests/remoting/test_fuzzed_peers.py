@@ -19,7 +19,7 @@ import uvloop
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameLimits, encode
 from rocketmq_remoting.command import RemotingCommand, SerializeType, request
-from rocketmq_remoting.server import RemotingConnection, RemotingServer
+from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.tls import ClientTls, TlsFiles, TlsMode, TlsServerSettings, client_context
 from tests.security.certificates import make_authority
 from tests.support.draws import WHOLE
@@ -28,6 +28,8 @@ from tests.support.quiet_handler import QuietHandler
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from rocketmq_remoting.connection import RemotingConnection
 
 HOST = "127.0.0.1"
 FRAMES = int(os.environ.get("BROKERGROUP_FUZZED_FRAMES", "100000" if WHOLE else "20000"))

@@ -11,9 +11,10 @@ import pytest
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameDecoder, FrameLimits, encode
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_remoting.connection_settings import ConnectionSettings
+from rocketmq_remoting.connection import RemotingConnection
 from rocketmq_remoting.errors import RemotingTimeoutError
-from rocketmq_remoting.server import RemotingConnection, RemotingServer
+from rocketmq_remoting.limits import ConnectionSettings
+from rocketmq_remoting.server import RemotingServer
 from tests.remoting.test_codec import NOT_FRAMES
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from rocketmq_remoting.codec import FrameDecoder, encode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.connection import RemotingConnection
-from rocketmq_remoting.connection_settings import ConnectionSettings
 from rocketmq_remoting.handler import LaterAnswer
+from rocketmq_remoting.limits import ConnectionSettings
 from tests.support.quiet_handler import QuietHandler
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting.peer_log import LINES_PER_WINDOW, WINDOW_SECONDS, PeerLog
+from rocketmq_remoting.limits import LINES_PER_WINDOW, WINDOW_SECONDS, PeerLog
 
 if TYPE_CHECKING:
     import pytest
@@ -15,7 +15,7 @@ def test_a_window_has_its_lines_and_the_next_one_says_how_many_were_left_out(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_seconds = 1000.0
-    monkeypatch.setattr("rocketmq_remoting.peer_log.time.monotonic", lambda: now_seconds)
+    monkeypatch.setattr("rocketmq_remoting.limits.time.monotonic", lambda: now_seconds)
     log = PeerLog(logging.getLogger("tests.peer_log"))
     for number in range(LINES_PER_WINDOW + 7):
         log.warning("peer %d", number)

@@ -8,31 +8,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_remoting.bodies import (
-    BrokerReplicasInfoBody,
-    BrokerRuntimeInfoBody,
-    ElectMasterResponseBody,
-    EpochCacheBody,
-    HARuntimeInfoBody,
+from rocketmq_remoting.broker_protocol import BrokerRuntimeInfoBody, EpochCacheBody, HARuntimeInfoBody
+from rocketmq_remoting.client_protocol import (
     HeartbeatDataBody,
-    SyncStateSetBody,
-    decode_broker_names,
-    decode_properties,
-    encode_broker_names,
-    encode_properties,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+    UnregisterClientRequestHeader,
 )
 from rocketmq_remoting.codec import FrameDecoder, decode_frame, encode
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.headers import (
+from rocketmq_remoting.controller_protocol import (
     AlterSyncStateSetRequestHeader,
     AlterSyncStateSetResponseHeader,
     ApplyBrokerIdRequestHeader,
     ApplyBrokerIdResponseHeader,
     BrokerHeartbeatRequestHeader,
+    BrokerReplicasInfoBody,
     CleanBrokerDataRequestHeader,
     ElectMasterRequestHeader,
+    ElectMasterResponseBody,
     ElectMasterResponseHeader,
-    ExtFieldsHeader,
     GetMetaDataResponseHeader,
     GetNextBrokerIdRequestHeader,
     GetNextBrokerIdResponseHeader,
@@ -41,14 +36,15 @@ from rocketmq_remoting.headers import (
     NotifyBrokerRoleChangedRequestHeader,
     RegisterBrokerToControllerRequestHeader,
     RegisterBrokerToControllerResponseHeader,
-    SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
-    UnregisterClientRequestHeader,
+    SyncStateSetBody,
+    decode_broker_names,
+    encode_broker_names,
 )
+from rocketmq_remoting.serialization import ExtFieldsHeader, decode_properties, encode_properties
 from tests.remoting.recorded_frames import RecordedFrame, recorded_frames
 
 if TYPE_CHECKING:
-    from rocketmq_remoting.json_body import JsonBody
+    from rocketmq_remoting.serialization import JsonBody
 
 FRAMES = 1003
 BYTE_EQUAL_FRAMES = 968

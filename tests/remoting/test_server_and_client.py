@@ -13,10 +13,13 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameDecoder, encode
 from rocketmq_remoting.command import RemotingCommand, SerializeType, request
 from rocketmq_remoting.errors import RemotingConnectError, RemotingConnectionLostError, RemotingTimeoutError
-from rocketmq_remoting.server import RemotingConnection, RemotingServer, not_supported
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.server import RemotingServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from rocketmq_remoting.connection import RemotingConnection
 
 HOST = "127.0.0.1"
 ECHO, LATER, FAIL, FAIL_LATER, SILENT = 1, 2, 3, 4, 5

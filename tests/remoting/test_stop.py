@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from rocketmq_remoting.server import RemotingServer, not_supported
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.server import RemotingServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 

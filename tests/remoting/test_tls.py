@@ -18,7 +18,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameLimits, encode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.errors import RemotingConnectError, RemotingError
-from rocketmq_remoting.server import RemotingConnection, RemotingServer
+from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.tls import (
     ClientCertificates,
     ClientTls,
@@ -35,6 +35,8 @@ from tests.security.certificates import Authority, make_authority
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    from rocketmq_remoting.connection import RemotingConnection
 
 HOST = "127.0.0.1"
 ECHO = 1

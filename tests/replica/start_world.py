@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from rocketmq_remoting.broker_protocol import ExchangeHAInfoRequestHeader
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_remoting.controller_headers import (
+from rocketmq_remoting.controller_protocol import (
     BrokerHeartbeatRequestHeader,
     GetMetaDataResponseHeader,
     NotifyBrokerRoleChangedRequestHeader,
@@ -25,7 +26,6 @@ from rocketmq_remoting.controller_headers import (
 )
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.message_record import Host
-from rocketmq_remoting.nameserver_headers import ExchangeHAInfoRequestHeader
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_replica.configuration.replica import parse_configuration
 from rocketmq_replica.container.process import ReplicaProcess
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
 
 OTHER_ID = 9
 OTHER_ADDRESS, OTHER_ADDRESS_LATER = "10.9.9.9:10911", "10.9.9.10:10911"

@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING, Any
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_remoting.controller_bodies import (
-    BrokerReplicasInfoBody,
-    ElectMasterResponseBody,
-    ReplicaIdentity,
-    ReplicasInfo,
-    SyncStateSetBody,
-)
-from rocketmq_remoting.controller_headers import (
+from rocketmq_remoting.controller_protocol import (
     AlterSyncStateSetRequestHeader,
     ApplyBrokerIdRequestHeader,
     BrokerHeartbeatRequestHeader,
+    BrokerReplicasInfoBody,
     ElectMasterRequestHeader,
+    ElectMasterResponseBody,
     ElectMasterResponseHeader,
     GetMetaDataResponseHeader,
     GetNextBrokerIdResponseHeader,
@@ -31,9 +26,13 @@ from rocketmq_remoting.controller_headers import (
     NotifyBrokerRoleChangedRequestHeader,
     RegisterBrokerToControllerRequestHeader,
     RegisterBrokerToControllerResponseHeader,
+    ReplicaIdentity,
+    ReplicasInfo,
+    SyncStateSetBody,
 )
+from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.message_record import StoredMessage, decode_records
-from rocketmq_remoting.server import RemotingConnection, RemotingServer, not_supported
+from rocketmq_remoting.server import RemotingServer
 from rocketmq_replica.configuration.replica import parse_configuration
 from rocketmq_replica.container.process import ReplicaProcess
 from tests.support.quiet_handler import QuietHandler
@@ -41,6 +40,7 @@ from tests.support.quiet_handler import QuietHandler
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rocketmq_remoting.connection import RemotingConnection
     from rocketmq_replica.term.broker import PendingSend
     from rocketmq_replica.term.master_term import MasterTerm
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
+from rocketmq_remoting.client_protocol import BatchedMessage, encode_batch
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.message_batch import BatchedMessage, encode_batch
 from rocketmq_remoting.message_record import MAX_PROPERTIES_BYTES
 from rocketmq_replica.log import disk
 from rocketmq_replica.log.log_flusher import Flush

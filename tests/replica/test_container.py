@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.broker_protocol import AddBrokerRequestHeader, RemoveBrokerRequestHeader
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_remoting.container_headers import AddBrokerRequestHeader, RemoveBrokerRequestHeader
-from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.serialization import decode_properties
 from rocketmq_remoting.signature import Credentials, sign_command
 from rocketmq_replica.configuration.container import ContainerConfiguration, load_container_configuration
 from rocketmq_replica.configuration.property_values import ConfigurationError

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.controller_bodies import SyncStateSetBody
-from rocketmq_remoting.controller_headers import GetMetaDataResponseHeader, GetReplicaInfoResponseHeader
+from rocketmq_remoting.controller_protocol import (
+    GetMetaDataResponseHeader,
+    GetReplicaInfoResponseHeader,
+    SyncStateSetBody,
+)
 from rocketmq_remoting.errors import RemotingTimeoutError
 from rocketmq_replica.configuration.replica import parse_configuration
 from rocketmq_replica.controller.client import (

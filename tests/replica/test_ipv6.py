@@ -17,10 +17,10 @@ from brokergroup_operator.controller.standalone import StandaloneSettings, run_s
 from brokergroup_operator.demo.routes.server import RouteServer
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.address import join_address
-from rocketmq_remoting.bodies import BrokerReplicasInfoBody, encode_broker_names
+from rocketmq_remoting.broker_protocol import TopicRouteBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, encode_broker_names
 from rocketmq_remoting.errors import RemotingConnectError
-from rocketmq_remoting.nameserver_bodies import TopicRouteBody
 from rocketmq_replica.configuration.property_values import ConfigurationError
 from rocketmq_replica.configuration.replica import parse_configuration
 from tests.controller.conftest import QUICK

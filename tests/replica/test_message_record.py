@@ -9,18 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_remoting import header_fields
-from rocketmq_remoting import message_batch as mb
 from rocketmq_remoting import message_record as mr
 from rocketmq_remoting.address import plain_host
-from rocketmq_remoting.command import request
-from rocketmq_remoting.message_headers import (
+from rocketmq_remoting.client_protocol import (
+    BatchedMessage,
     SendFields,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
+    decode_batch,
     decode_send_header,
+    encode_batch,
     read_send_fields,
 )
+from rocketmq_remoting.command import request
+from rocketmq_remoting.serialization import _columns
 
 RECORDED = Path(__file__).parent / "recordings" / "ha_frames.jsonl"
 # What MessageDecoder.encode and createMessageId of RocketMQ 5.5.0 made of one message with these hosts.
@@ -242,13 +244,13 @@ def test_properties_refuse_the_separators() -> None:
 
 
 def test_batches_round_trip_and_refuse_torn_bytes() -> None:
-    batch = [mb.BatchedMessage(1, b"a", b"k\x01v\x02"), mb.BatchedMessage(0, b"", b"")]
-    raw = mb.encode_batch(batch)
-    assert mb.decode_batch(raw) == batch
+    batch = [BatchedMessage(1, b"a", b"k\x01v\x02"), BatchedMessage(0, b"", b"")]
+    raw = encode_batch(batch)
+    assert decode_batch(raw) == batch
     whole = {0, 22 + 1 + 4}
     for length in set(range(len(raw))) - whole:
         with pytest.raises(mr.CorruptRecordError):
-            mb.decode_batch(raw[:length])
+            decode_batch(raw[:length])
 
 
 _FIELD_TEXT = st.one_of(
@@ -259,7 +261,7 @@ _FIELD_TEXT = st.one_of(
 @given(st.sampled_from([10, 310, 320]), st.lists(_FIELD_TEXT, min_size=14, max_size=14))
 def test_the_fast_way_to_read_a_send_header_reads_what_the_slow_one_does(code: int, texts: list[str | None]) -> None:
     header_type = SendMessageRequestHeader if code == 10 else SendMessageRequestHeaderV2
-    wire_names = [column.wire_name for column in header_fields._columns(header_type)]
+    wire_names = [column.wire_name for column in _columns(header_type)]
     ext_fields = {name: text for name, text in zip(wire_names, texts, strict=True) if text is not None}
     command = request(code, ext_fields=ext_fields)
     slow, fast = decode_send_header(command), read_send_fields(command)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rocketmq_remoting.client_protocol import BatchedMessage, ConsumerSendMsgBackRequestHeader, encode_batch
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.message_batch import BatchedMessage, encode_batch
-from rocketmq_remoting.message_headers import ConsumerSendMsgBackRequestHeader
 from rocketmq_remoting.message_record import Host, StoredMessage, decode_records
 from rocketmq_replica.clients import message_queries
 from rocketmq_replica.clients.delayed_delivery import SCHEDULE_TOPIC, DelayedDelivery

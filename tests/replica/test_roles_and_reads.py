@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_remoting.bodies import HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.log import disk

@@ -12,7 +12,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.serialization import decode_properties
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.signature import Credentials, SignatureState, sign_command, verify
 from rocketmq_remoting.tls import ClientTls, TlsFiles, TlsMode, TlsServerSettings
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
     from tests.replica.support import Client, RunningReplica, Starter
 
 SECRET = "planted-secret-of-the-group"

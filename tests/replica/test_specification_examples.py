@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_remoting.broker_bodies import HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_replica.ha.consistent_point import consistent_point
 from rocketmq_replica.ha.flow_meter import FlowMeter

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_remoting.bodies import EpochCacheBody, HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import EpochCacheBody, HARuntimeInfoBody
+from rocketmq_remoting.client_protocol import BatchedMessage, encode_batch
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.message_batch import BatchedMessage, encode_batch
-from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.serialization import decode_properties
 from rocketmq_replica.controller import client as controller_client
 from rocketmq_replica.log.durable_files import StoreFileError
 from tests.replica.support import (

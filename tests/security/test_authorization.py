@@ -30,7 +30,7 @@ from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE, sign, sign_comman
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
 
 GROUP_KEY = Credentials(access_key="group-a", secret_key="group-a-secret-0123456789")
 OTHER_KEY = Credentials(access_key="group-b", secret_key="group-b-secret-0123456789")

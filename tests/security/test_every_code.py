@@ -18,10 +18,10 @@ from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.serialize import record_to_json
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from rocketmq_remoting.bodies import SyncStateSetBody, encode_broker_names
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import SerializeType, request
+from rocketmq_remoting.controller_protocol import SyncStateSetBody, encode_broker_names
 from tests.support.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
 
 if TYPE_CHECKING:

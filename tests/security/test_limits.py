@@ -12,9 +12,9 @@ from brokergroup_operator.controller.security_settings import KNOWN_BYTES, UNTIL
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, _for_all_alike
 from brokergroup_operator.records.store import GroupKey
-from rocketmq_remoting.bodies import encode_broker_names
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import request
+from rocketmq_remoting.controller_protocol import encode_broker_names
 from rocketmq_remoting.errors import RemotingConnectionLostError, RemotingError
 from rocketmq_remoting.signature import sign_command
 

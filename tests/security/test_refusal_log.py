@@ -13,7 +13,7 @@ from rocketmq_remoting.command import request
 if TYPE_CHECKING:
     import pytest
 
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
 
 
 def test_refusals_are_told_ten_times_a_minute_and_then_counted(monkeypatch: pytest.MonkeyPatch) -> None:

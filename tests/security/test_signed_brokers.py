@@ -14,10 +14,10 @@ from brokergroup_operator.controller.admin_credentials import AdminCredentials
 from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, Peer, SignaturePolicy
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.records.store import GroupKey
-from rocketmq_remoting.bodies import SyncStateSetBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from rocketmq_remoting.signature import sign_command
 from tests.support.fake_broker import CLUSTER, NAME
 

@@ -17,7 +17,7 @@ from tests.support.fake_name_server import FakeNameServer
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
     from tests.controller.conftest import StartPlane
 
 GROUP = Credentials(access_key="group", secret_key="secret-of-the-group")

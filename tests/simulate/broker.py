@@ -13,13 +13,24 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_remoting import bodies, headers
+from rocketmq_remoting.broker_protocol import ExchangeHAInfoRequestHeader, HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.controller_protocol import (
+    BrokerHeartbeatRequestHeader,
+    ElectMasterResponseBody,
+    ElectMasterResponseHeader,
+    GetMetaDataResponseHeader,
+    GetReplicaInfoResponseHeader,
+    NotifyBrokerRoleChangedRequestHeader,
+    RegisterBrokerToControllerResponseHeader,
+    SyncStateSetBody,
+)
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_remoting.properties import decode_properties, encode_properties
-from rocketmq_remoting.server import RemotingServer, not_supported
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.serialization import decode_properties, encode_properties
+from rocketmq_remoting.server import RemotingServer
 from tests.simulate.lines import LineConnection
 from tests.simulate.replication import Follower, Server
 from tests.support.quiet_handler import QuietHandler
@@ -121,7 +132,7 @@ class Broker(QuietHandler):
                 answer = await self._client.invoke(
                     address, request(RequestCode.CONTROLLER_GET_METADATA_INFO), timeout_seconds=RPC_SECONDS
                 )
-                leader = headers.GetMetaDataResponseHeader.decode(answer.ext_fields).controller_leader_address
+                leader = GetMetaDataResponseHeader.decode(answer.ext_fields).controller_leader_address
                 if answer.code == 0 and leader:
                     self._controller = leader
                     return
@@ -156,11 +167,9 @@ class Broker(QuietHandler):
                 break
             await asyncio.sleep(ELECT_AGAIN_SECONDS)
             await self._find_controller()
-        header = headers.RegisterBrokerToControllerResponseHeader.decode(answer.ext_fields)
+        header = RegisterBrokerToControllerResponseHeader.decode(answer.ext_fields)
         if header.master_broker_id is not None and header.master_epoch:
-            members = (
-                bodies.SyncStateSetBody.decode(answer.body) if answer.body else bodies.SyncStateSetBody(frozenset(), 0)
-            )
+            members = SyncStateSetBody.decode(answer.body) if answer.body else SyncStateSetBody(frozenset(), 0)
             await self._take_role(
                 header.master_broker_id,
                 header.master_epoch,
@@ -180,8 +189,8 @@ class Broker(QuietHandler):
         answer = await self._ask(RequestCode.CONTROLLER_ELECT_MASTER, brokerId=self.broker_id, designateElect="false")
         if answer is None or answer.code not in (0, MASTER_STILL_EXISTS):
             return
-        header = headers.ElectMasterResponseHeader.decode(answer.ext_fields)
-        body = bodies.ElectMasterResponseBody.decode(answer.body)
+        header = ElectMasterResponseHeader.decode(answer.ext_fields)
+        body = ElectMasterResponseBody.decode(answer.body)
         if header.master_broker_id is not None and header.master_epoch is not None:
             await self._take_role(
                 header.master_broker_id, header.master_epoch, body.sync_state_set, header.sync_state_set_epoch or 0
@@ -193,7 +202,7 @@ class Broker(QuietHandler):
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _heartbeat(self, address: str) -> None:
-        header = headers.BrokerHeartbeatRequestHeader(
+        header = BrokerHeartbeatRequestHeader(
             cluster_name=CLUSTER,
             broker_name=NAME,
             broker_addr=self.address,
@@ -212,10 +221,8 @@ class Broker(QuietHandler):
         answer = await self._ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
         if answer is None or answer.code != 0:
             return
-        header = headers.GetReplicaInfoResponseHeader.decode(answer.ext_fields)
-        members = (
-            bodies.SyncStateSetBody.decode(answer.body) if answer.body else bodies.SyncStateSetBody(frozenset(), 0)
-        )
+        header = GetReplicaInfoResponseHeader.decode(answer.ext_fields)
+        members = SyncStateSetBody.decode(answer.body) if answer.body else SyncStateSetBody(frozenset(), 0)
         epoch = header.master_epoch or 0
         if epoch > self.epoch:
             if header.master_broker_id is None or not header.master_address:
@@ -232,7 +239,7 @@ class Broker(QuietHandler):
         epoch = self.epoch
         if self.world.proposals_wait_seconds:
             await asyncio.sleep(self.world.draw(0.0, self.world.proposals_wait_seconds))
-        body = bodies.SyncStateSetBody(frozenset(members), set_epoch).encode()
+        body = SyncStateSetBody(frozenset(members), set_epoch).encode()
         answer = await self._ask(
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
             body=body,
@@ -241,7 +248,7 @@ class Broker(QuietHandler):
         )
         if answer is None or answer.code != 0 or not answer.body:
             return None
-        found = bodies.SyncStateSetBody.decode(answer.body)
+        found = SyncStateSetBody.decode(answer.body)
         self.world.oracle.set_granted(self.node, self.broker_id, epoch, found.sync_state_set_epoch)
         return set(found.sync_state_set), found.sync_state_set_epoch
 
@@ -323,7 +330,7 @@ class Broker(QuietHandler):
             await self.world.effect(int(command.code), what, sender=sender, receiver=self.node)
         epoch = 0
         if command.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
-            epoch = headers.NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields).master_epoch or 0
+            epoch = NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields).master_epoch or 0
             self.world.oracle.told(sender, self.node, self.broker_id, epoch)
         answer = await self._do(command)
         if command.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
@@ -336,10 +343,10 @@ class Broker(QuietHandler):
         """What is worth telling of a request that changes something."""
         match command.code:
             case RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
-                header = headers.NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields)
+                header = NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields)
                 return f"1008 epoch {header.master_epoch} master {header.master_broker_id}"
             case RequestCode.EXCHANGE_BROKER_HA_INFO:
-                return f"906 {headers.ExchangeHAInfoRequestHeader.decode(command.ext_fields).master_ha_address}"
+                return f"906 {ExchangeHAInfoRequestHeader.decode(command.ext_fields).master_ha_address}"
             case RequestCode.UPDATE_BROKER_CONFIG:
                 return f"25 {decode_properties(command.body)}"
         return ""
@@ -347,15 +354,15 @@ class Broker(QuietHandler):
     async def _do(self, command: RemotingCommand) -> RemotingCommand:
         match command.code:
             case RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
-                header = headers.NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields)
-                body = bodies.SyncStateSetBody.decode(command.body)
+                header = NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields)
+                body = SyncStateSetBody.decode(command.body)
                 if header.master_broker_id is not None:
                     epoch = header.master_epoch or 0
                     await self._take_role(
                         header.master_broker_id, epoch, body.sync_state_set, body.sync_state_set_epoch
                     )
             case RequestCode.EXCHANGE_BROKER_HA_INFO:
-                pushed = headers.ExchangeHAInfoRequestHeader.decode(command.ext_fields).master_ha_address or ""
+                pushed = ExchangeHAInfoRequestHeader.decode(command.ext_fields).master_ha_address or ""
                 if not self.is_master and self.follower.runs:
                     self.follower.point_at(pushed)
             case RequestCode.UPDATE_BROKER_CONFIG:
@@ -377,16 +384,16 @@ class Broker(QuietHandler):
         table = TABLES.get(command.code)
         return not_supported(command) if table is None else command.answer(0, body=json.dumps({table: {}}).encode())
 
-    def _ha_status(self) -> bodies.HARuntimeInfoBody:
+    def _ha_status(self) -> HARuntimeInfoBody:
         links = tuple(
-            bodies.HAConnectionRuntimeInfo(
+            HAConnectionRuntimeInfo(
                 addr=":".join(map(str, link.connection.peer)),
                 in_sync=link.broker_id in self.server.in_sync,
                 diff=(self.disk.end - max(link.ack, 0)) * MESSAGE_BYTES,
             )
             for link in self.server.links.values()
         )
-        return bodies.HARuntimeInfoBody(
+        return HARuntimeInfoBody(
             master=self.is_master,
             master_commit_log_max_offset=self.disk.end * MESSAGE_BYTES,
             ha_connection_info=links if self.is_master else (),

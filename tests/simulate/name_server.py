@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting import headers
+from rocketmq_remoting.broker_protocol import UnRegisterBrokerRequestHeader
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.server import RemotingServer, not_supported
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.server import RemotingServer
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class NameServer(QuietHandler):
     async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         fields = command.ext_fields or {}
         if command.code == RequestCode.UNREGISTER_BROKER:
-            header = headers.UnRegisterBrokerRequestHeader.decode(command.ext_fields)
+            header = UnRegisterBrokerRequestHeader.decode(command.ext_fields)
             sender = self._world.node_at(connection.peer_host)
             await self._world.effect(104, f"104 {header.broker_addr}", sender=sender, receiver=self._node)
             found = self._table.get(str(header.broker_id))

@@ -18,13 +18,28 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_remoting import bodies, headers
+from rocketmq_remoting.broker_protocol import (
+    BrokerRuntimeInfoBody,
+    ExchangeHAInfoRequestHeader,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfoBody,
+)
 from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.client_protocol import SendMessageRequestHeaderV2
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.controller_protocol import (
+    BrokerHeartbeatRequestHeader,
+    ElectMasterResponseBody,
+    ElectMasterResponseHeader,
+    NotifyBrokerRoleChangedRequestHeader,
+    RegisterBrokerToControllerResponseHeader,
+    SyncStateSetBody,
+)
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_remoting.properties import decode_properties, encode_properties
-from rocketmq_remoting.server import RemotingServer, not_supported
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.serialization import decode_properties, encode_properties
+from rocketmq_remoting.server import RemotingServer
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
@@ -201,7 +216,7 @@ class FakeBroker(QuietHandler):
             answer = await self.ask(
                 RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=self.broker_id, brokerAddress=self.address
             )
-        header = headers.RegisterBrokerToControllerResponseHeader.decode(answer.ext_fields)
+        header = RegisterBrokerToControllerResponseHeader.decode(answer.ext_fields)
         if header.master_broker_id is None:
             await self.heartbeat()
             await eventually(self._elected, what=f"broker {self.broker_id}: a master")
@@ -214,13 +229,13 @@ class FakeBroker(QuietHandler):
                 RequestCode.CONTROLLER_ELECT_MASTER, brokerId=self.broker_id, designateElect="false"
             )
             if answer.code in (0, 2011):
-                header = headers.ElectMasterResponseHeader.decode(answer.ext_fields)
-                body = bodies.ElectMasterResponseBody.decode(answer.body)
+                header = ElectMasterResponseHeader.decode(answer.ext_fields)
+                body = ElectMasterResponseBody.decode(answer.body)
                 await self.take_role(
                     header.master_broker_id or 0,
                     header.master_address or "",
                     header.master_epoch or 0,
-                    bodies.SyncStateSetBody(body.sync_state_set, header.sync_state_set_epoch or 0),
+                    SyncStateSetBody(body.sync_state_set, header.sync_state_set_epoch or 0),
                 )
                 return True
         return False
@@ -236,7 +251,7 @@ class FakeBroker(QuietHandler):
 
     async def heartbeat(self) -> None:
         self.beats += 1
-        header = headers.BrokerHeartbeatRequestHeader(
+        header = BrokerHeartbeatRequestHeader(
             cluster_name=self.group.cluster,
             broker_name=self.group.name,
             broker_addr=self.address,
@@ -261,7 +276,7 @@ class FakeBroker(QuietHandler):
             self._copy()
             await asyncio.sleep(self.heartbeat_seconds)
 
-    async def take_role(self, master: int, address: str, epoch: int, body: bodies.SyncStateSetBody | None) -> None:
+    async def take_role(self, master: int, address: str, epoch: int, body: SyncStateSetBody | None) -> None:
         if epoch <= self.epoch:
             return
         same_master = master == self.master_id
@@ -302,13 +317,13 @@ class FakeBroker(QuietHandler):
                 wanted = (self.linked - self.group.learners()) | {self.broker_id}
                 if wanted == self.sync_state_set or not self.is_master or self.dead:
                     return
-                body = bodies.SyncStateSetBody(frozenset(wanted), self.set_epoch).encode()
+                body = SyncStateSetBody(frozenset(wanted), self.set_epoch).encode()
                 fields = {"masterBrokerId": self.broker_id, "masterEpoch": self.epoch}
                 answer = await self.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, body=body, **fields)
                 if answer.code != 0:
                     answer = await self.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
                 if answer.code == 0 and answer.body:
-                    known = bodies.SyncStateSetBody.decode(answer.body)
+                    known = SyncStateSetBody.decode(answer.body)
                     if known.sync_state_set_epoch >= self.set_epoch:
                         self.sync_state_set, self.set_epoch = set(known.sync_state_set), known.sync_state_set_epoch
 
@@ -326,8 +341,8 @@ class FakeBroker(QuietHandler):
     async def _answer(self, command: RemotingCommand) -> RemotingCommand:  # noqa: PLR0911
         match command.code:
             case RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
-                header = headers.NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields)
-                body = bodies.SyncStateSetBody.decode(command.body)
+                header = NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields)
+                body = SyncStateSetBody.decode(command.body)
                 self.group.journal.append(f"1008 to {self.broker_id}")
                 if self.role_change_waits is not None:
                     await self.role_change_waits.wait()
@@ -364,7 +379,7 @@ class FakeBroker(QuietHandler):
         return not_supported(command)
 
     async def _take_ha_address(self, command: RemotingCommand) -> RemotingCommand:
-        pushed = headers.ExchangeHAInfoRequestHeader.decode(command.ext_fields).master_ha_address or ""
+        pushed = ExchangeHAInfoRequestHeader.decode(command.ext_fields).master_ha_address or ""
         self.group.journal.append(f"906 to {self.broker_id}")
         if self.ignores_ha_pushes_for_ever or self.chained:
             return command.answer(0)
@@ -389,13 +404,13 @@ class FakeBroker(QuietHandler):
         if command.code == RequestCode.GET_TOPIC_CONFIG and self.takes_new_names:
             return self._topic(command)
         if command.code == RequestCode.SEND_MESSAGE_V2 and self.takes_messages:
-            topic = headers.SendMessageRequestHeaderV2.decode(command.ext_fields).topic
+            topic = SendMessageRequestHeaderV2.decode(command.ext_fields).topic
             self.group.journal.append(f"310 {topic} to {self.broker_id}")
             return command.answer(0 if topic in self.topics else ResponseCode.TOPIC_NOT_EXIST)
         if command.code == RequestCode.GET_BROKER_RUNTIME_INFO and self.behind_dispatch is not None:
             self.group.journal.append(f"28 to {self.broker_id}")
             table = {"dispatchBehindBytes": str(self.behind_dispatch)}
-            return command.answer(0, body=bodies.BrokerRuntimeInfoBody(table=table).encode())
+            return command.answer(0, body=BrokerRuntimeInfoBody(table=table).encode())
         return not_supported(command)
 
     def _configure(self, command: RemotingCommand) -> None:
@@ -450,9 +465,9 @@ class FakeBroker(QuietHandler):
         }
         return {"subscriptionGroupTable": groups, "dataVersion": version}
 
-    def _ha_status(self) -> bodies.HARuntimeInfoBody:
+    def _ha_status(self) -> HARuntimeInfoBody:
         links = tuple(
-            bodies.HAConnectionRuntimeInfo(
+            HAConnectionRuntimeInfo(
                 addr=f"{self.group.brokers[broker_id].host}:5000{broker_id}",
                 in_sync=True,
                 diff=self.links_behind,
@@ -460,7 +475,7 @@ class FakeBroker(QuietHandler):
             )
             for broker_id in sorted(self.linked)
         )
-        return bodies.HARuntimeInfoBody(
+        return HARuntimeInfoBody(
             master=self.is_master, master_commit_log_max_offset=self.max_offset, ha_connection_info=links
         )
 

@@ -6,9 +6,19 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_remoting import bodies, headers
+from rocketmq_remoting.broker_protocol import (
+    BrokerData,
+    BrokerMemberGroupBody,
+    ClusterInfoBody,
+    GetBrokerMemberGroupRequestHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+)
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.server import RemotingServer, not_supported
+from rocketmq_remoting.controller_protocol import BrokerMemberGroup
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.server import RemotingServer
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
@@ -29,7 +39,7 @@ class FakeNameServer(QuietHandler):
         self.answers = asyncio.Event()
         self.answers.set()
         self.routed: str | None = None
-        self.registered: dict[str, headers.RegisterBrokerRequestHeader] = {}
+        self.registered: dict[str, RegisterBrokerRequestHeader] = {}
         self.registered_bodies: dict[str, dict[str, Any]] = {}
         self.unregistered: list[str] = []
         # Other groups of the cluster.
@@ -56,7 +66,7 @@ class FakeNameServer(QuietHandler):
             case RequestCode.REGISTER_BROKER:
                 return self._register(command)
             case RequestCode.UNREGISTER_BROKER:
-                header = headers.UnRegisterBrokerRequestHeader.decode(command.ext_fields)
+                header = UnRegisterBrokerRequestHeader.decode(command.ext_fields)
                 self.unregistered.append(header.broker_addr or "")
                 self._group.journal.append(f"104 {header.broker_addr}")
                 await self.answers.wait()
@@ -64,30 +74,28 @@ class FakeNameServer(QuietHandler):
         return not_supported(command)
 
     def _route(self, command: RemotingCommand, master: str) -> RemotingCommand:
-        asked = headers.GetBrokerMemberGroupRequestHeader.decode(command.ext_fields)
+        asked = GetBrokerMemberGroupRequestHeader.decode(command.ext_fields)
         assert (asked.cluster_name, asked.broker_name) == (self._group.cluster, self._group.name)
         self._group.journal.append("901")
-        members = bodies.BrokerMemberGroup(broker_addrs={0: master} if master else {})
-        return command.answer(0, body=bodies.BrokerMemberGroupBody(broker_member_group=members).encode())
+        members = BrokerMemberGroup(broker_addrs={0: master} if master else {})
+        return command.answer(0, body=BrokerMemberGroupBody(broker_member_group=members).encode())
 
     def _clusters(self, command: RemotingCommand) -> RemotingCommand:
         cluster, name = self._group.cluster, self._group.name
         addresses = {0 if one.is_master else one.broker_id: one.address for one in self._group.brokers.values()}
-        data = bodies.BrokerData(cluster=cluster, broker_name=name, broker_addrs=addresses)
-        body = bodies.ClusterInfoBody(
+        data = BrokerData(cluster=cluster, broker_name=name, broker_addrs=addresses)
+        body = ClusterInfoBody(
             broker_addr_table={name: data}, cluster_addr_table={cluster: frozenset({name, *self.others})}
         )
         return command.answer(0, body=body.encode())
 
     def _register(self, command: RemotingCommand) -> RemotingCommand:
         """As a real one: a slave is told of the master."""
-        header = headers.RegisterBrokerRequestHeader.decode(command.ext_fields)
+        header = RegisterBrokerRequestHeader.decode(command.ext_fields)
         self.registered[header.broker_addr or ""] = header
         self.registered_bodies[header.broker_addr or ""] = json.loads(command.body or b"")
         master = next((each for each in self.registered.values() if each.broker_id == 0), None)
-        fields = headers.RegisterBrokerResponseHeader()
+        fields = RegisterBrokerResponseHeader()
         if master is not None and header.broker_id != 0:
-            fields = headers.RegisterBrokerResponseHeader(
-                ha_server_addr=master.ha_server_addr, master_addr=master.broker_addr
-            )
+            fields = RegisterBrokerResponseHeader(ha_server_addr=master.ha_server_addr, master_addr=master.broker_addr)
         return command.answer(0, ext_fields=fields.encode())

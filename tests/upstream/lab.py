@@ -16,13 +16,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from rocketmq_remoting import java_json
-from rocketmq_remoting.bodies import HARuntimeInfoBody, SyncStateSetBody
+from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_remoting.server import RemotingServer, not_supported
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.serialization import load_json
+from rocketmq_remoting.server import RemotingServer
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
@@ -173,7 +175,7 @@ class WireGroup:
             self.client, self.controller.address, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, [self.name]
         )
         assert answer.code == 0, answer
-        info = java_json.loads(answer.body or b"")["replicasInfoTable"].get(self.name)
+        info = load_json(answer.body or b"")["replicasInfoTable"].get(self.name)
         if info is None:
             return UNKNOWN
         everybody = [*info["inSyncReplicas"], *info["notInSyncReplicas"]]

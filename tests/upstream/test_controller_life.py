@@ -17,9 +17,9 @@ from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.file import FileRecordStore
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import RecordUnavailableError
-from rocketmq_remoting import java_json
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.errors import RemotingTimeoutError
+from rocketmq_remoting.serialization import load_json
 from tests.upstream.java_controllers import start_dledger, wait_until_leading
 from tests.upstream.lab import Controller, WireGroup, eventually
 
@@ -96,13 +96,13 @@ async def test_issue_7293_every_answer_about_a_set_carries_the_set(group: WireGr
     answers = await asyncio.gather(one.alter({1}, body=body), one.alter({1, 2, 3}, body=wider))
     assert sorted(answer.code for answer in answers) == [OK, ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH]
     [accepted] = [answer for answer in answers if answer.code == OK]
-    told = java_json.loads(accepted.body or b"")
+    told = load_json(accepted.body or b"")
     assert told["syncStateSetEpoch"] == state.set_epoch + 1
     polled = await third.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
-    assert java_json.loads(polled.body or b"") == told
+    assert load_json(polled.body or b"") == told
     kept = await two.elect()
     assert kept.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
-    assert set(java_json.loads(kept.body or b"")["syncStateSet"]) == set(told["syncStateSet"])
+    assert set(load_json(kept.body or b"")["syncStateSet"]) == set(told["syncStateSet"])
 
 
 async def test_source_what_two_controllers_decide_at_once_is_decided_once(
@@ -141,7 +141,7 @@ async def test_source_the_body_of_an_election_is_json_in_both_shapes(group: Wire
     if group.controller.is_java:
         with pytest.raises(json.JSONDecodeError):
             json.loads(answer.body or b"")
-        assert "brokerAddrs" not in java_json.loads(answer.body or b"")
+        assert "brokerAddrs" not in load_json(answer.body or b"")
         return
     assert json.loads(answer.body or b"") == {"brokerMemberGroup": members, "syncStateSet": [1], **members}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.headers import ElectMasterResponseHeader
+from rocketmq_remoting.controller_protocol import ElectMasterResponseHeader
 from tests.upstream.lab import WireGroup, eventually
 
 if TYPE_CHECKING:

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory, MemberGone
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.records.store import GroupKey, RecordStore
-    from rocketmq_remoting.nameserver_bodies import TopicConfig
+    from rocketmq_remoting.broker_protocol import TopicConfig
 
 STOP_GRACE_SECONDS = 1.0
 

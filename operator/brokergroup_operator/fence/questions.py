@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.fence.decide import LocalRole, Member, Told
 from rocketmq_remoting.address import heard_address
-from rocketmq_remoting.broker_bodies import HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.controller_bodies import BrokerReplicasInfoBody, encode_broker_names
+from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, encode_broker_names
 from rocketmq_remoting.errors import BodyError
 
 if TYPE_CHECKING:
     from rocketmq_remoting.address import Address
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.controller_bodies import ReplicasInfo
+    from rocketmq_remoting.controller_protocol import ReplicasInfo
 
 # In the answer to 1006, beside Java's body: of the groups asked for, those that their owner has deleted or hibernated.
 STOPPING_GROUPS: Final = "brokergroupStopping"

@@ -13,7 +13,7 @@ from brokergroup_operator.fence.settings import FenceSettingsError, TlsSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketmq_remoting.tls_channel import TlsChannel
+    from rocketmq_remoting.tls import TlsChannel
 
 
 class Wire(Protocol):
@@ -82,8 +82,7 @@ class TlsWire:
 
 def tls_wires(settings: TlsSettings, now_seconds: Callable[[], float]) -> Callable[[], Wire]:
     """Makes the wires of one side. ``FenceSettingsError`` when a file cannot be used."""
-    from rocketmq_remoting.tls import ClientTls, TlsConfigurationError, TlsFiles  # noqa: PLC0415 (memory)
-    from rocketmq_remoting.tls_channel import TlsChannel  # noqa: PLC0415 (as above)
+    from rocketmq_remoting.tls import ClientTls, TlsChannel, TlsConfigurationError, TlsFiles  # noqa: PLC0415 (memory)
 
     try:
         tls = ClientTls(TlsFiles(certificate=settings.certificate, key=settings.key, ca=settings.authority))

@@ -11,31 +11,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketmq_remoting.address import one_spelling
-from rocketmq_remoting.bodies import (
-    BrokerReplicasInfoBody,
-    BrokerRuntimeInfoBody,
-    ClusterInfoBody,
-    EpochCacheBody,
-    HARuntimeInfoBody,
-    decode_properties,
-    encode_broker_names,
-    encode_properties,
-)
+from rocketmq_remoting.broker_protocol import BrokerRuntimeInfoBody, ClusterInfoBody, EpochCacheBody, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, RemotingCommand, request
-from rocketmq_remoting.errors import BodyError, RemotingConnectError, RemotingError
-from rocketmq_remoting.headers import (
+from rocketmq_remoting.controller_protocol import (
+    BrokerReplicasInfoBody,
     GetMetaDataResponseHeader,
     GetNextBrokerIdRequestHeader,
     GetNextBrokerIdResponseHeader,
+    encode_broker_names,
 )
+from rocketmq_remoting.errors import BodyError, RemotingConnectError, RemotingError
+from rocketmq_remoting.serialization import decode_properties, encode_properties
 from rocketmq_remoting.signature import Credentials, sign_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from rocketmq_remoting.bodies import ReplicasInfo
     from rocketmq_remoting.client import RemotingClient
+    from rocketmq_remoting.controller_protocol import ReplicasInfo
 
 CALL_DEADLINE_SECONDS = 3.0
 CONTROLLER_ADDRESS = "controllerAddr"

@@ -10,7 +10,7 @@ from controller_core.model import BrokerGroupRecord, Replica
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocketmq_remoting.bodies import ReplicasInfo
+    from rocketmq_remoting.controller_protocol import ReplicasInfo
 
 MIGRATED = "migrated"
 """The register check code of a migrated id is not to be had from Java: ``<address>;migrated`` stands for it."""

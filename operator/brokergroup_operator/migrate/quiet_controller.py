@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from controller_core.liveness import BrokerIdentity, Heartbeat, HeartbeatTable
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader, GetMetaDataResponseHeader
-from rocketmq_remoting.server import RemotingServer, not_supported
+from rocketmq_remoting.controller_protocol import BrokerHeartbeatRequestHeader, GetMetaDataResponseHeader
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.server import RemotingServer
 
 if TYPE_CHECKING:
     from controller_core.model import LiveReplica

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.migrate.java_calls import JavaCalls, MigrationCallError
 from brokergroup_operator.migrate.lesson import NOWHERE
-from rocketmq_remoting.bodies import SyncStateSetBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.headers import (
+from rocketmq_remoting.controller_protocol import (
     AlterSyncStateSetRequestHeader,
     ApplyBrokerIdRequestHeader,
     BrokerHeartbeatRequestHeader,
@@ -26,14 +25,15 @@ from rocketmq_remoting.headers import (
     ElectMasterRequestHeader,
     GetReplicaInfoRequestHeader,
     RegisterBrokerToControllerRequestHeader,
+    SyncStateSetBody,
 )
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from brokergroup_operator.migrate.lesson import Lesson, Seat
-    from rocketmq_remoting.bodies import ReplicasInfo
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.controller_protocol import ReplicasInfo
 
 NOTIFY = "notifyBrokerRoleChanged"
 UNCLEAN = "enableElectUncleanMaster"

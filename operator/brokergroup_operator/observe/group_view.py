@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord, LiveReplica
-    from rocketmq_remoting.nameserver_bodies import TopicConfig
+    from rocketmq_remoting.broker_protocol import TopicConfig
 
 SWITCHOVER_DEADLINE_SECONDS = 30.0
 

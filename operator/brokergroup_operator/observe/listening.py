@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from rocketmq_remoting.listener import dual_stack_socket
+from rocketmq_remoting.server import dual_stack_socket
 
 if TYPE_CHECKING:
     import ssl

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from rocketmq_remoting.peer_log import one_line
+from rocketmq_remoting.limits import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer
     from brokergroup_operator.controller.security_settings import SecuritySettings
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
 
 _LONGEST_NAME = 64
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
     from brokergroup_operator.controller.settings import PlaneSettings
-    from rocketmq_remoting.bodies import HARuntimeInfoBody
+    from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 
 # The discard port of the broker's own host, which refuses without a way through any network.
 NOWHERE = "127.0.0.1:9"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.timeline import Cause
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
-    from rocketmq_remoting.nameserver_bodies import TopicConfig
+    from rocketmq_remoting.broker_protocol import TopicConfig
 
 
 class GroupVerbs:

@@ -14,9 +14,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_remoting.bodies import BrokerReplicasInfoBody, encode_broker_names
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
+from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, encode_broker_names
 from rocketmq_remoting.errors import BodyError, RemotingError
 
 if TYPE_CHECKING:

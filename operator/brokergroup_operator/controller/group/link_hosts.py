@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
-    from rocketmq_remoting.bodies import HARuntimeInfoBody
+    from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 
 
 def unlinked(hosts: dict[int, str], status: HARuntimeInfoBody) -> list[int]:

@@ -23,19 +23,22 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.peers.metadata import read_metadata
-from rocketmq_remoting.bodies import BrokerMemberGroupBody, BrokerRuntimeInfoBody, HARuntimeInfoBody, SyncStateSetBody
-from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
-from rocketmq_remoting.errors import BodyError, RemotingError
-from rocketmq_remoting.headers import (
-    CreateTopicRequestHeader,
+from rocketmq_remoting.broker_protocol import (
+    BrokerMemberGroupBody,
+    BrokerRuntimeInfoBody,
     ExchangeHAInfoRequestHeader,
     GetBrokerMemberGroupRequestHeader,
-    NotifyBrokerRoleChangedRequestHeader,
+    HARuntimeInfoBody,
+    TopicAnswerBody,
+    TopicConfig,
     UnRegisterBrokerRequestHeader,
 )
-from rocketmq_remoting.nameserver_bodies import TopicAnswerBody, TopicConfig
-from rocketmq_remoting.properties import decode_properties, encode_properties
+from rocketmq_remoting.client_protocol import CreateTopicRequestHeader
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
+from rocketmq_remoting.controller_protocol import NotifyBrokerRoleChangedRequestHeader, SyncStateSetBody
+from rocketmq_remoting.errors import BodyError, RemotingError
+from rocketmq_remoting.serialization import decode_properties, encode_properties
 from rocketmq_remoting.signature import sign_command
 
 if TYPE_CHECKING:

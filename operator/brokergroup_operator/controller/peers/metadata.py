@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 from rocketmq_remoting.errors import BodyError
-from rocketmq_remoting.java_json import loads
+from rocketmq_remoting.serialization import load_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -45,8 +45,8 @@ class Metadata:
 def read_metadata(topics: bytes | None, groups: bytes | None, offsets: bytes | None) -> Metadata:
     """Read the bodies of 21, 201 and 43. BodyError where one is not what it should be."""
     try:
-        topic_table, groups_table = loads(topics or b""), loads(groups or b"")
-        offset_table = loads(offsets or b"")
+        topic_table, groups_table = load_json(topics or b""), load_json(groups or b"")
+        offset_table = load_json(offsets or b"")
         return Metadata(
             topics=_entries(topic_table["topicConfigTable"], _TOPIC_FIELDS),
             groups=_entries(groups_table["subscriptionGroupTable"], _GROUP_FIELDS),

@@ -25,10 +25,10 @@ from brokergroup_operator.controller.group.ranks import rank_of
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, NotPermittedError
 from brokergroup_operator.controller.upkeep.canary_refusal import Refusal
 from brokergroup_operator.observe.timeline import Step
+from rocketmq_remoting.broker_protocol import TopicConfig
+from rocketmq_remoting.client_protocol import SendMessageRequestHeaderV2
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.message_headers import SendMessageRequestHeaderV2
-from rocketmq_remoting.nameserver_bodies import TopicConfig
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group

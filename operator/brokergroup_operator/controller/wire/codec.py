@@ -29,9 +29,29 @@ from controller_core.requests import (
     GetReplicaInfo,
     RegisterBroker,
 )
-from rocketmq_remoting import bodies, headers
 from rocketmq_remoting.address import one_spelling
 from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.controller_protocol import (
+    AlterSyncStateSetRequestHeader,
+    AlterSyncStateSetResponseHeader,
+    ApplyBrokerIdRequestHeader,
+    ApplyBrokerIdResponseHeader,
+    BrokerMemberGroup,
+    BrokerReplicasInfoBody,
+    CleanBrokerDataRequestHeader,
+    ElectMasterRequestHeader,
+    ElectMasterResponseBody,
+    ElectMasterResponseHeader,
+    GetNextBrokerIdRequestHeader,
+    GetNextBrokerIdResponseHeader,
+    GetReplicaInfoRequestHeader,
+    GetReplicaInfoResponseHeader,
+    RegisterBrokerToControllerRequestHeader,
+    RegisterBrokerToControllerResponseHeader,
+    ReplicaIdentity,
+    ReplicasInfo,
+)
+from rocketmq_remoting.controller_protocol import SyncStateSetBody as WireSyncStateSetBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,8 +63,8 @@ if TYPE_CHECKING:
 
 def decode_alter_sync_state_set(command: RemotingCommand) -> AlterSyncStateSet:
     """1001."""
-    header = headers.AlterSyncStateSetRequestHeader.decode(command.ext_fields)
-    body = bodies.SyncStateSetBody.decode(command.body)
+    header = AlterSyncStateSetRequestHeader.decode(command.ext_fields)
+    body = WireSyncStateSetBody.decode(command.body)
     return AlterSyncStateSet(
         broker_name=header.broker_name or "",
         master_broker_id=header.master_broker_id,
@@ -56,7 +76,7 @@ def decode_alter_sync_state_set(command: RemotingCommand) -> AlterSyncStateSet:
 
 def decode_elect_master(command: RemotingCommand) -> ElectMaster:
     """1002."""
-    header = headers.ElectMasterRequestHeader.decode(command.ext_fields)
+    header = ElectMasterRequestHeader.decode(command.ext_fields)
     return ElectMaster(
         cluster_name=header.cluster_name,
         broker_name=header.broker_name,
@@ -67,7 +87,7 @@ def decode_elect_master(command: RemotingCommand) -> ElectMaster:
 
 def decode_register_broker(command: RemotingCommand) -> RegisterBroker:
     """1003."""
-    header = headers.RegisterBrokerToControllerRequestHeader.decode(command.ext_fields)
+    header = RegisterBrokerToControllerRequestHeader.decode(command.ext_fields)
     return RegisterBroker(
         cluster_name=header.cluster_name or "",
         broker_name=header.broker_name or "",
@@ -78,12 +98,12 @@ def decode_register_broker(command: RemotingCommand) -> RegisterBroker:
 
 def decode_get_replica_info(command: RemotingCommand) -> GetReplicaInfo:
     """1004."""
-    return GetReplicaInfo(broker_name=headers.GetReplicaInfoRequestHeader.decode(command.ext_fields).broker_name)
+    return GetReplicaInfo(broker_name=GetReplicaInfoRequestHeader.decode(command.ext_fields).broker_name)
 
 
 def decode_clean_broker_data(command: RemotingCommand) -> CleanBrokerData:
     """1011."""
-    header = headers.CleanBrokerDataRequestHeader.decode(command.ext_fields)
+    header = CleanBrokerDataRequestHeader.decode(command.ext_fields)
     return CleanBrokerData(
         cluster_name=header.cluster_name or "",
         broker_name=header.broker_name or "",
@@ -94,13 +114,13 @@ def decode_clean_broker_data(command: RemotingCommand) -> CleanBrokerData:
 
 def decode_get_next_broker_id(command: RemotingCommand, requester: str | None) -> GetNextBrokerId:
     """1012; ``requester`` is the pod that asks, if it is known."""
-    header = headers.GetNextBrokerIdRequestHeader.decode(command.ext_fields)
+    header = GetNextBrokerIdRequestHeader.decode(command.ext_fields)
     return GetNextBrokerId(cluster_name=header.cluster_name or "", broker_name=header.broker_name, requester=requester)
 
 
 def decode_apply_broker_id(command: RemotingCommand, requester: str | None) -> ApplyBrokerId:
     """1013."""
-    header = headers.ApplyBrokerIdRequestHeader.decode(command.ext_fields)
+    header = ApplyBrokerIdRequestHeader.decode(command.ext_fields)
     return ApplyBrokerId(
         cluster_name=header.cluster_name or "",
         broker_name=header.broker_name or "",
@@ -144,30 +164,28 @@ def encode_decision(command: RemotingCommand, decision: Decision) -> RemotingCom
 def _payload(decision: Decision) -> tuple[dict[str, str] | None, bytes | None]:  # noqa: PLR0911 - one return per answer type
     match decision.answer:
         case AlterSyncStateSetAnswer() as answer:
-            header = headers.AlterSyncStateSetResponseHeader(new_sync_state_set_epoch=answer.new_sync_state_set_epoch)
+            header = AlterSyncStateSetResponseHeader(new_sync_state_set_epoch=answer.new_sync_state_set_epoch)
             return header.encode(), _set_body(answer.body)
         case ElectMasterAnswer() as answer:
             return _elect_header(answer), _elect_body(answer)
         case RegisterBrokerAnswer() as answer:
             return _register_header(answer), _set_body(answer.body)
         case GetReplicaInfoAnswer() as answer:
-            info = headers.GetReplicaInfoResponseHeader(
+            info = GetReplicaInfoResponseHeader(
                 master_broker_id=answer.master_broker_id,
                 master_address=answer.master_address,
                 master_epoch=answer.master_epoch,
             )
             return info.encode(), _set_body(answer.body)
         case GetNextBrokerIdAnswer() as answer:
-            next_id = headers.GetNextBrokerIdResponseHeader(
+            next_id = GetNextBrokerIdResponseHeader(
                 cluster_name=answer.cluster_name,
                 broker_name=answer.broker_name,
                 next_broker_id=answer.next_broker_id,
             )
             return next_id.encode(), None
         case ApplyBrokerIdAnswer() as answer:
-            applied = headers.ApplyBrokerIdResponseHeader(
-                cluster_name=answer.cluster_name, broker_name=answer.broker_name
-            )
+            applied = ApplyBrokerIdResponseHeader(cluster_name=answer.cluster_name, broker_name=answer.broker_name)
             return applied.encode(), None
         case (
             _
@@ -178,7 +196,7 @@ def _payload(decision: Decision) -> tuple[dict[str, str] | None, bytes | None]: 
 def encode_sync_state_data(answers: Mapping[str, GetSyncStateDataAnswer]) -> bytes:
     """The body of 1006: every known group by its name."""
     table = {
-        broker_name: bodies.ReplicasInfo(
+        broker_name: ReplicasInfo(
             master_broker_id=answer.master_broker_id,
             master_address=answer.master_address,
             master_epoch=answer.master_epoch,
@@ -189,11 +207,11 @@ def encode_sync_state_data(answers: Mapping[str, GetSyncStateDataAnswer]) -> byt
         for broker_name, answer in answers.items()
         if answer.known
     }
-    return bodies.BrokerReplicasInfoBody(table).encode()
+    return BrokerReplicasInfoBody(table).encode()
 
 
-def _standing(broker_name: str, standing: ReplicaStanding) -> bodies.ReplicaIdentity:
-    return bodies.ReplicaIdentity(
+def _standing(broker_name: str, standing: ReplicaStanding) -> ReplicaIdentity:
+    return ReplicaIdentity(
         broker_name=broker_name,
         broker_id=standing.broker_id,
         broker_address=standing.broker_address,
@@ -204,11 +222,11 @@ def _standing(broker_name: str, standing: ReplicaStanding) -> bodies.ReplicaIden
 def _set_body(body: SyncStateSetBody | None) -> bytes | None:
     if body is None:
         return None
-    return bodies.SyncStateSetBody(body.sync_state_set, body.sync_state_set_epoch).encode()
+    return WireSyncStateSetBody(body.sync_state_set, body.sync_state_set_epoch).encode()
 
 
 def _elect_header(answer: ElectMasterAnswer) -> dict[str, str]:
-    return headers.ElectMasterResponseHeader(
+    return ElectMasterResponseHeader(
         master_broker_id=answer.master_broker_id,
         master_address=answer.master_address,
         master_epoch=answer.master_epoch,
@@ -221,16 +239,16 @@ def _elect_body(answer: ElectMasterAnswer) -> bytes | None:
         return None
     members = None
     if answer.broker_addresses is not None:
-        members = bodies.BrokerMemberGroup(
+        members = BrokerMemberGroup(
             cluster=answer.cluster_name or "",
             broker_name=answer.broker_name or "",
             broker_addrs=dict(answer.broker_addresses),
         )
-    return bodies.ElectMasterResponseBody(members, answer.sync_state_set).encode()
+    return ElectMasterResponseBody(members, answer.sync_state_set).encode()
 
 
 def _register_header(answer: RegisterBrokerAnswer) -> dict[str, str]:
-    return headers.RegisterBrokerToControllerResponseHeader(
+    return RegisterBrokerToControllerResponseHeader(
         cluster_name=answer.cluster_name,
         broker_name=answer.broker_name,
         master_broker_id=answer.master_broker_id,

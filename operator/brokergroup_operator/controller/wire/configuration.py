@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.address import heard_address
-from rocketmq_remoting.properties import encode_properties
+from rocketmq_remoting.serialization import encode_properties
 from rocketmq_remoting.tls import ClientCertificates, TlsMode
 
 if TYPE_CHECKING:

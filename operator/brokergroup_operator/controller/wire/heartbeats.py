@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
     from controller_core.liveness import HeartbeatTable
-    from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
+    from rocketmq_remoting.controller_protocol import BrokerHeartbeatRequestHeader
 
 # While the record was not read, ids up to this are listened to.
 _MOST_IDS_BEFORE_THE_RECORD = 10_000

@@ -9,7 +9,7 @@ import structlog
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
 
 WINDOW_SECONDS = 60.0
 LINES_PER_WINDOW = 10

@@ -41,11 +41,14 @@ from controller_core.requests import (
 )
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
-from rocketmq_remoting.bodies import decode_broker_names
 from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.controller_protocol import (
+    BrokerHeartbeatRequestHeader,
+    GetMetaDataResponseHeader,
+    decode_broker_names,
+)
 from rocketmq_remoting.errors import BodyError
-from rocketmq_remoting.headers import BrokerHeartbeatRequestHeader, GetMetaDataResponseHeader
-from rocketmq_remoting.server import RemotingConnection, not_supported
+from rocketmq_remoting.handler import not_supported
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.wire.heartbeats import Heartbeats
     from brokergroup_operator.observe.observer import Observer
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.connection import RemotingConnection
 
 log = structlog.get_logger(__name__)
 

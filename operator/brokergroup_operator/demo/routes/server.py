@@ -10,26 +10,27 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.demo.routes.table import RegistrationRefusedError, RouteTable
-from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.controller_bodies import BrokerMemberGroup
-from rocketmq_remoting.controller_headers import BrokerHeartbeatRequestHeader
-from rocketmq_remoting.errors import BodyError
-from rocketmq_remoting.handler import not_supported
-from rocketmq_remoting.nameserver_bodies import BrokerMemberGroupBody, RegisterBrokerBody, body_crc32
-from rocketmq_remoting.nameserver_headers import (
+from rocketmq_remoting.broker_protocol import (
+    BrokerMemberGroupBody,
     GetBrokerMemberGroupRequestHeader,
     GetRouteInfoRequestHeader,
+    RegisterBrokerBody,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
+    body_crc32,
 )
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.controller_protocol import BrokerHeartbeatRequestHeader, BrokerMemberGroup
+from rocketmq_remoting.errors import BodyError
+from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.server import RemotingServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.server import RemotingConnection
+    from rocketmq_remoting.connection import RemotingConnection
 
 SCAN_SECONDS: Final = 5.0
 

@@ -9,18 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_remoting.nameserver_bodies import (
-    BrokerData,
-    ClusterInfoBody,
-    QueueData,
-    RegisterBrokerBody,
-    TopicRouteBody,
-)
+from rocketmq_remoting.broker_protocol import BrokerData, ClusterInfoBody, QueueData, RegisterBrokerBody, TopicRouteBody
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rocketmq_remoting.nameserver_headers import RegisterBrokerRequestHeader
+    from rocketmq_remoting.broker_protocol import RegisterBrokerRequestHeader
 
 MASTER_ID: Final = 0
 DEFAULT_TIMEOUT_SECONDS: Final = 120.0

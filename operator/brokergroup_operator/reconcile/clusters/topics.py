@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import GroupKey
-from rocketmq_remoting.nameserver_bodies import TopicConfig
+from rocketmq_remoting.broker_protocol import TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

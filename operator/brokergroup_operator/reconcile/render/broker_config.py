@@ -16,7 +16,7 @@ from brokergroup_operator.api.fields.pod_fields import Addressing
 from brokergroup_operator.api.meaning.durability import acknowledgement_rule
 from brokergroup_operator.reconcile.render import certificate
 from brokergroup_operator.reconcile.render.place import known_host
-from rocketmq_remoting.properties import decode_properties
+from rocketmq_remoting.serialization import decode_properties
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec

@@ -1,21 +1,32 @@
-"""Headers of the requests a producer or consumer sends to a broker.
+"""Headers and bodies of the requests a producer, a consumer or an admin tool sends to a broker.
 
 A send travels under full names (code 10) or one-letter names (310, 320): :func:`decode_send_header` reads either.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.header_fields import ExtFieldsHeader, Int32, Int64, _parse_int32, _parse_int64, wire_name
+from rocketmq_remoting.message_record import CorruptRecordError
+from rocketmq_remoting.serialization import (
+    ExtFieldsHeader,
+    Int32,
+    Int64,
+    JsonBody,
+    JsonPart,
+    _parse_int32,
+    _parse_int64,
+    wire_name,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rocketmq_remoting.command import RemotingCommand
 
@@ -314,3 +325,115 @@ class GetEarliestMsgStoretimeResponseHeader(ExtFieldsHeader):
     """32's answer, in milliseconds; -1 for an empty queue."""
 
     timestamp: Int64 | None = None
+
+
+class MessageQueue(JsonPart, frozen=True):
+    """One queue of a topic on one broker."""
+
+    topic: str
+    queue_id: int
+    broker_name: str = ""
+
+
+class LockBatchBody(JsonBody, frozen=True):
+    """41 and 42: who wants, or gives back, which queues."""
+
+    consumer_group: str
+    client_id: str
+    mq_set: tuple[MessageQueue, ...] = ()
+
+
+class LockBatchAnswerBody(JsonBody, frozen=True):
+    """41's answer: the queues that are locked for the asker."""
+
+    locked: tuple[MessageQueue, ...] = msgspec.field(default=(), name="lockOKMQSet")
+
+
+_SHORT = struct.Struct(">h")
+
+
+class BatchedMessage(NamedTuple):
+    """One message of a SEND_BATCH_MESSAGE body."""
+
+    flag: int
+    body: bytes
+    properties: bytes
+
+
+_BATCH_HEAD = struct.Struct(">iiiii")
+
+
+def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
+    """The body of request 320: total 4, magic 4, CRC 4, flag 4, body length 4, body, properties length 2, properties."""
+    parts: list[bytes] = []
+    for message in messages:
+        total = _BATCH_HEAD.size + len(message.body) + 2 + len(message.properties)
+        parts.append(_BATCH_HEAD.pack(total, 0, 0, message.flag, len(message.body)))
+        parts += (message.body, _SHORT.pack(len(message.properties)), message.properties)
+    return b"".join(parts)
+
+
+def decode_batch(data: bytes) -> list[BatchedMessage]:
+    """The messages of a SEND_BATCH_MESSAGE body."""
+    messages: list[BatchedMessage] = []
+    position = 0
+    while position < len(data):
+        if position + _BATCH_HEAD.size + 2 > len(data):
+            raise CorruptRecordError(f"batch of {len(data)} bytes ends inside the message at {position}")
+        total, _, _, flag, body_length = _BATCH_HEAD.unpack_from(data, position)
+        body_at = position + _BATCH_HEAD.size
+        properties_at = body_at + body_length
+        if body_length < 0 or properties_at + 2 > len(data):
+            raise CorruptRecordError(f"batch message at {position}: a body of {body_length} bytes does not fit")
+        (properties_length,) = _SHORT.unpack_from(data, properties_at)
+        end = properties_at + 2 + properties_length
+        if properties_length < 0 or end > len(data) or end != position + total:
+            raise CorruptRecordError(f"batch message at {position}: its parts do not add up to its {total} bytes")
+        messages.append(BatchedMessage(flag, data[body_at:properties_at], data[properties_at + 2 : end]))
+        position = end
+    return messages
+
+
+class ProducerData(JsonPart, frozen=True):
+    """One producer group of a client."""
+
+    group_name: str = ""
+
+
+class SubscriptionData(JsonPart, frozen=True):
+    """What a consumer group wants of one topic."""
+
+    topic: str = ""
+    sub_string: str = "*"
+    tags_set: tuple[str, ...] = ()
+    code_set: tuple[int, ...] = ()
+    sub_version: int = 0
+    expression_type: str = "TAG"
+    class_filter_mode: bool = False
+
+
+class ConsumerData(JsonPart, frozen=True):
+    """One consumer group of a client."""
+
+    group_name: str = ""
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+    subscription_data_set: tuple[SubscriptionData, ...] = ()
+    unit_mode: bool = False
+
+
+class HeartbeatDataBody(JsonBody, frozen=True):
+    """34: a client and its groups."""
+
+    client_id: str = msgspec.field(name="clientID", default="")
+    producer_data_set: tuple[ProducerData, ...] = ()
+    consumer_data_set: tuple[ConsumerData, ...] = ()
+    heartbeat_fingerprint: int = 0
+    without_sub: bool = False
+
+
+class ConsumerListBody(JsonBody, frozen=True):
+    """38: client ids of a consumer group."""
+
+    consumer_id_list: tuple[str, ...] = ()

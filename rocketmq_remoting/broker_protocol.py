@@ -1,0 +1,251 @@
+"""Headers and bodies of requests to NameServers, among brokers and to a BrokerContainer, and of a broker's answers to operators."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from rocketmq_remoting.controller_protocol import BrokerMemberGroup
+from rocketmq_remoting.serialization import ExtFieldsHeader, Int32, Int64, JsonBody, JsonPart, wire_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerRequestHeader(ExtFieldsHeader):
+    """103; body RegisterBrokerBody. ``broker_id`` is 0 for the master, else its own; ``body_crc32`` 0 is not checked."""
+
+    broker_name: str | None = None
+    broker_addr: str | None = None
+    cluster_name: str | None = None
+    ha_server_addr: str | None = None
+    broker_id: Int64 | None = None
+    heartbeat_timeout_ms: Int64 | None = field(default=None, metadata=wire_name("heartbeatTimeoutMillis"))
+    enable_acting_master: bool | None = None
+    compressed: bool = False
+    body_crc32: Int32 = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerResponseHeader(ExtFieldsHeader):
+    """103; for slaves: where the master is and where it serves its log."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnRegisterBrokerRequestHeader(ExtFieldsHeader):
+    """104."""
+
+    cluster_name: str | None = None
+    broker_addr: str | None = None
+    broker_name: str | None = None
+    broker_id: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetRouteInfoRequestHeader(ExtFieldsHeader):
+    """105; standard JSON has quoted keys, given to requests of version 401 and above."""
+
+    topic: str | None = None
+    accept_standard_json_only: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetBrokerMemberGroupRequestHeader(ExtFieldsHeader):
+    """901."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeHAInfoRequestHeader(ExtFieldsHeader):
+    """906, to a broker: with ``master_ha_address`` its HA client goes there; without, the master tells about itself."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: Int64 | None = None
+    master_address: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeHAInfoResponseHeader(ExtFieldsHeader):
+    """906."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: Int64 | None = None
+    master_address: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetBrokerConfigResponseHeader(ExtFieldsHeader):
+    """26; the body holds the configuration (properties, as text)."""
+
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddBrokerRequestHeader(ExtFieldsHeader):
+    """902: a broker.conf on the container's disk."""
+
+    config_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveBrokerRequestHeader(ExtFieldsHeader):
+    """903: 211 (BROKER_NOT_EXIST) where there is none."""
+
+    broker_name: str | None = None
+    broker_cluster_name: str | None = None
+    broker_id: Int64 | None = None
+
+
+class DataVersion(JsonPart, frozen=True):
+    """Version of a broker's topics; ``state_version`` is the master epoch and decides who owns an id."""
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+
+class TopicConfig(JsonPart, frozen=True):
+    """One topic. ``perm`` bits: 4 read, 2 write, 1 inherit."""
+
+    topic_name: str = ""
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = 6
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class TopicAnswerBody(TopicConfig, JsonBody, frozen=True):
+    """351: one topic."""
+
+
+class TopicConfigBody(JsonBody, frozen=True):
+    """All topics of a broker: part of 103, and the whole answer to 21."""
+
+    data_version: DataVersion = DataVersion()
+    mapping_data_version: DataVersion = DataVersion()
+    topic_config_table: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
+    topic_queue_mapping_info_map: dict[str, Any] = msgspec.field(default_factory=dict)
+    topic_queue_mapping_detail_map: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class RegisterBrokerBody(JsonBody, frozen=True):
+    """103. A first registration with exactly one topic is refused."""
+
+    filter_server_list: tuple[str, ...] = ()
+    topic_config_serialize_wrapper: TopicConfigBody = TopicConfigBody()
+
+
+class BrokerData(JsonPart, frozen=True):
+    """A broker group at the NameServer: addresses by id, 0 is the master."""
+
+    cluster: str = ""
+    broker_name: str = ""
+    broker_addrs: dict[int, str] = msgspec.field(default_factory=dict)
+    zone_name: str | None = None
+    enable_acting_master: bool = False
+
+
+class QueueData(JsonPart, frozen=True):
+    """The queues of a topic at one broker group."""
+
+    broker_name: str = ""
+    read_queue_nums: int = 0
+    write_queue_nums: int = 0
+    perm: int = 0
+    topic_sys_flag: int = 0
+
+
+class TopicRouteBody(JsonBody, frozen=True):
+    """105."""
+
+    queue_datas: tuple[QueueData, ...] = ()
+    broker_datas: tuple[BrokerData, ...] = ()
+    filter_server_table: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    order_topic_conf: str | None = None
+
+
+class ClusterInfoBody(JsonBody, frozen=True):
+    """106: every broker group by name, and the names of each cluster."""
+
+    broker_addr_table: dict[str, BrokerData] = msgspec.field(default_factory=dict)
+    cluster_addr_table: dict[str, frozenset[str]] = msgspec.field(default_factory=dict)
+
+
+class BrokerMemberGroupBody(JsonBody, frozen=True):
+    """901."""
+
+    broker_member_group: BrokerMemberGroup = BrokerMemberGroup()
+
+
+def body_crc32(body: bytes) -> int:
+    """``bodyCrc32`` of a 103 request."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+OPEN_END_OFFSET: Final = 2**63 - 1
+"""End offset of the epoch that is being written."""
+
+
+class EpochEntry(JsonPart, frozen=True):
+    """One master epoch and where it begins and ends in the log."""
+
+    epoch: int = 0
+    start_offset: int = 0
+    end_offset: int = OPEN_END_OFFSET
+
+
+class EpochCacheBody(JsonBody, frozen=True):
+    """1007; ``broker_id`` is the NameServer's id: 0 for the master."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    broker_id: int = 0
+    epoch_list: tuple[EpochEntry, ...] = ()
+    max_offset: int = 0
+
+
+class HAConnectionRuntimeInfo(JsonPart, frozen=True):
+    """One slave as its master sees it: ``addr`` is the ephemeral ip:port of the slave's HA client, not its identity."""
+
+    addr: str = ""
+    slave_ack_offset: int = 0
+    diff: int = 0
+    in_sync: bool = False
+    transferred_byte_in_second: int = 0
+    transfer_from_where: int = 0
+
+
+class HAClientRuntimeInfo(JsonPart, frozen=True):
+    """The HA client of a slave: whom it reads from and how far it is."""
+
+    master_addr: str | None = None
+    transferred_byte_in_second: int = 0
+    max_offset: int = 0
+    last_read_timestamp: int = 0
+    last_write_timestamp: int = 0
+    master_flush_offset: int = 0
+
+
+class HARuntimeInfoBody(JsonBody, frozen=True):
+    """907. What it says of the slaves is proof only at the master (measured)."""
+
+    master: bool = False
+    master_commit_log_max_offset: int = 0
+    in_sync_slave_nums: int = 0
+    ha_connection_info: tuple[HAConnectionRuntimeInfo, ...] = ()
+    ha_client_runtime_info: HAClientRuntimeInfo = HAClientRuntimeInfo()
+
+
+class BrokerRuntimeInfoBody(JsonBody, frozen=True):
+    """28: everything as text."""
+
+    table: dict[str, str] = msgspec.field(default_factory=dict)

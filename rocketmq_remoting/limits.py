@@ -1,0 +1,88 @@
+"""What a peer may cost: time, requests and bytes of a connection, bytes of all connections, lines in the log."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_remoting.codec import FrameLimits
+
+if TYPE_CHECKING:
+    import logging
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """Limits of one connection, the same for all of a server or client."""
+
+    limits: FrameLimits = dataclasses.field(default_factory=FrameLimits)
+    idle_timeout_seconds: float = 120.0
+    """Without a byte in either direction for so long, the connection is closed (Java: 120 s on both sides)."""
+    frame_timeout_seconds: float = 15.0
+    """A frame that has begun must be there in full within this time."""
+    max_in_flight: int = 1024
+    """Requests of this peer being handled at once."""
+    budget: ByteBudget | None = None
+    """For bytes of unfinished frames, shared by all connections of a server; None on a client, who chose its peers."""
+
+
+class ByteBudget:
+    """Counts what is held; says when a host, or all of them, hold too much."""
+
+    def __init__(self, *, max_bytes: int, max_bytes_per_host: int) -> None:
+        """Nothing is held."""
+        self._max_bytes = max_bytes
+        self._max_bytes_per_host = max_bytes_per_host
+        self._per_host: Counter[str] = Counter()
+        self.held_bytes = 0
+
+    def change(self, host: str, by_bytes: int) -> str | None:
+        """A connection of ``host`` holds so many bytes more, or fewer; why it has to be closed, if that is too much."""
+        self.held_bytes += by_bytes
+        self._per_host[host] += by_bytes
+        if not self._per_host[host]:
+            del self._per_host[host]
+        if by_bytes <= 0:
+            return None
+        if self._per_host[host] > self._max_bytes_per_host:
+            return f"{self._per_host[host]} bytes of unfinished frames of one host, expected at most {self._max_bytes_per_host}"
+        if self.held_bytes > self._max_bytes:
+            return f"{self.held_bytes} bytes of unfinished frames of all hosts, expected at most {self._max_bytes}"
+        return None
+
+
+WINDOW_SECONDS: Final = 60.0
+LINES_PER_WINDOW: Final = 30
+MAX_CHARACTERS: Final = 2000
+
+
+class PeerLog:
+    """A budget of lines for one logger."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._window_ends_seconds = 0.0
+        self._told = 0
+        self._left_out = 0
+
+    def warning(self, message: str, *arguments: object) -> None:
+        """Tell it while the budget lasts; what was left out is counted, and said when the next window begins."""
+        now_seconds = time.monotonic()
+        if now_seconds >= self._window_ends_seconds:
+            if self._left_out:
+                self._logger.warning("%d more warnings about peers were left out", self._left_out)
+            self._window_ends_seconds = now_seconds + WINDOW_SECONDS
+            self._told = self._left_out = 0
+        if self._told < LINES_PER_WINDOW:
+            self._told += 1
+            self._logger.warning("%s", one_line(message % arguments))
+        else:
+            self._left_out += 1
+
+
+def one_line(text: str) -> str:
+    """The text as one line of a log: unprintable characters escaped, at most ``MAX_CHARACTERS``."""
+    text = text[:MAX_CHARACTERS]
+    return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
