@@ -36,7 +36,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = "kubectl-brokergroup"
 # What the plugin imports, beside its own packages (tests/kubectl/test_start.py holds that it is no more).
 PLUGIN_NEEDS = ("typer", "pykube-ng", "requests", "pyyaml")
-PLUGIN_PACKAGES = ("brokergroup_operator/__init__.py", "brokergroup_operator/api/", "brokergroup_operator/kubectl/")
+PLUGIN_PACKAGES = tuple(
+    f"brokergroup_operator/{part}" for part in ("__init__.py", "option_groups.py", "api/", "kubectl/")
+)
 PYTHONS = ("3.11", "3.12", "3.13")
 # Ours: krew's selector, and uv's name of the platform.
 PLATFORMS = {

@@ -13,9 +13,9 @@ import requests
 import yaml
 from typer.testing import CliRunner
 
-from brokergroup_operator.kubectl.errors import PluginError
+from brokergroup_operator.kubectl.cluster import BrokerGroup, BrokerGroupOperation, Kind
+from brokergroup_operator.kubectl.command_line import PluginError
 from brokergroup_operator.kubectl.main import app
-from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -119,24 +119,28 @@ class Bench:
         found: dict[str, Any] = answer.json()
         return found
 
+    def path(self, kind: Kind, name: str = "") -> str:
+        root = f"/apis/{kind.version}" if "/" in kind.version else f"/api/{kind.version}"
+        return f"{root}/namespaces/{self.namespace}/{kind.endpoint}/{name}".rstrip("/")
+
     def create(self, kind: Kind, name: str, **content: Any) -> dict[str, Any]:
         metadata = {"name": name, **content.pop("metadata", {})}
-        body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **content}
-        return self.api("POST", kind.path(self.namespace), body)
+        body = {"apiVersion": kind.version, "kind": kind.kind, "metadata": metadata, **content}
+        return self.api("POST", self.path(kind), body)
 
     def get(self, kind: Kind, name: str) -> dict[str, Any]:
-        return self.api("GET", kind.path(self.namespace, name))
+        return self.api("GET", self.path(kind, name))
 
     def items(self, kind: Kind) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.api("GET", kind.path(self.namespace))["items"]
+        found: list[dict[str, Any]] = self.api("GET", self.path(kind))["items"]
         return found
 
     def set_status(self, kind: Kind, name: str, status: dict[str, Any]) -> None:
-        self.api("PATCH", f"{kind.path(self.namespace, name)}/status", {"status": status})
+        self.api("PATCH", f"{self.path(kind, name)}/status", {"status": status})
 
     def create_group(self, name: str = "orders", *, status: dict[str, Any] | None = None, **spec: Any) -> None:
-        self.create(BROKER_GROUPS, name, spec={"version": "5.5.0", **spec})
-        self.set_status(BROKER_GROUPS, name, STATUS if status is None else status)
+        self.create(BrokerGroup, name, spec={"version": "5.5.0", **spec})
+        self.set_status(BrokerGroup, name, STATUS if status is None else status)
 
     @contextlib.contextmanager
     def operator(self, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[None]:
@@ -147,9 +151,9 @@ class Bench:
         def work() -> None:
             try:
                 while not stop.is_set():
-                    for item in self.items(BROKER_GROUP_OPERATIONS):
+                    for item in self.items(BrokerGroupOperation):
                         if not item.get("status"):
-                            self.set_status(BROKER_GROUP_OPERATIONS, item["metadata"]["name"], answer(item))
+                            self.set_status(BrokerGroupOperation, item["metadata"]["name"], answer(item))
                     time.sleep(0.02)
             except BaseException as error:  # noqa: BLE001 (raised again in the test's own thread)
                 errors.append(error)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.kubectl import asking
-from brokergroup_operator.kubectl.errors import UsageError
-from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
-from brokergroup_operator.kubectl.verbs.switchover import window
+from brokergroup_operator.kubectl import operate
+from brokergroup_operator.kubectl.cluster import BrokerGroup, BrokerGroupOperation, Pod
+from brokergroup_operator.kubectl.command_line import UsageError
+from brokergroup_operator.kubectl.operate import window
 
 if TYPE_CHECKING:
     from tests.kubectl.bench import Bench
 
 
 def only(bench: Bench) -> dict[str, Any]:
-    (item,) = bench.items(BROKER_GROUP_OPERATIONS)
+    (item,) = bench.items(BrokerGroupOperation)
     return item
 
 
@@ -75,35 +75,35 @@ def test_what_is_dangerous_is_not_done_unless_the_group_is_named(bench: Bench, a
     said = bench.run(*arguments)
     assert said.code == 7
     assert "orders" in said.err
-    assert not bench.items(BROKER_GROUP_OPERATIONS)
-    assert not (bench.get(BROKER_GROUPS, "orders")["spec"].get("maintenance") or {}).get("hibernated")
+    assert not bench.items(BrokerGroupOperation)
+    assert not (bench.get(BrokerGroup, "orders")["spec"].get("maintenance") or {}).get("hibernated")
 
 
 def test_the_name_may_be_typed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from brokergroup_operator.kubectl import confirming
+    from brokergroup_operator.kubectl import command_line
 
-    monkeypatch.setattr(confirming, "is_terminal", lambda: True)
+    monkeypatch.setattr(command_line, "is_terminal", lambda: True)
     bench.create_group()
     assert bench.run("rebuild", "orders", "3", typed="something\n").code == 7
-    assert not bench.items(BROKER_GROUP_OPERATIONS)
+    assert not bench.items(BrokerGroupOperation)
     said = bench.run("rebuild", "orders", "3", typed="orders\n")
     assert said.code == 0
     assert "deletes the volume of broker 3 with its data" in said.err
-    assert len(bench.items(BROKER_GROUP_OPERATIONS)) == 1
+    assert len(bench.items(BrokerGroupOperation)) == 1
 
 
 def test_an_unclean_election_wants_both_words(bench: Bench) -> None:
     bench.create_group()
     for flags in (("--unclean",), ("--yes-lose-data",), ()):
         assert bench.run("elect", "orders", "--to", "3", "--confirm", "orders", *flags).code == 2
-    assert not bench.items(BROKER_GROUP_OPERATIONS)
+    assert not bench.items(BrokerGroupOperation)
 
 
 def test_an_unclean_election_has_no_yes(bench: Bench) -> None:
     bench.create_group()
     said = bench.run("elect", "orders", "--to", "3", "--unclean", "--yes-lose-data", "--yes")
     assert (said.code, "--yes" in said.err) == (2, True)
-    assert not bench.items(BROKER_GROUP_OPERATIONS)
+    assert not bench.items(BrokerGroupOperation)
 
 
 def test_waiting_for_the_end(bench: Bench) -> None:
@@ -139,15 +139,15 @@ def test_a_wait_has_an_end(bench: Bench) -> None:
     said = bench.run("switchover", "orders", "--wait", "--timeout", "0.1")
     assert said.code == 8
     assert said.err.endswith("it goes on; last: Pending")
-    assert len(bench.items(BROKER_GROUP_OPERATIONS)) == 1
+    assert len(bench.items(BrokerGroupOperation)) == 1
 
 
 def operator_pod(bench: Bench, *, ready: bool) -> None:
     """Of this test alone: the API is shared, and pods of operators are looked for everywhere."""
     labels = {"brokergroup.dev/component": "operator"}
-    bench.create(PODS, "operator-0", metadata={"labels": labels}, spec={"containers": [{"name": "o", "image": "o:1"}]})
+    bench.create(Pod, "operator-0", metadata={"labels": labels}, spec={"containers": [{"name": "o", "image": "o:1"}]})
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
-    bench.set_status(PODS, "operator-0", {"conditions": conditions})
+    bench.set_status(Pod, "operator-0", {"conditions": conditions})
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def operator_pod(bench: Bench, *, ready: bool) -> None:
 def test_who_waits_for_an_operator_that_does_not_act_is_told(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, pod_is_ready: bool | None, said_of_it: str
 ) -> None:
-    monkeypatch.setattr(asking, "SILENCE_SECONDS", 0.0)
+    monkeypatch.setattr(operate, "SILENCE_SECONDS", 0.0)
     bench.create_group()
     if pod_is_ready is not None:
         operator_pod(bench, ready=pod_is_ready)
@@ -172,14 +172,14 @@ def test_who_waits_for_an_operator_that_does_not_act_is_told(
         said = bench.run("switchover", "orders", "--wait", "--timeout", "0.1")
     finally:
         if pod_is_ready is not None:
-            bench.api("DELETE", PODS.path(bench.namespace, "operator-0"))
+            bench.api("DELETE", bench.path(Pod, "operator-0"))
     assert said.code == 8
     assert said.err.count("no operator seems to act") == 2  # while it waits, and at the end
     assert said_of_it.format(namespace=bench.namespace) in said.err
 
 
 def test_an_operator_that_has_taken_it_up_is_not_doubted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "SILENCE_SECONDS", 0.0)
+    monkeypatch.setattr(operate, "SILENCE_SECONDS", 0.0)
     bench.create_group()
     pending = {"phase": "Pending", "result": {"message": "waits for an earlier one"}}
     with bench.operator(lambda _: pending):
@@ -201,9 +201,9 @@ def test_maintenance_is_one_switch_of_the_spec(bench: Bench, verb: str, switch: 
     bench.create_group(
         maintenance={"paused": True, "hibernated": not value} if switch == "hibernated" else {"paused": not value}
     )
-    before = bench.get(BROKER_GROUPS, "orders")["spec"]
+    before = bench.get(BrokerGroup, "orders")["spec"]
     bench.must(verb, "orders", *(["--yes"] if verb == "hibernate" else []))
-    after = bench.get(BROKER_GROUPS, "orders")["spec"]
+    after = bench.get(BrokerGroup, "orders")["spec"]
     assert after["maintenance"] == {**before["maintenance"], switch: value}
     assert {**after, "maintenance": {}} == {**before, "maintenance": {}}
 
@@ -264,4 +264,4 @@ def test_a_switchover_a_year_ago_asks_for_nothing(bench: Bench) -> None:
     said = bench.run("switchover", "orders", "--at", "2025-11-27T23:00:00Z", "--wait")
     assert said.code == UsageError.exit_code
     assert "--at '2025-11-27T23:00:00Z' is in the past: it is 20" in said.err
-    assert not bench.items(BROKER_GROUP_OPERATIONS)
+    assert not bench.items(BrokerGroupOperation)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from brokergroup_operator.kubectl.errors import CannotConnectError, NotFoundError, UsageError
+from brokergroup_operator.kubectl.command_line import CannotConnectError, NotFoundError, UsageError
 from brokergroup_operator.kubectl.main import app
-from brokergroup_operator.kubectl.verbs.dashboard import page_of
+from brokergroup_operator.kubectl.operator_pods import page_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,8 +47,8 @@ def run(
     monkeypatch: pytest.MonkeyPatch, folder: Path, script: str | None, options: tuple[str, ...] = ("--no-browser",)
 ) -> Any:
     monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr("brokergroup_operator.kubectl.reach.cluster.Cluster.__init__", lambda *_: None)
-    monkeypatch.setattr("brokergroup_operator.kubectl.reach.operator_pods.operator_pods", lambda _: [pod("op-0")])
+    monkeypatch.setattr("brokergroup_operator.kubectl.cluster.Cluster.__init__", lambda *_: None)
+    monkeypatch.setattr("brokergroup_operator.kubectl.operator_pods.operator_pods", lambda _: [pod("op-0")])
     if script is not None:
         (folder / "kubectl").write_text(f"#!/bin/sh\n{script}\n")
         (folder / "kubectl").chmod(0o755)

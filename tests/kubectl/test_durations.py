@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import typer
 
-from brokergroup_operator.kubectl.durations import seconds, whole_seconds
+from brokergroup_operator.kubectl.command_line import seconds, whole_seconds
 
 if TYPE_CHECKING:
     from tests.kubectl.bench import Bench

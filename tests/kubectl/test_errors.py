@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.kubectl import errors
-from brokergroup_operator.kubectl.errors import PluginError
-from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
+from brokergroup_operator.kubectl import command_line
+from brokergroup_operator.kubectl.cluster import BrokerGroup, BrokerGroupOperation
+from brokergroup_operator.kubectl.command_line import PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ def one_line(text: str) -> str:
 
 
 def test_every_kind_of_trouble_has_its_own_exit_code() -> None:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PluginError)]
+    kinds = [kind for kind in vars(command_line).values() if isinstance(kind, type) and issubclass(kind, PluginError)]
     codes = sorted(kind.exit_code for kind in kinds)
     assert codes == [1, 1, 2, 3, 4, 5, 6, 7, 8, 9]
 
@@ -36,7 +36,7 @@ def test_a_group_that_is_not_there(bench: Bench) -> None:
         said = bench.run(*arguments)
         assert said.code == 3
         assert one_line(said.err) == f"brokergroups {bench.namespace}/nobody: not found"
-    assert not bench.items(BROKER_GROUP_OPERATIONS)
+    assert not bench.items(BrokerGroupOperation)
 
 
 @pytest.mark.parametrize("name", ["../brokergroups/orders", "orders?watch=true", "orders#", "a b", "ÄÖ"])
@@ -45,7 +45,7 @@ def test_a_name_does_not_lead_elsewhere(bench: Bench, name: str) -> None:
     said = bench.run("pause", name)
     assert said.code == 3
     assert one_line(said.err).startswith(f"brokergroups {bench.namespace}/{name}: ")
-    assert not (bench.get(BROKER_GROUPS, "orders")["spec"].get("maintenance") or {}).get("paused")
+    assert not (bench.get(BrokerGroup, "orders")["spec"].get("maintenance") or {}).get("paused")
 
 
 def test_what_the_kind_refuses_is_told(bench: Bench) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from brokergroup_operator.kubectl.errors import CannotConnectError
-from brokergroup_operator.kubectl.reach import kubeconfig
+from brokergroup_operator.kubectl import kubeconfig
+from brokergroup_operator.kubectl.command_line import CannotConnectError
 
 if TYPE_CHECKING:
     from pathlib import Path

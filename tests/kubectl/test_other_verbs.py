@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from brokergroup_operator.kubectl.main import verb_names
-from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS, PODS
-from brokergroup_operator.kubectl.verbs.completion import complete
+from brokergroup_operator.kubectl.cluster import BrokerGroup, Pod
+from brokergroup_operator.kubectl.main import complete, verb_names
 from tests.kubectl.generate_cases import ACCEPTED, REFUSED, REFUSED_IDS
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("arguments", ACCEPTED)
 def test_what_is_generated_is_accepted(bench: Bench, arguments: tuple[str, ...]) -> None:
     manifest = yaml.safe_load(bench.must("generate", "orders", "-n", bench.namespace, *arguments))
-    made = bench.api("POST", f"{BROKER_GROUPS.path(bench.namespace)}?fieldValidation=Strict", manifest)
+    made = bench.api("POST", f"{bench.path(BrokerGroup)}?fieldValidation=Strict", manifest)
     assert made["metadata"]["name"] == "orders"
 
 
@@ -49,11 +48,11 @@ def test_versions(bench: Bench) -> None:
         "brokergroup.dev/component": "operator",
         "app.kubernetes.io/version": "0.9.9",
     }
-    bench.create(PODS, "operator-0", metadata={"labels": labels}, spec={"containers": [{"name": "o", "image": "o:1"}]})
+    bench.create(Pod, "operator-0", metadata={"labels": labels}, spec={"containers": [{"name": "o", "image": "o:1"}]})
     try:
         assert "0.9.9" in bench.must("version", "-o", "json")
     finally:
-        bench.api("DELETE", PODS.path(bench.namespace, "operator-0"))
+        bench.api("DELETE", bench.path(Pod, "operator-0"))
 
 
 def test_completion_knows_verbs_options_and_groups(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

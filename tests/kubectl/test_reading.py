@@ -11,12 +11,10 @@ import yaml
 
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.names import ANNOTATION_OPERATOR
-from brokergroup_operator.kubectl.errors import ForbiddenError
-from brokergroup_operator.kubectl.reach.cluster import Cluster
-from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, LEASES, Kind
-from brokergroup_operator.kubectl.show.printing import in_units
-from brokergroup_operator.kubectl.show.watching import show
-from brokergroup_operator.kubectl.verbs.explain import STALLED_ADVICE, explanation
+from brokergroup_operator.kubectl.cluster import BrokerGroup, BrokerGroupOperation, Cluster, Kind, Lease
+from brokergroup_operator.kubectl.command_line import ForbiddenError
+from brokergroup_operator.kubectl.explain import STALLED_ADVICE, explanation
+from brokergroup_operator.kubectl.printing import in_units, show
 from tests.kubectl.bench import DEADLINE_SECONDS, STATUS, Bench
 
 SWITCHOVER = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switchover": {}}
@@ -25,9 +23,9 @@ SWITCHOVER = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switc
 def test_status_shows_the_group_in_one_look(bench: Bench) -> None:
     """apache/rocketmq-dashboard #233, #361, apache/rocketmq #4443: who leads, who is in the SyncStateSet, who is not."""
     bench.create_group()
-    bench.create(BROKER_GROUP_OPERATIONS, "move", spec=SWITCHOVER)
-    bench.create(BROKER_GROUP_OPERATIONS, "done", spec=SWITCHOVER)
-    bench.set_status(BROKER_GROUP_OPERATIONS, "done", {"phase": "Succeeded"})
+    bench.create(BrokerGroupOperation, "move", spec=SWITCHOVER)
+    bench.create(BrokerGroupOperation, "done", spec=SWITCHOVER)
+    bench.set_status(BrokerGroupOperation, "done", {"phase": "Succeeded"})
     lines = bench.must("status", "orders").splitlines()
     assert lines[0].startswith(f"{bench.namespace}/orders   MembersOutOfSync   ")
     assert lines[1] == "  brokerName orders   rocketmq 5.5.0   durability Strict"
@@ -99,7 +97,7 @@ def test_a_watch_shows_every_change_once(bench: Bench, monkeypatch: pytest.Monke
 
     def change() -> None:
         for epoch in (6, 7):
-            bench.set_status(BROKER_GROUPS, "orders", {"masterEpoch": epoch})
+            bench.set_status(BrokerGroup, "orders", {"masterEpoch": epoch})
 
     def watch() -> None:
         try:
@@ -116,10 +114,10 @@ def test_a_watch_shows_every_change_once(bench: Bench, monkeypatch: pytest.Monke
 
 def test_history_is_failovers_and_operations_the_latest_first(bench: Bench) -> None:
     bench.create_group(status=STATUS | {"failovers": [STATUS["lastFailover"]]})
-    bench.create(BROKER_GROUP_OPERATIONS, "move", spec=SWITCHOVER)
+    bench.create(BrokerGroupOperation, "move", spec=SWITCHOVER)
     result = {"message": "done", "fromBrokerId": 2, "toBrokerId": 1, "epoch": 6, "milliseconds": 80}
     status = {"phase": "Succeeded", "startedAt": "2026-02-01T00:00:00Z", "result": result}
-    bench.set_status(BROKER_GROUP_OPERATIONS, "move", status)
+    bench.set_status(BrokerGroupOperation, "move", status)
     header, move, failover = bench.must("history", "orders").splitlines()
     assert header.split() == ["TIME", "WHAT", "OUTCOME", "FROM", "TO", "EPOCH", "MS", "MESSAGE", "INCIDENT"]
     assert move.split()[:7] == ["2026-02-01T00:00:00Z", "Switchover", "Succeeded", "2", "1", "6", "80"]
@@ -191,9 +189,9 @@ def test_explain_says_first_that_the_operator_is_away(bench: Bench, lease: dict[
     """Whatever an operator that is gone has said last stands there for ever."""
     bench.create_group()
     annotations = {ANNOTATION_OPERATOR: f"{bench.namespace}/its-lease"}
-    bench.api("PATCH", BROKER_GROUPS.path(bench.namespace, "orders"), {"metadata": {"annotations": annotations}})
+    bench.api("PATCH", bench.path(BrokerGroup, "orders"), {"metadata": {"annotations": annotations}})
     if lease is not None:
-        bench.create(LEASES, "its-lease", spec=lease)
+        bench.create(Lease, "its-lease", spec=lease)
     said = bench.run("explain", "orders")
     assert said.code == 1
     assert said.out.splitlines()[0].startswith(told.format(bench.namespace))
@@ -213,7 +211,7 @@ SAFE_STATUS: dict[str, Any] = STATUS | {
 
 def take(bench: Bench, holder: str) -> None:
     annotations = {ANNOTATION_OPERATOR: holder}
-    bench.api("PATCH", BROKER_GROUPS.path(bench.namespace, "orders"), {"metadata": {"annotations": annotations}})
+    bench.api("PATCH", bench.path(BrokerGroup, "orders"), {"metadata": {"annotations": annotations}})
 
 
 def test_explain_of_a_safe_group_needs_a_heartbeat(bench: Bench) -> None:
@@ -229,7 +227,7 @@ def test_explain_of_a_safe_group_needs_a_heartbeat(bench: Bench) -> None:
     assert f"! operator {bench.namespace}/its-lease is away (its Lease is gone)" in bench.run("status", "orders").out
     assert f"! operator {bench.namespace}/its-lease is away (its Lease is gone)" in bench.run("status").err
 
-    bench.create(LEASES, "its-lease", spec=RENEWED | {"renewTime": "2999-01-01T00:00:00.000000Z"})
+    bench.create(Lease, "its-lease", spec=RENEWED | {"renewTime": "2999-01-01T00:00:00.000000Z"})
     said = bench.run("explain", "orders")
     assert (said.code, said.out.splitlines()[0]) == (0, "orders is FailoverSafe: 1 can take over")
     assert f"  operator {bench.namespace}/its-lease renewed its Lease 0s ago (operator-1)" in bench.must(
@@ -245,7 +243,7 @@ def test_explain_of_who_may_not_read_leases_says_so(bench: Bench, monkeypatch: p
     get = Cluster.get
 
     def refused(self: Cluster, kind: Kind, name: str, *, namespace: str | None = None) -> dict[str, Any]:
-        if kind == LEASES:
+        if kind == Lease:
             raise ForbiddenError("leases elsewhere/its-lease: you may not")
         return get(self, kind, name, namespace=namespace)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS, LEASES, PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.kubectl.cluster import BrokerGroup, Lease, PersistentVolumeClaim, Pod
 
 if TYPE_CHECKING:
     from tests.kubectl.bench import Bench
@@ -24,23 +24,23 @@ def deleted_group(bench: Bench, *, renewed: str | None, policy: str = "Backgroun
     if renewed is not None:
         metadata["annotations"] = {names.ANNOTATION_OPERATOR: f"{bench.namespace}/its-lease"}
         spec = {"holderIdentity": "operator-0_1", "leaseDurationSeconds": 3, "renewTime": renewed}
-        bench.create(LEASES, "its-lease", spec=spec)
-    path = BROKER_GROUPS.path(bench.namespace, "orders")
+        bench.create(Lease, "its-lease", spec=spec)
+    path = bench.path(BrokerGroup, "orders")
     bench.api("PATCH", path, {"metadata": metadata})
     containers = [{"name": "broker", "image": "broker"}]
-    uid = bench.get(BROKER_GROUPS, "orders")["metadata"]["uid"]
+    uid = bench.get(BrokerGroup, "orders")["metadata"]["uid"]
     owner = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND, "name": "orders", "uid": uid}
     owned = OF_ORDERS | {"ownerReferences": [owner]}
-    bench.create(PODS, "orders-1", metadata=owned, spec={"containers": containers})
+    bench.create(Pod, "orders-1", metadata=owned, spec={"containers": containers})
     held = owned | {"finalizers": [names.FINALIZER_FENCE, "example.com/other"]}
-    bench.create(PODS, "orders-2", metadata=held, spec={"containers": containers})
+    bench.create(Pod, "orders-2", metadata=held, spec={"containers": containers})
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    bench.create(PERSISTENT_VOLUME_CLAIMS, "orders-1", metadata=OF_ORDERS, spec=claim)
+    bench.create(PersistentVolumeClaim, "orders-1", metadata=OF_ORDERS, spec=claim)
     bench.api("DELETE", path, {"propagationPolicy": policy})
 
 
 def groups(bench: Bench) -> list[str]:
-    return [item["metadata"]["name"] for item in bench.items(BROKER_GROUPS)]
+    return [item["metadata"]["name"] for item in bench.items(BrokerGroup)]
 
 
 def test_a_group_goes_once_its_operator_is_gone(bench: Bench) -> None:
@@ -60,18 +60,18 @@ def test_a_group_goes_once_its_operator_is_gone(bench: Bench) -> None:
     )
     assert said[3] == f"brokergroup.{names.GROUP}/orders released"
     assert groups(bench) == []
-    assert bench.get(PODS, "orders-2")["metadata"]["finalizers"] == ["example.com/other"]
-    assert bench.get(PERSISTENT_VOLUME_CLAIMS, "orders-1")
+    assert bench.get(Pod, "orders-2")["metadata"]["finalizers"] == ["example.com/other"]
+    assert bench.get(PersistentVolumeClaim, "orders-1")
 
 
 def test_of_an_orphaned_group_it_says_that_everything_stays(bench: Bench) -> None:
     """The garbage collector has done its part by then: nothing on the group says any more how it was deleted."""
     deleted_group(bench, renewed=LONG_AGO, policy="Orphan")
-    assert bench.get(BROKER_GROUPS, "orders")["metadata"]["finalizers"] == [names.FINALIZER_BROKER_GROUP]
+    assert bench.get(BrokerGroup, "orders")["metadata"]["finalizers"] == [names.FINALIZER_BROKER_GROUP]
     said = bench.must("release", "orders", "--confirm", "orders").splitlines()
     assert said[0].startswith("stays, by --cascade=orphan: pods (orders-1, orders-2), Services")
     assert groups(bench) == []
-    assert "deletionTimestamp" not in bench.get(PODS, "orders-1")["metadata"]
+    assert "deletionTimestamp" not in bench.get(Pod, "orders-1")["metadata"]
 
 
 def test_nothing_is_released_while_an_operator_is_alive(bench: Bench) -> None:
@@ -81,7 +81,7 @@ def test_nothing_is_released_while_an_operator_is_alive(bench: Bench) -> None:
         assert said.code == 1
         assert "renewed its Lease 0s ago (operator-0); it takes the group apart itself" in said.err
     assert groups(bench) == ["orders"]
-    assert names.FINALIZER_FENCE in bench.get(PODS, "orders-2")["metadata"]["finalizers"]
+    assert names.FINALIZER_FENCE in bench.get(Pod, "orders-2")["metadata"]["finalizers"]
 
 
 def test_where_no_lease_proves_it_a_person_has_to_say_so(bench: Bench) -> None:
@@ -100,7 +100,7 @@ def test_it_wants_the_name(bench: Bench, arguments: tuple[str, ...]) -> None:
     assert bench.run("release", "orders", *arguments).code == 7
     assert "stays, with the data" in bench.must("release", "orders", "--dry-run")
     assert groups(bench) == ["orders"]
-    assert names.FINALIZER_FENCE in bench.get(PODS, "orders-2")["metadata"]["finalizers"]
+    assert names.FINALIZER_FENCE in bench.get(Pod, "orders-2")["metadata"]["finalizers"]
 
 
 def test_only_what_is_being_deleted_and_held_by_us(bench: Bench) -> None:
@@ -111,7 +111,7 @@ def test_only_what_is_being_deleted_and_held_by_us(bench: Bench) -> None:
         f"is not being deleted, nothing was done; first: kubectl delete brokergroup -n {bench.namespace} orders"
         in said.err
     )
-    path = BROKER_GROUPS.path(bench.namespace, "orders")
+    path = bench.path(BrokerGroup, "orders")
     bench.api("PATCH", path, {"metadata": {"finalizers": ["example.com/other"]}})
     bench.api("DELETE", path)
     said = bench.run("release", "orders", "--yes")

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from brokergroup_operator.kubectl.reach.cluster import Cluster
-from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, EVENTS, PODS
-from brokergroup_operator.kubectl.show.redaction import REDACTED, redacted, redacted_text
-from brokergroup_operator.kubectl.verbs.report import _is_about, archive
+from brokergroup_operator.kubectl.cluster import BrokerGroupOperation, BrokerGroupState, Cluster, Event, Pod
+from brokergroup_operator.kubectl.report import REDACTED, _is_about, archive, redacted, redacted_text
 
 if TYPE_CHECKING:
     from tests.kubectl.bench import Bench
@@ -174,15 +172,15 @@ def make_everything(bench: Bench) -> None:
         "clusterName": "c", "brokerName": "orders", "nextBrokerId": 2, "masterEpoch": 0, "syncStateSet": [], "syncStateSetEpoch": 0,
         "replicas": [{"brokerId": 1, "registerCheckCode": PLANTED}],
     }  # fmt: skip
-    bench.create(BROKER_GROUP_STATES, "orders", record=record)
+    bench.create(BrokerGroupState, "orders", record=record)
     for name in ("orders", "other"):
         spec = {"brokerGroupRef": {"name": name}, "type": "Restart", "restart": {}}
-        bench.create(BROKER_GROUP_OPERATIONS, f"restart-{name}", spec=spec)
+        bench.create(BrokerGroupOperation, f"restart-{name}", spec=spec)
         labels = {"brokergroup.dev/broker-group": name}
         container = {"name": "broker", "image": "b", "env": [{"name": "TOKEN", "value": PLANTED}]}
-        bench.create(PODS, f"{name}-1", metadata={"labels": labels}, spec={"containers": [container]})
+        bench.create(Pod, f"{name}-1", metadata={"labels": labels}, spec={"containers": [container]})
         about: dict[str, Any] = {"kind": "Pod", "name": f"{name}-1", "namespace": bench.namespace}
-        bench.create(EVENTS, f"event-{name}", involvedObject=about, reason="X", message=f"password={PLANTED}")
+        bench.create(Event, f"event-{name}", involvedObject=about, reason="X", message=f"password={PLANTED}")
 
 
 def test_the_report_of_one_group(bench: Bench) -> None:
@@ -248,17 +246,17 @@ def test_issue_153_what_a_container_said_before_it_was_restarted_is_packed(
     monkeypatch.setattr(Cluster, "log", log)
     labels, place = {"brokergroup.dev/component": "operator"}, f"{bench.namespace}/operator-0"
     containers = [{"name": name, "image": "o:1"} for name in ("operator", "proxy")]
-    bench.create(PODS, "operator-0", metadata={"labels": labels}, spec={"containers": containers})
+    bench.create(Pod, "operator-0", metadata={"labels": labels}, spec={"containers": containers})
     statuses = [
         {"name": "operator", "restartCount": 3, "image": "o:1", "imageID": "", "ready": True},
         {"name": "proxy", "restartCount": 0, "image": "o:1", "imageID": "", "ready": True},
     ]
-    bench.set_status(PODS, "operator-0", {"containerStatuses": statuses})
+    bench.set_status(Pod, "operator-0", {"containerStatuses": statuses})
     target = bench.folder / "report.tar.gz"
     try:
         bench.must("report", "-f", str(target))
     finally:
-        bench.api("DELETE", PODS.path(bench.namespace, "operator-0"))
+        bench.api("DELETE", bench.path(Pod, "operator-0"))
     # The API is shared: other tests may have pods of operators too.
     assert [one for one in asked if one[0] == place] == [
         (place, "operator", False),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from brokergroup_operator.kubectl.show.its_operator import Heartbeat, Presence, status_written
-from brokergroup_operator.kubectl.show.status_page import page
+from brokergroup_operator.kubectl.its_operator import Heartbeat, Presence
+from brokergroup_operator.kubectl.status import page, status_written
 
 
 def group(**annotations: str) -> dict[str, Any]:

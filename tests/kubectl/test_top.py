@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.kubectl.errors import PluginError
-from brokergroup_operator.kubectl.reach.cluster import Cluster
-from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS
-from brokergroup_operator.kubectl.show.top_page import standing_of, top_page
-from brokergroup_operator.kubectl.show.watching import show_all
+from brokergroup_operator.kubectl.cluster import BrokerGroup, Cluster
+from brokergroup_operator.kubectl.command_line import PluginError
+from brokergroup_operator.kubectl.printing import show_all
+from brokergroup_operator.kubectl.top import standing_of, top_page
 from tests.kubectl.bench import DEADLINE_SECONDS, STATUS, Bench
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from brokergroup_operator.kubectl.reach.kinds import Kind
+    from brokergroup_operator.kubectl.cluster import Kind
 
 WELL = {"Available": "True", "FailoverSafe": "True", "Ready": "True", "Reconciling": "False", "Stalled": "False"}
 
@@ -96,7 +95,7 @@ def test_quiet_is_told_without_reading_all_again(bench: Bench, monkeypatch: pyte
         return ask(self, method, path, **others)
 
     monkeypatch.setattr(Cluster, "_ask", counted)
-    told = Cluster().follow_all(BROKER_GROUPS, everywhere=False, quiet_seconds=1)
+    told = Cluster().follow_all(BrokerGroup, everywhere=False, quiet_seconds=1)
     assert [len(next(told)) for _ in range(3)] == [1, 1, 1]
     assert lists == 1
     bench.create_group("second")
@@ -132,9 +131,9 @@ def test_what_changes_comes_and_goes_is_drawn(bench: Bench, monkeypatch: pytest.
     """Each change is made when the one before is on the screen."""
     bench.create_group()
     steps: list[tuple[set[tuple[str, int]], Callable[[], object]]] = [
-        ({("orders", 5)}, lambda: bench.set_status(BROKER_GROUPS, "orders", {"masterEpoch": 6})),
+        ({("orders", 5)}, lambda: bench.set_status(BrokerGroup, "orders", {"masterEpoch": 6})),
         ({("orders", 6)}, lambda: bench.create_group("second")),
-        ({("orders", 6), ("second", 5)}, lambda: bench.api("DELETE", BROKER_GROUPS.path(bench.namespace, "orders"))),
+        ({("orders", 6), ("second", 5)}, lambda: bench.api("DELETE", bench.path(BrokerGroup, "orders"))),
         ({("second", 5)}, lambda: None),
     ]
 
@@ -165,7 +164,7 @@ def test_status_watches_all_groups(bench: Bench, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Cluster, "follow_all", once)
     said = bench.run("status", "-w")
-    assert asked == [(BROKER_GROUPS, False)]
+    assert asked == [(BrokerGroup, False)]
     assert (said.code, "the API went away" in said.err) == (1, True)
 
 

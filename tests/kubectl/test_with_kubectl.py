@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUP_OPERATIONS
+from brokergroup_operator.kubectl.cluster import BrokerGroupOperation
 from tests.real.parts import install
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def test_kubectl_waits_for_what_it_asked_for(bench: Bench) -> None:
 def test_what_was_asked_never_changes(bench: Bench) -> None:
     bench.create_group()
     bench.must("switchover", "orders")
-    (item,) = bench.items(BROKER_GROUP_OPERATIONS)
+    (item,) = bench.items(BrokerGroupOperation)
     patch = '{"spec": {"switchover": {"deadlineSeconds": 5}}}'
     changed = kubectl(bench, "patch", "bgop", item["metadata"]["name"], "--type=merge", "-p", patch)
     assert changed.returncode != 0

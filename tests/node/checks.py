@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from brokergroup_operator.kubectl.errors import NotProvedError
-from brokergroup_operator.kubectl.show.its_operator import silent_for
+from brokergroup_operator.kubectl.command_line import NotProvedError
+from brokergroup_operator.kubectl.its_operator import silent_for
 from tests.node import faults, network
 from tests.node.bench import NEW_MASTER_SECONDS, STEADY_SECONDS, Bench, CheckError, Group, Seen, expect, operator_pods
 from tests.node.cluster import GROUPS_NAMESPACE, OPERATOR_NAMESPACE, condition

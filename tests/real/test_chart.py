@@ -14,7 +14,7 @@ import yaml
 import metric_names
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.cli.main import app
-from brokergroup_operator.kubectl.reach import operator_pods
+from brokergroup_operator.kubectl import operator_pods
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.settings import ReconcileSettings

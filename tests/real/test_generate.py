@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from brokergroup_operator.kubectl import generate
 from brokergroup_operator.kubectl.main import app
-from brokergroup_operator.kubectl.reach import admission
 from tests.kubectl.generate_cases import ACCEPTED, REFUSED, REFUSED_IDS
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_a_real_apiserver_refuses_the_same_fields(
     arguments: tuple[str, ...],
     field: str,
 ) -> None:
-    monkeypatch.setattr(admission, "complaints", lambda _: [])
+    monkeypatch.setattr(generate, "complaints", lambda _: [])
     done = with_kinds.kubectl(*APPLY, stdin=generated(group, "-n", namespace, *arguments))
     assert done.returncode != 0
     assert f"{field}: " in done.stderr

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.kubectl.show.its_operator import Heartbeat, Presence
-from brokergroup_operator.kubectl.show.status_page import page
-from brokergroup_operator.kubectl.verbs.explain import explanation
+from brokergroup_operator.kubectl.explain import explanation
+from brokergroup_operator.kubectl.its_operator import Heartbeat, Presence
+from brokergroup_operator.kubectl.status import page
 from brokergroup_operator.observe.group_view import Silence
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.page.group_document import group_document

@@ -1,40 +1,40 @@
 """The command `kubectl-brokergroup`, which kubectl runs for `kubectl brokergroup`.
 
-Starting must be cheap: this module and the verbs' modules import typer and nothing heavy; a verb brings the HTTP client when it
-is called. `tests/kubectl/test_start.py` holds that in place.
+Starting must be cheap: this module and the verbs' modules import typer and nothing heavy; the call of a verb imports the HTTP
+client. `tests/kubectl/test_start.py` checks it. kubectl (1.26 and later) asks `kubectl_complete-brokergroup` for completions of a
+plugin: `completion` prints that program, `complete` answers it.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brokergroup_operator.kubectl.errors import PluginError, UsageError
-from brokergroup_operator.kubectl.verbs.completion import NO_FILES, complete, completion
-from brokergroup_operator.kubectl.verbs.dashboard import dashboard
-from brokergroup_operator.kubectl.verbs.decommission import decommission
-from brokergroup_operator.kubectl.verbs.drill import drill
-from brokergroup_operator.kubectl.verbs.elect import elect
-from brokergroup_operator.kubectl.verbs.explain import explain
-from brokergroup_operator.kubectl.verbs.generate import generate
-from brokergroup_operator.kubectl.verbs.hibernate import hibernate
-from brokergroup_operator.kubectl.verbs.history import history
-from brokergroup_operator.kubectl.verbs.lag import lag
-from brokergroup_operator.kubectl.verbs.migrate import migrate
-from brokergroup_operator.kubectl.verbs.pause import pause
-from brokergroup_operator.kubectl.verbs.rebuild import rebuild
-from brokergroup_operator.kubectl.verbs.release import release
-from brokergroup_operator.kubectl.verbs.report import report
-from brokergroup_operator.kubectl.verbs.restart import restart
-from brokergroup_operator.kubectl.verbs.resume import resume
-from brokergroup_operator.kubectl.verbs.status import status
-from brokergroup_operator.kubectl.verbs.switchover import switchover
-from brokergroup_operator.kubectl.verbs.top import top
-from brokergroup_operator.kubectl.verbs.version import plugin_version, version
-from brokergroup_operator.kubectl.verbs.wake import wake
+from brokergroup_operator.kubectl.command_line import Place, PluginError, UsageError
+from brokergroup_operator.kubectl.explain import explain
+from brokergroup_operator.kubectl.generate import generate
+from brokergroup_operator.kubectl.operate import COMMANDS
+from brokergroup_operator.kubectl.operator_pods import dashboard, plugin_version, version
+from brokergroup_operator.kubectl.release import release
+from brokergroup_operator.kubectl.report import report
+from brokergroup_operator.kubectl.status import history, lag, status
+from brokergroup_operator.kubectl.top import top
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COMPLETION = """#!/bin/sh
+# Put this on your PATH as kubectl_complete-brokergroup, and make it executable:
+#   kubectl brokergroup completion > ~/.local/bin/kubectl_complete-brokergroup
+#   chmod +x ~/.local/bin/kubectl_complete-brokergroup
+exec kubectl-brokergroup __complete "$@"
+"""
+# The last line that kubectl reads is a directive; this one: no file names.
+NO_FILES = ":4"
+WITHOUT_GROUP = frozenset({"version", "completion", "generate", "migrate"})
 
 app = typer.Typer(
     name="kubectl brokergroup",
@@ -45,11 +45,29 @@ app = typer.Typer(
     # Plain text: rich would cost as much start time as all the rest.
     rich_markup_mode=None,
 )
-for verb in (
-    status, top, switchover, history, lag, explain, pause, resume, hibernate, wake, restart, rebuild, decommission, elect, drill,
-    release, report, dashboard, generate, version, completion,
-):  # fmt: skip
-    app.command(verb.__name__)(verb)
+
+
+def completion() -> None:
+    """Print the program that lets kubectl complete verbs, options and group names."""
+    typer.echo(COMPLETION, nl=False)
+
+
+def migrate(arguments: typer.Context) -> None:
+    """From a running Java controller to ours, and back: everything after this word goes to `brokergroup migrate`."""
+    from brokergroup_operator.cli.migrate_command import app
+
+    app(args=arguments.args or ["--help"], prog_name="kubectl brokergroup migrate")
+
+
+VERBS: dict[str, Callable[..., None]] = {
+    "status": status, "top": top, "switchover": COMMANDS["switchover"], "history": history, "lag": lag, "explain": explain,
+    **{name: COMMANDS[name] for name in ("pause", "resume", "hibernate", "wake")},
+    **{name: COMMANDS[name] for name in ("restart", "rebuild", "decommission", "elect", "drill")},
+    "release": release, "report": report, "dashboard": dashboard, "generate": generate, "version": version,
+    "completion": completion,
+}  # fmt: skip
+for name, verb in VERBS.items():
+    app.command(name)(verb)
 app.command(
     "migrate", context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 )(migrate)
@@ -74,16 +92,44 @@ def every_verb(
 
 
 def verb_names() -> list[str]:
-    """As a person types them."""
+    """Return the verbs, sorted."""
     return sorted(command.name or "" for command in app.registered_commands)
 
 
-def options_of(verb: str) -> list[str]:
-    """The long options of a verb."""
-    group = typer.main.get_command(app)
-    command = getattr(group, "commands", {}).get(verb)
-    spellings = [spelling for item in getattr(command, "params", []) for spelling in item.opts]
-    return sorted(spelling for spelling in spellings if spelling.startswith("--"))
+def complete(words: list[str]) -> list[str]:
+    """Return the candidates for the last word; no group names if the cluster does not answer."""
+    *before, last = words or [""]
+    verbs = [word for word in before if not word.startswith("-")]
+    if not verbs:
+        candidates = verb_names()
+    elif last.startswith("-"):
+        command = getattr(typer.main.get_command(app), "commands", {}).get(verbs[0])
+        spellings = [spelling for item in getattr(command, "params", []) for spelling in item.opts]
+        candidates = sorted(spelling for spelling in spellings if spelling.startswith("--"))
+    elif len(verbs) > 1 or verbs[0] in WITHOUT_GROUP:
+        candidates = []
+    else:
+        candidates = _group_names(before)
+    return [candidate for candidate in candidates if candidate.startswith(last)]
+
+
+def _group_names(before: list[str]) -> list[str]:
+    place = Place(context=_value_of(before, "--context"), namespace=_value_of(before, "-n", "--namespace"))
+    try:
+        cluster = place.cluster()
+        from brokergroup_operator.kubectl.cluster import BrokerGroup
+
+        return [str(group["metadata"]["name"]) for group in cluster.list(BrokerGroup)]
+    except PluginError:
+        return []
+
+
+def _value_of(words: list[str], *options: str) -> str | None:
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        option, equals, value = word.partition("=")
+        if option in options and (equals or following is not None):
+            return value if equals else following
+    return None
 
 
 def main() -> None:

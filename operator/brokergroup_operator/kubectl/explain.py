@@ -1,7 +1,7 @@
-"""`kubectl brokergroup explain`: why the group does not get on or is not FailoverSafe, member by member, and what would help.
+"""`kubectl brokergroup explain`: why a group is stalled or not FailoverSafe, member by member, and what would help.
 
-The operator that is to get it on comes first: without one, nothing of what stands there is true for long. So "is FailoverSafe"
-and exit code 0 are said only where a heartbeat proves that the operator is alive.
+Whether the operator is alive comes first: the status of a dead one is out of date. So "is FailoverSafe" and exit code 0 need a
+current Lease.
 """
 
 from collections.abc import Iterator
@@ -9,10 +9,11 @@ from typing import Any
 
 import typer
 
-from brokergroup_operator.kubectl import options
-from brokergroup_operator.kubectl.errors import NotProvedError
-from brokergroup_operator.kubectl.show.printing import aged
-from brokergroup_operator.kubectl.show.status_page import ABNORMAL, condition
+from brokergroup_operator.kubectl.command_line import GroupName, NotProvedError, Place
+from brokergroup_operator.kubectl.its_operator import heartbeat
+from brokergroup_operator.kubectl.printing import aged
+from brokergroup_operator.kubectl.status import ABNORMAL, condition
+from brokergroup_operator.option_groups import with_option_groups
 
 JsonObject = dict[str, Any]
 MEMBER_ADVICE = {
@@ -28,7 +29,7 @@ MEMBER_ADVICE = {
     "Fenced": "its pod is being killed, so that another may be master: it comes back by itself",
     "Stopped": "the group is hibernated: kubectl brokergroup wake {group}",
 }
-# What does not pass by itself comes first, with what ends it.
+# What ends a stall; a stall does not pass by itself.
 STALLED_ADVICE = {
     "InvalidSpec": "correct the spec: kubectl edit brokergroup {group}",
     "NameTaken": "rename or remove that object, or give the group another name; nothing of it was touched",
@@ -58,23 +59,16 @@ CONDITION_ADVICE = {
 }
 
 
-def explain(
-    group: options.GroupName,
-    *,
-    namespace: options.Namespace = None,
-    context: options.Context = None,
-    kubeconfig: options.Kubeconfig = None,
-) -> None:
+@with_option_groups
+def explain(group: GroupName, place: Place) -> None:
     """Say what a group is stalled on, why it is not FailoverSafe, and what to do.
 
     Exit code 0 if it is FailoverSafe now, 1 if not, 9 if it was when last judged, but nothing proves that its operator is alive.
     """
-    from brokergroup_operator.kubectl.reach.cluster import Cluster
-    from brokergroup_operator.kubectl.reach.kinds import BROKER_GROUPS
-    from brokergroup_operator.kubectl.show.its_operator import heartbeat
+    from brokergroup_operator.kubectl.cluster import BrokerGroup
 
-    cluster = Cluster(kubeconfig, context, namespace)
-    found = cluster.get(BROKER_GROUPS, group)
+    cluster = place.cluster()
+    found = cluster.get(BrokerGroup, group)
     heard = heartbeat(cluster, found)
     for line in explanation(found, doubt="" if heard.proves else heard.message):
         typer.echo(line)
@@ -89,36 +83,27 @@ def is_safe(group: JsonObject) -> bool:
 
 
 def explanation(group: JsonObject, *, doubt: str = "") -> Iterator[str]:
-    """Pure. `doubt`: why nothing proves that an operator is at work; it comes before all that an operator has said."""
+    """Yield the lines. `doubt`: why nothing proves that the operator is alive; it comes before all that the status says."""
     name, safety = group["metadata"]["name"], condition(group, "FailoverSafe")
     if doubt:
         yield f"{name}: {doubt}"
-    yield from _stalled(group)
+    stalled = condition(group, "Stalled")
+    if stalled.get("status") == "True":
+        # What a person has to do, before what follows from it.
+        yield f"{name} is stalled: {stalled['reason']}: {aged(stalled['message'])}"
+        if stalled["reason"] in STALLED_ADVICE:
+            yield f"  -> {STALLED_ADVICE[stalled['reason']].format(group=name)}"
     if is_safe(group):
         yield f"{name} {'WAS' if doubt else 'is'} FailoverSafe: {safety.get('message', '')}"
     elif safety:
         yield f"{name} is NOT FailoverSafe: {safety['reason']}: {aged(safety['message'])}"
     else:
         yield f"{name} is not known to be FailoverSafe: the operator has not judged it yet; does it run?"
-    yield from _freshness(group)
-    yield from _members(group)
-    yield from _conditions(group)
-
-
-def _stalled(group: JsonObject) -> Iterator[str]:
-    """The one thing that a person has to do comes before what follows from it."""
-    stalled, name = condition(group, "Stalled"), group["metadata"]["name"]
-    if stalled.get("status") != "True":
-        return
-    yield f"{name} is stalled: {stalled['reason']}: {aged(stalled['message'])}"
-    if stalled["reason"] in STALLED_ADVICE:
-        yield f"  -> {STALLED_ADVICE[stalled['reason']].format(group=name)}"
-
-
-def _freshness(group: JsonObject) -> Iterator[str]:
     generation, seen = group["metadata"].get("generation"), (group.get("status") or {}).get("observedGeneration")
     if generation is not None and seen is not None and seen != generation:
         yield f"  the status is about generation {seen} of the spec, which is at {generation}: the operator is behind"
+    yield from _members(group)
+    yield from _conditions(group)
 
 
 def _members(group: JsonObject) -> Iterator[str]:

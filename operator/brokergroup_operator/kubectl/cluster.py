@@ -1,23 +1,53 @@
-"""The API server as the plugin speaks to it: over pykube's HTTP client, every refusal as one line with an exit code."""
+"""The API server as the plugin reaches it: pykube's object classes and HTTP client, every refusal one line with an exit code."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
 
 import requests
 from pykube.http import HTTPClient
+from pykube.objects import Event, NamespacedAPIObject, PersistentVolumeClaim, Pod
 
-from brokergroup_operator.kubectl.errors import CannotConnectError, ForbiddenError, NotFoundError, RefusedError
-from brokergroup_operator.kubectl.reach import kubeconfig
+from brokergroup_operator.api import names
+from brokergroup_operator.kubectl import kubeconfig
+from brokergroup_operator.kubectl.command_line import CannotConnectError, ForbiddenError, NotFoundError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
     from pathlib import Path
 
-    from brokergroup_operator.kubectl.reach.kinds import Kind
-
+__all__ = [
+    "BrokerGroup", "BrokerGroupOperation", "BrokerGroupState", "Cluster", "Event", "Lease", "PersistentVolumeClaim", "Pod",
+]  # fmt: skip
 JsonObject = dict[str, Any]
 JsonObjects = list[JsonObject]
+
+
+class Kind(Protocol):
+    """One of pykube's classes, or of the ones below: where objects of a kind live."""
+
+    version: str
+    endpoint: str
+    kind: str
+
+
+class BrokerGroup(NamespacedAPIObject):
+    version, endpoint, kind = names.API_VERSION, "brokergroups", names.BROKER_GROUP_KIND
+
+
+class BrokerGroupState(NamespacedAPIObject):
+    version, endpoint, kind = names.API_VERSION, "brokergroupstates", "BrokerGroupState"
+
+
+class BrokerGroupOperation(NamespacedAPIObject):
+    version, endpoint, kind = names.API_VERSION, "brokergroupoperations", "BrokerGroupOperation"
+
+
+class Lease(NamespacedAPIObject):
+    version, endpoint, kind = "coordination.k8s.io/v1", "leases", "Lease"
+
 
 TIMEOUT_SECONDS = 10.0
 # The server ends a watch after this long, and we ask for another.
@@ -33,45 +63,44 @@ class Cluster:
     def __init__(self, path: Path | None = None, context: str | None = None, namespace: str | None = None) -> None:
         config = kubeconfig.load(path, context)
         self._client = HTTPClient(config, timeout=TIMEOUT_SECONDS)
+        self._client.url = self._client.url.rstrip("/")
         self.namespace = namespace or str(config.namespace)
 
     def get(self, kind: Kind, name: str, *, namespace: str | None = None) -> JsonObject:
-        """One object."""
+        """Return one object."""
         place = namespace or self.namespace
-        return self._ask("GET", kind.path(place, name), what=f"{kind.plural} {place}/{name}")
+        return self._ask("GET", self._url(kind, place, name), what=f"{kind.endpoint} {place}/{name}")
 
     def list(self, kind: Kind, *, everywhere: bool = False, **selectors: str) -> list[JsonObject]:
-        """Objects of the namespace, or of all; `labelSelector` and `fieldSelector` as the API spells them."""
-        path = kind.path(None if everywhere else self.namespace)
-        answer = self._ask("GET", path, what=kind.plural, parameters=selectors)
-        return [{"apiVersion": kind.api_version, "kind": kind.name, **item} for item in answer.get("items") or []]
+        """Return the objects of the namespace, or of all; `labelSelector` and `fieldSelector` as the API spells them."""
+        url = self._url(kind, None if everywhere else self.namespace)
+        answer = self._ask("GET", url, what=kind.endpoint, parameters=selectors)
+        return [{"apiVersion": kind.version, "kind": kind.kind, **item} for item in answer.get("items") or []]
 
     def create(self, kind: Kind, obj: JsonObject) -> JsonObject:
-        """A field that the kind does not have is refused, not dropped."""
-        metadata = obj["metadata"]
-        what = f"{kind.plural} {self.namespace}/{metadata.get('name') or metadata.get('generateName', '')}"
-        return self._ask("POST", kind.path(self.namespace), what=what, parameters=STRICT, body=obj)
+        """Create an object; a field that the kind does not have is refused, not dropped."""
+        what = f"{kind.endpoint} {self.namespace}/{obj['metadata']['generateName']}"
+        return self._ask("POST", self._url(kind, self.namespace), what=what, parameters=STRICT, body=obj)
 
     def patch(self, kind: Kind, name: str, patch: JsonObject) -> JsonObject:
-        """A merge patch."""
-        what = f"{kind.plural} {self.namespace}/{name}"
-        return self._ask("PATCH", kind.path(self.namespace, name), what=what, parameters=STRICT, body=patch)
+        """Apply a merge patch."""
+        what = f"{kind.endpoint} {self.namespace}/{name}"
+        return self._ask("PATCH", self._url(kind, self.namespace, name), what=what, parameters=STRICT, body=patch)
 
     def raw(self, path: str) -> JsonObject:
-        """GET any path that answers with an object, like /version."""
-        return self._ask("GET", path, what=path)
+        """GET a path that answers with an object, like /version."""
+        return self._ask("GET", f"{self._client.url}{path}", what=path)
 
     def log(self, namespace: str, pod: str, container: str, *, lines: int, previous: bool = False) -> str:
-        """The end of a container's log, or of the one it had before its last restart."""
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+        """Return the end of a container's log, or of the log before its last restart."""
         parameters = {"container": container, "tailLines": str(lines)} | ({"previous": "true"} if previous else {})
-        response = self._send("GET", path, parameters=parameters)
+        response = self._send("GET", f"{self._url(Pod, namespace, pod)}/log", parameters=parameters)
         if response.status_code >= 400:
             raise _refusal(f"{'previous ' if previous else ''}log of {container} in pod {namespace}/{pod}", response)
         return response.text
 
     def follow(self, kind: Kind, name: str) -> Iterator[JsonObject | None]:
-        """The object now and after every change; None once it is deleted. For ever: the caller stops."""
+        """Yield the object now and after every change, None once it is deleted. Endless: the caller stops."""
         while True:
             obj = self.get(kind, name)
             yield obj
@@ -81,22 +110,22 @@ class Cluster:
                 "resourceVersion": str(obj["metadata"]["resourceVersion"]),
                 "timeoutSeconds": str(WATCH_SECONDS),
             }
-            for event in self._watch(kind.path(self.namespace), parameters):
+            for event in self._watch(self._url(kind, self.namespace), parameters):
                 if event.get("type") == "ERROR":
                     break  # too old: read again
                 yield None if event.get("type") == "DELETED" else event["object"]
 
     def follow_all(self, kind: Kind, *, everywhere: bool, quiet_seconds: int = WATCH_SECONDS) -> Generator[JsonObjects]:
-        """All objects of the namespace, or of all, now, after every change and after so much quiet. For ever: the caller stops."""
-        path = kind.path(None if everywhere else self.namespace)
+        """Yield all objects now, after every change, and after `quiet_seconds` without one. Endless: the caller stops."""
+        url = self._url(kind, None if everywhere else self.namespace)
         while True:
-            listed = self._ask("GET", path, what=kind.plural)
+            listed = self._ask("GET", url, what=kind.endpoint)
             found = {_key(item): item for item in listed.get("items") or []}
             version: str | None = str(listed["metadata"]["resourceVersion"])
             while version is not None:
                 yield [*found.values()]
                 parameters = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(quiet_seconds)}
-                for event in self._watch(path, parameters):
+                for event in self._watch(url, parameters):
                     if event.get("type") == "ERROR":
                         version = None  # too old: read again
                         break
@@ -107,12 +136,16 @@ class Cluster:
                         found[_key(event["object"])] = event["object"]
                     yield [*found.values()]
 
-    def _watch(self, path: str, parameters: Mapping[str, str]) -> Iterator[JsonObject]:
-        import json
+    def _url(self, kind: Kind, namespace: str | None, name: str = "") -> str:
+        """Return the URL of one object, or of a collection. Names from a command line are quoted: none leads to another object."""
+        url = f"{kind.endpoint}/{quote(name, safe='')}" if name else kind.endpoint
+        place = None if namespace is None else quote(namespace, safe="")
+        return str(self._client.get_kwargs(version=kind.version, namespace=place, url=url)["url"])
 
-        with self._send("GET", path, parameters=parameters, stream=True) as response:
+    def _watch(self, url: str, parameters: Mapping[str, str]) -> Iterator[JsonObject]:
+        with self._send("GET", url, parameters=parameters, stream=True) as response:
             if response.status_code >= 400:
-                raise _refusal(path, response)
+                raise _refusal(url, response)
             try:
                 for line in response.iter_lines():
                     if line:
@@ -123,13 +156,13 @@ class Cluster:
     def _ask(
         self,
         method: str,
-        path: str,
+        url: str,
         *,
         what: str,
         parameters: Mapping[str, str] | None = None,
         body: JsonObject | None = None,
     ) -> JsonObject:
-        response = self._send(method, path, parameters=parameters, body=body)
+        response = self._send(method, url, parameters=parameters, body=body)
         if response.status_code >= 400:
             raise _refusal(what, response)
         answer: JsonObject = response.json()
@@ -138,7 +171,7 @@ class Cluster:
     def _send(
         self,
         method: str,
-        path: str,
+        url: str,
         *,
         parameters: Mapping[str, str] | None = None,
         body: JsonObject | None = None,
@@ -148,7 +181,7 @@ class Cluster:
         try:
             return self._client.session.request(
                 method,
-                self._client.url.rstrip("/") + path,
+                url,
                 params=parameters,
                 json=body,
                 headers=headers,
@@ -179,7 +212,7 @@ def _refusal(what: str, response: requests.Response) -> Exception:
 
 
 def _innermost(error: BaseException) -> str:
-    """requests wraps urllib3 wraps the socket's error; the last one says it shortest."""
+    """Return the socket's own words: requests wraps urllib3's error, which wraps the socket's."""
     while error.args and isinstance(error.args[0], BaseException):
         error = error.args[0]
     reason = getattr(error, "reason", None)

@@ -15,7 +15,7 @@ import yaml
 from pykube.config import KubeConfig
 from pykube.exceptions import PyKubeError
 
-from brokergroup_operator.kubectl.errors import CannotConnectError
+from brokergroup_operator.kubectl.command_line import CannotConnectError
 
 EXEC_TIMEOUT_SECONDS = 60
 # The lists of a kubeconfig, and what each of their entries is.
@@ -25,7 +25,7 @@ FILE_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tok
 
 
 def load(path: Path | None, context: str | None) -> KubeConfig:
-    """The configuration of one context; the current one, unless named."""
+    """Return the configuration of one context; the current one, unless named. Raise CannotConnectError if it cannot be used."""
     document = _merged(_files(path))
     if document is None:
         return _in_cluster(path)
@@ -63,7 +63,7 @@ def _in_cluster(path: Path | None) -> KubeConfig:
 
 
 def _merged(files: list[Path]) -> dict[str, Any] | None:
-    """As kubectl: of two entries with one name, the first file's counts."""
+    """Merge the files as kubectl does: of two entries with one name, the first file's counts."""
     if not files:
         return None
     merged: dict[str, Any] = {"clusters": [], "users": [], "contexts": [], "current-context": ""}
@@ -93,7 +93,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _check_section(file: Path, section: str, entry: str, found: Any) -> None:
-    """A list of names, each with a mapping of its own."""
+    """Raise CannotConnectError unless the section is a list of names, each with a mapping."""
     if found is not None and not isinstance(found, list):
         raise CannotConnectError(f"kubeconfig: {file}: {section} is {found!r}, expected a list")
     for item in found or []:
@@ -116,7 +116,7 @@ def _with_whole_paths(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _log_in(document: dict[str, Any], context: str) -> None:
-    """Run the context's log-in program, if it has one, and put what it says in its place; or read its token's file."""
+    """Replace the user's log-in program, or token file, by the credentials that it gives."""
     name = next((entry.get("context") or {}).get("user") for entry in document["contexts"] if entry["name"] == context)
     user = next((entry.get("user") for entry in document["users"] if entry["name"] == name), None) or {}
     if user.get("tokenFile") and not user.get("token"):

@@ -1,1 +1,0 @@
-"""Reach: the API server as the plugin speaks to it, and which operator answers for a group."""

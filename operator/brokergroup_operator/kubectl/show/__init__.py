@@ -1,1 +1,0 @@
-"""Show: what the verbs print, as text. Pure but for `watching`."""
