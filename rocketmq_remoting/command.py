@@ -1,9 +1,9 @@
 """One remoting command: what travels in a frame, whichever header encoding carries it.
 
 A request and its answer have the same shape; bit 0 of ``flag`` tells them apart, bit 1 marks a request that wants no
-answer. ``opaque`` ties the answer to the request. ``ext_fields`` is the typed header of the
-request or response code in string form; the modules *_protocol.py give it types. ``None`` and an empty mapping differ on the wire in the
-JSON form, so they differ here.
+answer. ``opaque`` ties the answer to the request. ``ext_fields`` is the typed header of the request or response code in
+string form; the modules ``*_protocol.py`` give it types. ``None`` and an empty mapping differ on the wire in the JSON form,
+so they differ here.
 """
 
 from __future__ import annotations
