@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from rocketmq_remoting.controller_protocol import BrokerMemberGroup
-from rocketmq_remoting.serialization import ExtFieldsHeader, Int32, Int64, JsonBody, JsonPart, wire_name
+from rocketmq_remoting.serialization import ExtFieldsHeader, Int32, Int64, JsonBody, JsonPart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBrokerRequestHeader(ExtFieldsHeader):
+class RegisterBrokerRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """103; body RegisterBrokerBody. ``broker_id`` is 0 for the master, else its own; ``body_crc32`` 0 is not checked."""
 
     broker_name: str | None = None
@@ -21,22 +19,20 @@ class RegisterBrokerRequestHeader(ExtFieldsHeader):
     cluster_name: str | None = None
     ha_server_addr: str | None = None
     broker_id: Int64 | None = None
-    heartbeat_timeout_ms: Int64 | None = field(default=None, metadata=wire_name("heartbeatTimeoutMillis"))
+    heartbeat_timeout_ms: Int64 | None = msgspec.field(default=None, name="heartbeatTimeoutMillis")
     enable_acting_master: bool | None = None
     compressed: bool = False
     body_crc32: Int32 = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBrokerResponseHeader(ExtFieldsHeader):
+class RegisterBrokerResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """103; for slaves: where the master is and where it serves its log."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnRegisterBrokerRequestHeader(ExtFieldsHeader):
+class UnRegisterBrokerRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """104."""
 
     cluster_name: str | None = None
@@ -45,24 +41,21 @@ class UnRegisterBrokerRequestHeader(ExtFieldsHeader):
     broker_id: Int64 | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetRouteInfoRequestHeader(ExtFieldsHeader):
+class GetRouteInfoRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """105; standard JSON has quoted keys, given to requests of version 401 and above."""
 
     topic: str | None = None
     accept_standard_json_only: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetBrokerMemberGroupRequestHeader(ExtFieldsHeader):
+class GetBrokerMemberGroupRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """901."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeHAInfoRequestHeader(ExtFieldsHeader):
+class ExchangeHAInfoRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """906, to a broker: with ``master_ha_address`` its HA client goes there; without, the master tells about itself."""
 
     master_ha_address: str | None = None
@@ -70,8 +63,7 @@ class ExchangeHAInfoRequestHeader(ExtFieldsHeader):
     master_address: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeHAInfoResponseHeader(ExtFieldsHeader):
+class ExchangeHAInfoResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """906."""
 
     master_ha_address: str | None = None
@@ -79,22 +71,19 @@ class ExchangeHAInfoResponseHeader(ExtFieldsHeader):
     master_address: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetBrokerConfigResponseHeader(ExtFieldsHeader):
+class GetBrokerConfigResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """26; the body holds the configuration (properties, as text)."""
 
     version: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddBrokerRequestHeader(ExtFieldsHeader):
+class AddBrokerRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """902: a broker.conf on the container's disk."""
 
     config_path: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveBrokerRequestHeader(ExtFieldsHeader):
+class RemoveBrokerRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """903: 211 (BROKER_NOT_EXIST) where there is none."""
 
     broker_name: str | None = None

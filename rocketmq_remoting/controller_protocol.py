@@ -6,7 +6,6 @@ null is None, an elect request without names has empty ones, primitive booleans 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +19,6 @@ from rocketmq_remoting.serialization import (
     JsonPart,
     dump_json,
     load_json_as,
-    wire_name,
 )
 
 if TYPE_CHECKING:
@@ -33,8 +31,7 @@ LOWEST_ELECTION_PRIORITY = 2**31 - 1
 """Lower wins; a broker without brokerElectionPriority has this (docs/reference/controller.md)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterSyncStateSetRequestHeader(ExtFieldsHeader):
+class AlterSyncStateSetRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1001; body SyncStateSetBody with the *old* epoch (docs/reference/controller.md)."""
 
     broker_name: str | None = None
@@ -43,15 +40,13 @@ class AlterSyncStateSetRequestHeader(ExtFieldsHeader):
     invoke_time: Int64 | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterSyncStateSetResponseHeader(ExtFieldsHeader):
+class AlterSyncStateSetResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1001; errors carry 0."""
 
     new_sync_state_set_epoch: Int32 = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectMasterRequestHeader(ExtFieldsHeader):
+class ElectMasterRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1002; ``designate_elect`` means: this broker id and no other (docs/reference/controller.md)."""
 
     cluster_name: str = ""
@@ -61,8 +56,7 @@ class ElectMasterRequestHeader(ExtFieldsHeader):
     invoke_time: Int64 | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectMasterResponseHeader(ExtFieldsHeader):
+class ElectMasterResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1002, codes 0 and 2011; every other code carries an empty one."""
 
     master_broker_id: Int64 | None = None
@@ -71,8 +65,7 @@ class ElectMasterResponseHeader(ExtFieldsHeader):
     sync_state_set_epoch: Int32 | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBrokerToControllerRequestHeader(ExtFieldsHeader):
+class RegisterBrokerToControllerRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1003 (docs/reference/controller.md)."""
 
     cluster_name: str | None = None
@@ -82,8 +75,7 @@ class RegisterBrokerToControllerRequestHeader(ExtFieldsHeader):
     invoke_time: Int64 | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBrokerToControllerResponseHeader(ExtFieldsHeader):
+class RegisterBrokerToControllerResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1003; the four fields of the master only when there is one and it is alive."""
 
     cluster_name: str | None = None
@@ -94,15 +86,13 @@ class RegisterBrokerToControllerResponseHeader(ExtFieldsHeader):
     sync_state_set_epoch: Int32 | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetReplicaInfoRequestHeader(ExtFieldsHeader):
+class GetReplicaInfoRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1004."""
 
     broker_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetReplicaInfoResponseHeader(ExtFieldsHeader):
+class GetReplicaInfoResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1004; the epoch of the SyncStateSet is in the body only. A broker throws without ``master_epoch``."""
 
     master_broker_id: Int64 | None = None
@@ -110,8 +100,7 @@ class GetReplicaInfoResponseHeader(ExtFieldsHeader):
     master_epoch: Int32 | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetMetaDataResponseHeader(ExtFieldsHeader):
+class GetMetaDataResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1005; an absent leader address means "ask the next controller" (docs/reference/controller.md)."""
 
     group: str | None = None
@@ -121,8 +110,7 @@ class GetMetaDataResponseHeader(ExtFieldsHeader):
     peers: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerHeartbeatRequestHeader(ExtFieldsHeader):
+class BrokerHeartbeatRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """904 (docs/reference/controller.md). To a NameServer only the first three fields mean anything."""
 
     cluster_name: str | None = None
@@ -132,14 +120,11 @@ class BrokerHeartbeatRequestHeader(ExtFieldsHeader):
     epoch: Int32 = -1
     max_offset: Int64 = -1
     confirm_offset: Int64 = -1
-    heartbeat_timeout_ms: Int64 = field(
-        default=DEFAULT_HEARTBEAT_TIMEOUT_MS, metadata=wire_name("heartbeatTimeoutMills")
-    )
+    heartbeat_timeout_ms: Int64 = msgspec.field(default=DEFAULT_HEARTBEAT_TIMEOUT_MS, name="heartbeatTimeoutMills")
     election_priority: Int32 = LOWEST_ELECTION_PRIORITY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotifyBrokerRoleChangedRequestHeader(ExtFieldsHeader):
+class NotifyBrokerRoleChangedRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1008, controller to broker; body SyncStateSetBody, without which the broker fails (docs/reference/controller.md)."""
 
     master_address: str | None = None
@@ -148,8 +133,7 @@ class NotifyBrokerRoleChangedRequestHeader(ExtFieldsHeader):
     sync_state_set_epoch: Int32 | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanBrokerDataRequestHeader(ExtFieldsHeader):
+class CleanBrokerDataRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1011; ids separated by ``;``, ignored when living brokers are cleaned too (docs/reference/controller.md)."""
 
     cluster_name: str | None = None
@@ -159,16 +143,14 @@ class CleanBrokerDataRequestHeader(ExtFieldsHeader):
     invoke_time: Int64 | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetNextBrokerIdRequestHeader(ExtFieldsHeader):
+class GetNextBrokerIdRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1012."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetNextBrokerIdResponseHeader(ExtFieldsHeader):
+class GetNextBrokerIdResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1012."""
 
     cluster_name: str | None = None
@@ -176,8 +158,7 @@ class GetNextBrokerIdResponseHeader(ExtFieldsHeader):
     next_broker_id: Int64 | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyBrokerIdRequestHeader(ExtFieldsHeader):
+class ApplyBrokerIdRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1013; the check code is ``host:port;milliseconds`` (docs/reference/controller.md)."""
 
     cluster_name: str | None = None
@@ -186,8 +167,7 @@ class ApplyBrokerIdRequestHeader(ExtFieldsHeader):
     register_check_code: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyBrokerIdResponseHeader(ExtFieldsHeader):
+class ApplyBrokerIdResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
     """1013; also on refusal."""
 
     cluster_name: str | None = None

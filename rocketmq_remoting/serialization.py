@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import typing
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -25,22 +25,16 @@ Int64 = Annotated[int, 64]
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
-def wire_name(name: str) -> dict[str, str]:
-    """Field metadata for a name on the wire that is not the camel case of the field's."""
-    return {"wire_name": name}
+class ExtFieldsHeader(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Base of every typed header: a frozen struct whose fields are text, integers or booleans.
 
+    On the wire each field that is not None is one entry of ``extFields``: the field's name in Java's camel case and Java's
+    ``toString()`` of the value. Reading never refuses: a missing field, or one whose number cannot be parsed, keeps the class
+    default, and unknown fields are ignored, as in Java. What a missing field means is for the handler to say.
+    """
 
-class _Column(NamedTuple):
-    name: str
-    wire_name: str
-    parse: Callable[[str], Value | None]
-    is_boolean: bool
-
-
-class ExtFieldsHeader:
-    """Base of every typed header."""
-
-    __slots__ = ()
+    WIRE_NAMES: ClassVar[tuple[str, ...] | None] = None
+    """The names on the wire, in the order of the fields, where they are not the camel case of these."""
 
     @classmethod
     def decode(cls, ext_fields: Mapping[str, str] | None) -> Self:
@@ -63,42 +57,37 @@ class ExtFieldsHeader:
         return ext_fields
 
 
-_COLUMNS: Final[dict[type, tuple[_Column, ...]]] = {}
+class _Column(NamedTuple):
+    name: str
+    wire_name: str
+    parse: Callable[[str], Value | None]
+    is_boolean: bool
 
 
+@cache
 def _columns(header: type[ExtFieldsHeader]) -> tuple[_Column, ...]:
-    columns = _COLUMNS.get(header)
-    if columns is None:
-        columns = _COLUMNS[header] = _read_columns(header)
-    return columns
-
-
-def _read_columns(header: type[ExtFieldsHeader]) -> tuple[_Column, ...]:
     hints = typing.get_type_hints(header, include_extras=True)
-    assert dataclasses.is_dataclass(header)
-    return tuple(_column(field, hints[field.name]) for field in dataclasses.fields(header))
+    wire_names = header.WIRE_NAMES or header.__struct_encode_fields__
+    return tuple(
+        _column(name, wire_name, hints[name])
+        for name, wire_name in zip(header.__struct_fields__, wire_names, strict=True)
+    )
 
 
-def _column(field: dataclasses.Field[Any], hint: Any) -> _Column:
+def _column(name: str, wire_name: str, hint: Any) -> _Column:
     kind = next((part for part in typing.get_args(hint) if part is not type(None)), hint)
     if typing.get_origin(hint) is Annotated:
         kind = hint
     parse: Callable[[str], Value | None]
     if kind is str:
-        parse = _parse_text
+        parse = str
     elif kind is bool:
         parse = _parse_boolean
     elif typing.get_origin(kind) is Annotated:
-        parse = _parse_int32 if kind.__metadata__ == (32,) else _parse_int64
+        parse = parse_int32 if kind.__metadata__ == (32,) else parse_int64
     else:
-        raise TypeError(f"header field {field.name}: {hint!r}, expected str, bool, Int32 or Int64")
-    first, *rest = field.name.split("_")
-    camel_case = first + "".join(word.capitalize() for word in rest)
-    return _Column(field.name, field.metadata.get("wire_name", camel_case), parse, kind is bool)
-
-
-def _parse_text(text: str) -> str:
-    return text
+        raise TypeError(f"header field {name}: {hint!r}, expected str, bool, Int32 or Int64")
+    return _Column(name, wire_name, parse, kind is bool)
 
 
 def _parse_boolean(text: str) -> bool:
@@ -106,11 +95,13 @@ def _parse_boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _parse_int32(text: str) -> int | None:
+def parse_int32(text: str) -> int | None:
+    """Return the number, None for text that is no signed 32 bit integer."""
     return _parse_integer(text, 2**31)
 
 
-def _parse_int64(text: str) -> int | None:
+def parse_int64(text: str) -> int | None:
+    """Return the number, None for text that is no signed 64 bit integer."""
     return _parse_integer(text, 2**63)
 
 
