@@ -13,6 +13,8 @@ from structlog.testing import capture_logs
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
 from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+from brokergroup_operator.controller.peers.planes import Planes
+from brokergroup_operator.controller.peers.services import Services
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.upkeep.canary import TOPIC, Canary
 from brokergroup_operator.controller.upkeep.recovery_watch import RecoveryWatch
@@ -158,8 +160,8 @@ async def test_of_several_planes_one_sends(start_plane: StartPlane, group: FakeG
 class AcknowledgedCanary(Canary):
     """Its first message is acknowledged already. Keeps of which broker, and since when, it was asked."""
 
-    def __init__(self, calls: BrokerCalls, settings: PlaneSettings, observer: Observer) -> None:
-        super().__init__(calls, settings, observer)
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
         self.asked: list[tuple[str, float]] = []
 
     def first_acknowledged_seconds(self, key: GroupKey, by: str, *, since_seconds: float) -> float | None:
@@ -182,14 +184,17 @@ async def test_a_change_that_another_plane_committed_has_its_first_message_too()
     group = Group(binding, store=store, settings=settings, observer=Sent(), on_change=lambda _: None)
     await group.load()
     group.incidents.open(timeline, awaited=frozenset({Step.FIRST_ACK}))
-    calls = BrokerCalls(RemotingClient(), settings)
-    canary = AcknowledgedCanary(calls, settings, Observer())
-    watch = RecoveryWatch(calls, canary, settings)
+    client = RemotingClient()
+    services = Services(
+        settings=settings, observer=Observer(), calls=BrokerCalls(client, settings), planes=Planes(client, settings)
+    )
+    canary = AcknowledgedCanary(services)
+    watch = RecoveryWatch(services, canary)
     watch.look_at(group)
     await eventually(lambda: group.incidents.recovering is None, what="the watch to end")
     assert canary.asked == [("10.0.0.2:10911", 1.0)]
     assert timeline.steps[Step.FIRST_ACK] == 2.5
-    await watch.stop()
+    await services.tasks.stop()
 
 
 async def test_it_signs_as_the_group_also_where_it_makes_its_topic(start_plane: StartPlane, group: FakeGroup) -> None:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from brokergroup_operator.controller.change.fencing import FenceOutcome
-from brokergroup_operator.controller.detect.corroboration import Corroboration, HeardElsewhere
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
+from brokergroup_operator.controller.peers.planes import HeardElsewhere, Planes
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.observer import Observer
@@ -200,13 +200,13 @@ async def test_who_hears_asks_the_others_and_not_itself() -> None:
     first, second = StuckPlane(), StuckPlane()
     async with serving(first) as one, serving(second) as two:
         client = RemotingClient()
-        corroboration = Corroboration(client, PlaneSettings(peer_addresses=(one, two), advertise_address=one))
+        planes = Planes(client, PlaneSettings(peer_addresses=(one, two), advertise_address=one))
         async with asyncio.timeout(5):
-            testimony = await corroboration.who_hears(KEY, NAME, 2)
+            testimony = await planes.who_hears(KEY, NAME, 2)
             assert testimony == HeardElsewhere(hearing=(two,), planes=2)
-            assert (await corroboration.who_hears(KEY, NAME, 4)).hearing == ()
+            assert (await planes.who_hears(KEY, NAME, 4)).hearing == ()
             another = GroupKey(KEY.namespace, "another group")
-            assert (await corroboration.who_hears(another, another.name, 2)).hearing == ()
+            assert (await planes.who_hears(another, another.name, 2)).hearing == ()
         assert (first.asked, second.asked) == (0, 3)
         await client.close()
 

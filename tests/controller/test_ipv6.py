@@ -22,7 +22,7 @@ from brokergroup_operator.controller.directory.kubernetes_directory import Kuber
 from brokergroup_operator.controller.directory.places import ha_address_of, process_address
 from brokergroup_operator.controller.directory.pod_index import PodIndex
 from brokergroup_operator.controller.group.link_hosts import level_members, respelled, unlinked
-from brokergroup_operator.controller.peers.dial import dial
+from brokergroup_operator.controller.peers.planes import dial
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.wire.configuration import effective_configuration
 from brokergroup_operator.fence.questions import told_by

@@ -90,12 +90,10 @@ async def crash(plane: ControllerPlane) -> None:
     tasks: list[asyncio.Task[object]] = [plane._ticker] if plane._ticker is not None else []
     for group in plane._groups:
         tasks += [task for task in (group.master_change, *group._decisions) if task is not None]
-    tasks += [*plane._executor._running, *plane._executor._tails, *plane._drain._moves.values(), *plane._loads.values()]
-    tasks += plane._takeover._incidents
+    tasks += [*plane._executor.courses.running, *plane._executor.tails.running, *plane._tasks.running]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await plane._keeper.stop()
     await plane._server.stop(grace_seconds=0.0)
     await plane._client.close()
 

@@ -10,6 +10,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from brokergroup_operator.controller.change.takeover import PROBES, Takeover
+from brokergroup_operator.controller.peers.services import Services
 from brokergroup_operator.observe.observer import Observer
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ async def test_a_plane_that_misses_one_probe_is_not_taken_for_dead(
         return None, SimpleNamespace(close=lambda: None, wait_closed=AsyncMock())
 
     monkeypatch.setattr(asyncio, "open_connection", open_connection)
-    takeover = Takeover(cast("Executor", SimpleNamespace(own_address="operator-1:9878")), SETTINGS, Observer())
+    planes: Any = SimpleNamespace(own_address="operator-1:9878")
+    services = Services(settings=SETTINGS, observer=Observer(), calls=planes, planes=planes)
+    takeover = Takeover(services, cast("Executor", None))
     assert await takeover._is_carried_out(GROUP, CHANGE) is lives
     assert len(answers) - len(left) == asked

@@ -16,6 +16,7 @@ from brokergroup_operator.controller.detect.holdings_watch import HoldingsWatch
 from brokergroup_operator.controller.directory.group_directory import GroupBinding
 from brokergroup_operator.controller.directory.look_ups import LookUps
 from brokergroup_operator.controller.group.group import Group
+from brokergroup_operator.controller.peers.services import Services
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
@@ -155,7 +156,8 @@ async def test_what_brokers_report_of_their_disks_waits_for_the_store_s_pause() 
     await group.load()
     api.answers, read = False, len(api.asked)
     recovery: Any = SimpleNamespace(find_incumbent=lambda _group: asyncio.sleep(0))
-    watch = HoldingsWatch(settings=PlaneSettings(), recovery=recovery, observer=Observer(), on_news=lambda _: None)
+    services = Services(settings=PlaneSettings(), observer=Observer(), calls=recovery, planes=recovery)
+    watch = HoldingsWatch(services, recovery=recovery, on_news=lambda _: None)
     now = asyncio.get_running_loop().time
     for _ in range(150):
         for number in members:
@@ -169,7 +171,7 @@ async def test_what_brokers_report_of_their_disks_waits_for_the_store_s_pause() 
     watch.heard(group, 1)
     await asyncio.sleep(1)
     assert len(api.asked) > asked + read, "it is reported once the API answers"
-    await watch.stop()
+    await services.tasks.stop()
     assert 1 < asked <= 8
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.detect.corroboration import Corroboration
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.peers.planes import Planes
 from brokergroup_operator.controller.peers.transport import open_client
 from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
@@ -61,7 +61,7 @@ async def test_planes_hear_each_others_testimony_over_tls(
         beat = {"brokerId": 1, "brokerAddr": "10.0.0.1:1", "heartbeatTimeoutMills": 60_000, "epoch": 0, "maxOffset": 0}
         for code, fields in ((1013, {"appliedBrokerId": 1, "registerCheckCode": "10.0.0.1:1;1"}), (904, beat)):
             assert await code_of(broker, addresses[1], code, **fields) == ResponseCode.SUCCESS
-        asking = Corroboration(client, settings)
+        asking = Planes(client, settings)
         assert (await asking.who_hears(KEY, NAME, 1)).hearing == addresses[1:]
         assert (await asking.who_hears(KEY, NAME, 2)).hearing == ()
     finally:

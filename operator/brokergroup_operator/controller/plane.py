@@ -26,7 +26,6 @@ from brokergroup_operator.controller.change.fencing import NoFencer
 from brokergroup_operator.controller.change.group_verbs import GroupVerbs
 from brokergroup_operator.controller.change.switchover import Switchover
 from brokergroup_operator.controller.change.takeover import Takeover
-from brokergroup_operator.controller.detect.corroboration import Corroboration
 from brokergroup_operator.controller.detect.holdings_watch import HoldingsWatch
 from brokergroup_operator.controller.detect.master_watch import MasterWatch
 from brokergroup_operator.controller.detect.pause_guard import PauseGuard
@@ -35,6 +34,8 @@ from brokergroup_operator.controller.group.adoption import AdoptionDesk
 from brokergroup_operator.controller.group.groups import Groups
 from brokergroup_operator.controller.group.receiver_check import ReceiverCheck, Whereabouts, note_pods
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+from brokergroup_operator.controller.peers.planes import Planes
+from brokergroup_operator.controller.peers.services import Services, is_running
 from brokergroup_operator.controller.peers.transport import open_client, open_server
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.upkeep.canary import Canary
@@ -111,76 +112,40 @@ class ControllerPlane:
             dialled_at=Whereabouts(self._groups),
             receiver_check=ReceiverCheck(self._groups, directory),
         )
-        self._executor = Executor(calls, self._settings)
-        self._takeover = Takeover(self._executor, self._settings, self._observer)
-        self._corroboration = Corroboration(self._client, self._settings)
-        self._watch = MasterWatch(
-            directory=directory,
-            calls=calls,
-            guard=self._guard,
-            corroboration=self._corroboration,
-            settings=self._settings,
-        )
-        self._adoption = AdoptionDesk(self._settings)
-        recovery = Recovery(calls, self._settings)
-        self._holdings = HoldingsWatch(
-            settings=self._settings, recovery=recovery, observer=self._observer, on_news=self._news
-        )
+        self._planes = Planes(self._client, self._settings)
+        services = Services(settings=self._settings, observer=self._observer, calls=calls, planes=self._planes)
+        self._tasks = services.tasks
+        self._executor = executor = Executor(services)
+        self._takeover = Takeover(services, executor)
+        recovery = Recovery(services)
+        self._watch = MasterWatch(services, directory=directory, guard=self._guard)
         self._failover = Failover(
+            services,
             watch=self._watch,
             fencer=fencer or NoFencer(),
-            executor=self._executor,
+            executor=executor,
             recovery=recovery,
-            settings=self._settings,
-            observer=self._observer,
         )
-        self._metadata = MetadataGuard(calls=calls, settings=self._settings, observer=self._observer)
-        self._switchover = Switchover(
-            calls=calls,
-            executor=self._executor,
-            metadata=self._metadata,
-            settings=self._settings,
-            observer=self._observer,
-        )
-        self._drain = Drain(switchover=self._switchover, executor=self._executor, settings=self._settings)
-        self._verbs = GroupVerbs(
-            groups=self._groups,
-            calls=calls,
-            failover=self._failover,
-            switchover=self._switchover,
-            settings=self._settings,
-        )
-        self._denied_masters = DeniedMasters(self._failover, self._settings)
-        self._links = Links(
-            calls=calls,
-            executor=self._executor,
-            denied_masters=self._denied_masters,
-            settings=self._settings,
-            observer=self._observer,
-        )
-        self._silent_members = SilentMembers(
-            calls=calls, corroboration=self._corroboration, settings=self._settings, observer=self._observer
-        )
-        self._canary = Canary(calls, self._settings, self._observer)
-        self._recovery_watch = RecoveryWatch(calls, self._canary, self._settings)
-        self._keeper = Keeper(
-            calls=calls,
-            executor=self._executor,
-            links=self._links,
-            settings=self._settings,
-            observer=self._observer,
-        )
+        self._metadata = MetadataGuard(services)
+        switchover = Switchover(services, executor=executor, metadata=self._metadata)
+        self._drain = Drain(services, switchover)
+        self._verbs = GroupVerbs(services, groups=self._groups, failover=self._failover, switchover=switchover)
+        links = Links(services, executor=executor, denied_masters=DeniedMasters(services, self._failover))
+        self._keeper = Keeper(services, executor=executor, links=links)
+        self._silent_members = SilentMembers(services)
+        self._canary = Canary(services)
+        self._recovery_watch = RecoveryWatch(services, self._canary)
         self.handler = RequestHandler(
             groups=self._groups,
             directory=directory,
             heartbeats=Heartbeats(
                 settings=self._settings,
-                holdings=self._holdings,
-                adoption=self._adoption,
+                holdings=HoldingsWatch(services, recovery=recovery, on_news=self._news),
+                adoption=AdoptionDesk(services),
                 silent_members=self._silent_members,
             ),
             failover=self._failover,
-            switchover=self._switchover,
+            switchover=switchover,
             settings=self._settings,
             observer=self._observer,
             on_connection_closed=self._connection_closed,
@@ -207,10 +172,7 @@ class ControllerPlane:
         await self._server.start(self._settings.listen_host, self._settings.listen_port)
         if not self.handler.advertise_address:
             self.handler.advertise_address = self.address
-        own_address = self.handler.advertise_address
-        self._corroboration.own_address = self._executor.own_address = own_address
-        self._denied_masters.own_address = self._canary.own_address = own_address
-        self._silent_members.own_address = own_address
+        self._planes.own_address = self.handler.advertise_address
         self._ticker = asyncio.create_task(self._tick_for_ever(), name="rmq:tick")
 
     async def stop(self) -> None:
@@ -222,24 +184,15 @@ class ControllerPlane:
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
-        tasks = [task for task in (self._ticker, *self._loads.values()) if task is not None]
-        tasks += [group.master_change for group in self._groups if group.master_change is not None]
+        ended = (self._ticker, *(group.master_change for group in self._groups))
+        tasks = [task for task in ended if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._ticker = None
         self.handler.drain()
         self._server.stop_listening()
-        await self._drain.stop()
-        await self._takeover.stop()
-        await self._metadata.stop()
-        await self._keeper.stop()
-        await self._silent_members.stop()
-        await self._recovery_watch.stop()
-        await self._canary.stop()
-        await self._watch.stop()
-        await self._holdings.stop()
-        await self._adoption.stop()
+        await self._tasks.stop()
         await self._executor.stop()
         await asyncio.sleep(self._settings.drain_seconds)
         await self._server.stop(grace_seconds=STOP_GRACE_SECONDS)
@@ -426,10 +379,8 @@ class ControllerPlane:
             group.incidents.close(older_than_seconds=self._settings.incident_deadline_seconds)
 
     def _load_soon(self, group: Group) -> None:
-        if group.key not in self._loads and group.store_may_be_asked:
-            task = asyncio.create_task(self._load(group), name=f"rmq:load {group.key}")
-            self._loads[group.key] = task
-            task.add_done_callback(lambda _: self._loads.pop(group.key, None))
+        if group.store_may_be_asked and not is_running(self._loads.get(group.key)):
+            self._loads[group.key] = self._tasks.start(self._load(group), f"rmq:load {group.key}")
 
     @staticmethod
     async def _load(group: Group) -> None:

@@ -23,28 +23,26 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group.election_premises import members_leaving, members_removed
-from brokergroup_operator.controller.group.ranks import rank_of
+from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.records.store import RecordStoreError
 
 if TYPE_CHECKING:
-    from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.change.switchover import Switchover
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
 
 
-class Drain:
+class Drain(Part):
     """Watches all groups for masters that are about to go; woken by the plane's tick and by the pod watch."""
 
-    def __init__(self, *, switchover: Switchover, executor: Executor, settings: PlaneSettings) -> None:
+    def __init__(self, services: Services, switchover: Switchover) -> None:
+        super().__init__(services)
         self._switchover = switchover
-        self._executor = executor
-        self._settings = settings
         self._moves: dict[GroupKey, asyncio.Task[None]] = {}
         self._not_before_seconds: dict[GroupKey, float] = {}
 
@@ -54,18 +52,13 @@ class Drain:
         if master is None or master not in members_leaving(group) or group.is_leaving:
             self._not_before_seconds.pop(group.key, None)
             return
-        if group.master_change is not None or group.key in self._moves or not group.is_live(master):
+        if group.master_change is not None or is_running(self._moves.get(group.key)) or not group.is_live(master):
             return
         now_seconds = asyncio.get_running_loop().time()
-        if now_seconds < self._not_before_seconds.setdefault(group.key, now_seconds + self._turn_seconds(group)):
+        turn_seconds = self._planes.rank(group.key) * self._settings.drain_rank_delay_seconds
+        if now_seconds < self._not_before_seconds.setdefault(group.key, now_seconds + turn_seconds):
             return
-        task = asyncio.create_task(self._move(group, master), name=f"rmq:drain {group.key}")
-        self._moves[group.key] = task
-        task.add_done_callback(lambda _: self._moves.pop(group.key, None))
-
-    def _turn_seconds(self, group: Group) -> float:
-        rank = rank_of(self._executor.own_address, self._settings.peer_addresses, str(group.key))
-        return rank * self._settings.drain_rank_delay_seconds
+        self._moves[group.key] = self._tasks.start(self._move(group, master), f"rmq:drain {group.key}")
 
     async def _move(self, group: Group, master: int) -> None:
         log.info("master's pod is about to go: moved first", group=str(group.key), broker_id=master)
@@ -86,10 +79,3 @@ class Drain:
             self._not_before_seconds[group.key] = asyncio.get_running_loop().time() + pause_seconds
             return
         log.info("master moved off its pod", group=str(group.key), to=result.to_broker_id, epoch=result.epoch)
-
-    async def stop(self) -> None:
-        """Stop moving; a switchover that was begun goes on by itself until the plane ends it."""
-        tasks = list(self._moves.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -27,6 +27,7 @@ from brokergroup_operator.controller.group.election_premises import could_have_b
 from brokergroup_operator.controller.group.living import is_outdated, live_members
 from brokergroup_operator.controller.group.patient_decision import decided_at_last
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.services import BackgroundTasks, Part
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import RecordStoreError, RecordUnavailableError
 from controller_core.change import (
@@ -52,8 +53,7 @@ from controller_core.requests import EndChange, GiveUpChange
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
-    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.peers.services import Services
     from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 
 # The discard port of the broker's own host, which refuses without a way through any network.
@@ -112,23 +112,20 @@ class Course:
         return effect in self.ended and self.ended[effect].confirmed
 
 
-class Executor:
+class Executor(Part):
     """Runs the courses of all groups."""
 
-    def __init__(self, calls: BrokerCalls, settings: PlaneSettings) -> None:
-        self._calls = calls
-        self._settings = settings
-        # Which of the plane addresses is this one; known when it listens.
-        self.own_address = settings.advertise_address
-        self._running: set[asyncio.Task[None]] = set()
-        self._tails: set[asyncio.Task[bool]] = set()
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        # Courses, and what brokers were asked by one that the record has moved on from.
+        self.courses, self.tails = BackgroundTasks(), BackgroundTasks()
         self._stopping = asyncio.Event()
         # What was said of a member once is said again only when it has changed.
         self._complaints: set[tuple[object, ...]] = set()
 
     def plan(self, kind: ChangeKind, cause: str = "", *, started_at: str = "") -> Plan:
         """What an election of this plane writes down with it."""
-        return Plan(kind=kind, carried_out_by=self.own_address, cause=cause, started_at=started_at or utc_now())
+        return Plan(kind=kind, carried_out_by=self._planes.own_address, cause=cause, started_at=started_at or utc_now())
 
     def course_of(self, group: Group, change: Change, **more: object) -> Course:
         """A course of this change, with nothing begun."""
@@ -141,12 +138,12 @@ class Executor:
         One that this process itself does not know of, though it names this plane, was begun before a restart; where no other
         plane could have the same name it is gone on with at once.
         """
-        own = change.carried_out_by == self.own_address
+        own = change.carried_out_by == self._planes.own_address
         if own and group.changes.carries_out(change):
             return False
         if own and group.changes.wrote_it(change):
             return True  # a broker asked for the election, and was answered
-        if own and not set(self._settings.peer_addresses) - {self.own_address}:
+        if own and not self._planes.others:
             return True
         patience_seconds = self._settings.takeover_seconds
         if change.phase is Phase.QUIETING:
@@ -161,9 +158,7 @@ class Executor:
 
     async def run(self, course: Course) -> None:
         """Carry a course out until it is settled; raises what one of its hands failed of. What is left goes on beside."""
-        task = asyncio.create_task(self._run(course), name=f"rmq:change {course.group.key}")
-        self._running.add(task)
-        task.add_done_callback(self._ended)
+        task = self.courses.start(self._run(course), f"rmq:change {course.group.key}")
         settled = asyncio.create_task(course.settled.wait())
         try:
             await asyncio.wait([task, settled], return_when=asyncio.FIRST_COMPLETED)
@@ -174,20 +169,13 @@ class Executor:
         if task.done():
             task.result()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("change cut off, the next look goes on with it", error=repr(error))
-
     async def stop(self) -> None:
         """Write what is over; give up what is still under way: the record says what is to be done, and the next process does it."""
         self._stopping.set()
-        if self._running:
-            await asyncio.wait(self._running, timeout=STOP_SECONDS)
-        tasks = [*self._running, *self._tails]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.courses.running:
+            await asyncio.wait(self.courses.running, timeout=STOP_SECONDS)
+        await self.courses.stop()
+        await self.tails.stop()
 
     # ---- the loop
 
@@ -211,7 +199,7 @@ class Executor:
 
     async def _go_on(self, course: Course) -> None:
         group, clock = course.group, asyncio.get_running_loop().time
-        while course.is_of(group.record, self.own_address):
+        while course.is_of(group.record, self._planes.own_address):
             record = group.record
             assert record is not None
             if course.key is None:
@@ -241,8 +229,7 @@ class Executor:
             await asyncio.wait(hands)
         self._collect(course)
         for task in course.tasks:
-            self._tails.add(task)
-            task.add_done_callback(self._tails.discard)
+            self.tails.keep(task)
 
     async def _wait(self, course: Course, until_seconds: float | None) -> None:
         timeout_seconds = None
@@ -446,7 +433,7 @@ class Executor:
     async def _give_up(self, group: Group, change_id: int) -> bool:
         """Nothing is put back before this is durable: an election on its way would depose a master that acknowledges again."""
         request = GiveUpChange(
-            broker_name=group.binding.broker_name, change_id=change_id, carried_out_by=self.own_address
+            broker_name=group.binding.broker_name, change_id=change_id, carried_out_by=self._planes.own_address
         )
         await decided_at_last(
             lambda: group.decide(request),
@@ -462,7 +449,7 @@ class Executor:
         group.changes.is_over(key)
         await self._incident_ends(group, self._settings.end_of_change_seconds)
         while (change := group.record.change if group.record is not None else None) is not None and change.key == key:
-            if change.carried_out_by != self.own_address:
+            if change.carried_out_by != self._planes.own_address:
                 return False
             is_open = group.has_untold_incident and change.is_decided
             if is_open and self._stopping.is_set():
@@ -492,7 +479,7 @@ class Executor:
         request = EndChange(
             broker_name=group.binding.broker_name,
             change_id=key[0],
-            carried_out_by=self.own_address,
+            carried_out_by=self._planes.own_address,
             incident_open=incident_open,
         )
         try:

@@ -31,7 +31,6 @@ from brokergroup_operator.controller.group.election_premises import (
 )
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.group.patient_decision import decided_at_last
-from brokergroup_operator.controller.group.ranks import rank_of
 from brokergroup_operator.controller.group.timelines import (
     masterless_timeline,
     new_timeline,
@@ -39,6 +38,7 @@ from brokergroup_operator.controller.group.timelines import (
     trigger_now,
     withdraw,
 )
+from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
 from brokergroup_operator.records.store import (
     RecordCorruptError,
@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.detect.master_watch import MasterWatch
     from brokergroup_operator.controller.detect.recovery import Recovery
     from brokergroup_operator.controller.group.group import Group, Premise
-    from brokergroup_operator.controller.settings import PlaneSettings
-    from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.controller.peers.services import Services
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
 
@@ -70,25 +69,14 @@ POLL_SECONDS = 0.01
 log = structlog.get_logger(__name__)
 
 
-class Failover:
+class Failover(Part):
     """Starts and runs the failovers of all groups."""
 
     def __init__(
-        self,
-        *,
-        watch: MasterWatch,
-        fencer: Fencer,
-        executor: Executor,
-        recovery: Recovery,
-        settings: PlaneSettings,
-        observer: Observer,
+        self, services: Services, *, watch: MasterWatch, fencer: Fencer, executor: Executor, recovery: Recovery
     ) -> None:
-        self._watch = watch
-        self._recovery = recovery
-        self._fencer = fencer
-        self._executor = executor
-        self._settings = settings
-        self._observer = observer
+        super().__init__(services)
+        self._watch, self._recovery, self._fencer, self._executor = watch, recovery, fencer, executor
 
     def look_at(self, group: Group) -> None:
         """Begin a failover if this group needs one and none is under way. Cheap: called at every tick and every event."""
@@ -326,7 +314,7 @@ class Failover:
 
     async def _is_our_turn(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Let the planes of better rank act first, a moment each: several that see one death need not race for it."""
-        rank = rank_of(self._executor.own_address, self._settings.peer_addresses, str(group.key))
+        rank = self._planes.rank(group.key)
         if rank == 0:
             return True
         await asyncio.sleep(rank * self._settings.rank_delay_seconds)
@@ -396,7 +384,7 @@ class Failover:
             id=0,
             kind=ChangeKind.FAILOVER,
             phase=Phase.FENCING,
-            carried_out_by=self._executor.own_address,
+            carried_out_by=self._planes.own_address,
             from_broker_id=master,
             cause=timeline.trigger.value,
             started_at=timeline.started_at,
@@ -405,7 +393,7 @@ class Failover:
         request = BeginChange(broker_name=record.broker_name, change=wanted, master_epoch=record.master_epoch)
         if found is not None and found.phase is Phase.FENCING:
             request = TakeOverChange(
-                broker_name=record.broker_name, change=found, carried_out_by=self._executor.own_address
+                broker_name=record.broker_name, change=found, carried_out_by=self._planes.own_address
             )
         decision = await decided_at_last(lambda: group.decide(request), group=group, waits="change")
         return decision.record.change if decision.code == ControllerCode.SUCCESS and decision.record else None

@@ -12,6 +12,7 @@ from brokergroup_operator.controller.group.election_premises import may_be_alive
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.group.living import live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.group_view import (
     BrokerUnreachableError,
     ElectionRefusedError,
@@ -34,31 +35,19 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.change.switchover import Switchover
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.group.groups import Groups
-    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
-    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.observe.timeline import Cause
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.broker_protocol import TopicConfig
 
 
-class GroupVerbs:
+class GroupVerbs(Part):
     """Does what is asked, for all groups."""
 
-    def __init__(
-        self,
-        *,
-        groups: Groups,
-        calls: BrokerCalls,
-        failover: Failover,
-        switchover: Switchover,
-        settings: PlaneSettings,
-    ) -> None:
-        self._groups = groups
-        self._calls = calls
-        self._failover = failover
-        self._switchover = switchover
-        self._settings = settings
+    def __init__(self, services: Services, *, groups: Groups, failover: Failover, switchover: Switchover) -> None:
+        super().__init__(services)
+        self._groups, self._failover, self._switchover = groups, failover, switchover
 
     def known(self, key: GroupKey) -> Group:
         """The group, or ``GroupUnknownError``."""

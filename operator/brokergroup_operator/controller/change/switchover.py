@@ -31,6 +31,7 @@ from brokergroup_operator.controller.group.living import live_members
 from brokergroup_operator.controller.group.patient_decision import decided_at_last
 from brokergroup_operator.controller.group.timelines import note_election, withdraw
 from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
+from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError, SwitchoverResult
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordStoreError
@@ -45,10 +46,8 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
-    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.observe.group_view import MetadataDifference
-    from brokergroup_operator.observe.observer import Observer
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
 
@@ -82,23 +81,12 @@ class _Run:
     planned: bool
 
 
-class Switchover:
+class Switchover(Part):
     """Runs switchovers, one for each group at a time."""
 
-    def __init__(
-        self,
-        *,
-        calls: BrokerCalls,
-        executor: Executor,
-        metadata: MetadataCheck,
-        settings: PlaneSettings,
-        observer: Observer,
-    ) -> None:
-        self._calls = calls
-        self._metadata = metadata
-        self._executor = executor
-        self._settings = settings
-        self._observer = observer
+    def __init__(self, services: Services, *, executor: Executor, metadata: MetadataCheck) -> None:
+        super().__init__(services)
+        self._executor, self._metadata = executor, metadata
 
     async def move(
         self,
@@ -284,7 +272,7 @@ class Switchover:
             id=0,
             kind=ChangeKind.DRAIN if timeline.planned_cause is Cause.DRAIN else ChangeKind.SWITCHOVER,
             phase=Phase.QUIETING,
-            carried_out_by=self._executor.own_address,
+            carried_out_by=self._planes.own_address,
             from_broker_id=old,
             restore=Restore(broker_id=old, min_in_sync_replicas=previous),
             cause=timeline.planned_cause.value,
@@ -329,7 +317,7 @@ class Switchover:
     def _is_anothers(self, group: Group) -> bool:
         """Whether another plane moves this very master."""
         change = group.record.change if group.record is not None else None
-        return change is not None and change.carried_out_by != self._executor.own_address
+        return change is not None and change.carried_out_by != self._planes.own_address
 
     async def _still_quiet(self, address: str) -> None:
         """After step 2: nobody let the old master acknowledge again meanwhile, or what was level may not be so any more."""

@@ -10,6 +10,7 @@ silent here too the failover takes over (``failover.py``), and fences once more,
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,7 +18,8 @@ import structlog
 from brokergroup_operator.controller.group.election_premises import could_have_been_heard
 from brokergroup_operator.controller.group.incidents import has_incident
 from brokergroup_operator.controller.group.timelines import end_with, timeline_of, withdraw
-from brokergroup_operator.controller.peers.dial import dial
+from brokergroup_operator.controller.peers.planes import dial
+from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
 from controller_core.plan import Phase
@@ -28,8 +30,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.settings import PlaneSettings
-    from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
@@ -42,15 +43,14 @@ PROBES = 3
 log = structlog.get_logger(__name__)
 
 
-class Takeover:
+class Takeover(Part):
     """Looks at the changes of all groups; woken by the plane's tick."""
 
-    def __init__(self, executor: Executor, settings: PlaneSettings, observer: Observer) -> None:
+    def __init__(self, services: Services, executor: Executor) -> None:
+        super().__init__(services)
         self._executor = executor
-        self._settings = settings
-        self._observer = observer
-        # Tasks that tell the incident of a change whose own plane may have died.
-        self._incidents: dict[asyncio.Task[None], GroupKey] = {}
+        # The groups of which the incident of a change is told whose own plane may have died, by how many tasks.
+        self._telling: Counter[GroupKey] = Counter()
 
     def look_at(self, group: Group) -> bool:
         """Begin to go on with the group's change if nobody does; returns whether one is under way. Cheap."""
@@ -76,18 +76,12 @@ class Takeover:
 
     def _may_take_incident_over(self, group: Group, change: Change) -> bool:
         """Whether all were told by a plane that may have died since."""
-        busy = group.key in self._incidents.values()
-        return not busy and group.loaded and self._executor.may_take_over(group, change)
+        return not self._telling[group.key] and group.loaded and self._executor.may_take_over(group, change)
 
     def _look_at_incident(self, group: Group, work: Coroutine[None, None, None]) -> None:
         """Nothing waits for it."""
-        task = asyncio.create_task(work, name=f"rmq:incident {group.key}")
-        self._incidents[task] = group.key
-        task.add_done_callback(lambda done: self._told(group, done))
-
-    def _told(self, group: Group, task: asyncio.Task[None]) -> None:
-        self._incidents.pop(task, None)
-        self._complain(group, task)
+        self._telling[group.key] += 1
+        self._tasks.start(work, f"rmq:incident {group.key}", on_end=lambda _: self._telling.subtract([group.key]))
 
     async def _tell_of(self, group: Group, change: Change) -> None:
         """This plane has superseded another one's change. If all had been told, a living plane tells more of it than the plan."""
@@ -96,13 +90,6 @@ class Takeover:
         timeline = timeline_of(group, change)
         end_with(group, timeline)
         self._observer.incident_closed(timeline)
-
-    async def stop(self) -> None:
-        """Leave the incidents that were not taken over yet to another plane."""
-        tasks = list(self._incidents)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _everybody_was_heard(self, group: Group, record: BrokerGroupRecord) -> bool:
         """Whether nobody is missing who may act as master, and would have to be told first."""
@@ -122,7 +109,7 @@ class Takeover:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
             return
         taken: Change | None = change
-        if change.carried_out_by != self._executor.own_address:
+        if change.carried_out_by != self._planes.own_address:
             taken = await self._taken_over(group, change)
         if taken is None:
             return
@@ -145,8 +132,7 @@ class Takeover:
 
     async def _is_carried_out(self, group: Group, change: Change) -> bool:
         """Whether the plane that the change names still listens: it may wait for a broker that sleeps over its role change."""
-        own = change.carried_out_by == self._executor.own_address
-        if own:
+        if change.carried_out_by == self._planes.own_address:
             return False
         if not change.is_told and group.changes.unmoved_seconds >= self._settings.takeover_from_living_seconds:
             return False
@@ -161,7 +147,7 @@ class Takeover:
         return False
 
     async def _taken_over(self, group: Group, change: Change) -> Change | None:
-        own = self._executor.own_address
+        own = self._planes.own_address
         request = TakeOverChange(broker_name=group.binding.broker_name, change=change, carried_out_by=own)
         try:
             decision = await group.decide(request)
@@ -178,10 +164,6 @@ class Takeover:
     @staticmethod
     def _ended(group: Group, task: asyncio.Task[None]) -> None:
         group.changes.withdrawn()
-        Takeover._complain(group, task)
         group.changed()
-
-    @staticmethod
-    def _complain(group: Group, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("change not finished, the next look goes on with it", group=str(group.key), error=repr(error))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ReportHoldingsAnswer
 from controller_core.holdings import News, report_is_news
@@ -31,23 +32,17 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.detect.recovery import Recovery
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.settings import PlaneSettings
-    from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.controller.peers.services import Services
 
 log = structlog.get_logger(__name__)
 
 
-class HoldingsWatch:
+class HoldingsWatch(Part):
     """Looks at every heartbeat of every group; ``on_news`` is called when a report has changed a record."""
 
-    def __init__(
-        self, *, settings: PlaneSettings, recovery: Recovery, observer: Observer, on_news: Callable[[Group], None]
-    ) -> None:
-        self._settings = settings
-        self._recovery = recovery
-        self._observer = observer
-        self._on_news = on_news
-        self._reports: set[asyncio.Task[None]] = set()
+    def __init__(self, services: Services, *, recovery: Recovery, on_news: Callable[[Group], None]) -> None:
+        super().__init__(services)
+        self._recovery, self._on_news = recovery, on_news
 
     def heard(self, group: Group, broker_id: int) -> None:
         """A heartbeat of this member was taken into the table. Cheap."""
@@ -57,26 +52,14 @@ class HoldingsWatch:
         news = report_is_news(record, holding, group.binding.settings)
         if news is News.JUMP or group.holdings.epoch_jump is not None:
             self._note_jump(group)
-        if news in (News.NOTHING, News.JUMP) or group.holdings.report is not None or not group.store_may_be_asked:
+        if news in (News.NOTHING, News.JUMP) or is_running(group.holdings.report) or not group.store_may_be_asked:
             return
         now_seconds = asyncio.get_running_loop().time()
         if news is News.MARK:
             if now_seconds < group.holdings.next_mark_seconds:
                 return
             group.holdings.next_mark_seconds = now_seconds + self._settings.mark_pause_seconds
-        group.holdings.report = asyncio.create_task(self._report(group, news), name=f"rmq:report {group.key}")
-        self._reports.add(group.holdings.report)
-        group.holdings.report.add_done_callback(lambda task: self._ended(group, task))
-
-    async def stop(self) -> None:
-        """Stop reporting; decisions under way run to their end in their groups."""
-        for task in list(self._reports):
-            task.cancel()
-        await asyncio.gather(*self._reports, return_exceptions=True)
-
-    def _ended(self, group: Group, task: asyncio.Task[None]) -> None:
-        self._reports.discard(task)
-        group.holdings.report = None
+        group.holdings.report = self._tasks.start(self._report(group, news), f"rmq:report {group.key}")
 
     async def _report(self, group: Group, news: News) -> None:
         """All members together, whatever the news was: their reports are at hand and a commit costs the same."""

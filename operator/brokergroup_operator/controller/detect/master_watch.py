@@ -27,17 +27,17 @@ from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.places import probe_address, process_address
 from brokergroup_operator.controller.group.election_premises import could_have_been_heard, process_lost
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.peers.dial import dial
+from brokergroup_operator.controller.peers.planes import dial
+from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
 from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
-    from brokergroup_operator.controller.detect.corroboration import Corroboration, HeardElsewhere
     from brokergroup_operator.controller.detect.pause_guard import PauseGuard
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
-    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.peers.planes import HeardElsewhere
+    from brokergroup_operator.controller.peers.services import Services
     from controller_core.liveness import HeartbeatEntry
     from controller_core.model import BrokerGroupRecord
 
@@ -104,30 +104,12 @@ class _Case:
         return Verdict(trigger, (*self.evidence, *evidence), certain=True)
 
 
-class MasterWatch:
+class MasterWatch(Part):
     """Watches the masters of all groups."""
 
-    def __init__(
-        self,
-        *,
-        directory: GroupDirectory,
-        calls: BrokerCalls,
-        guard: PauseGuard,
-        corroboration: Corroboration,
-        settings: PlaneSettings,
-    ) -> None:
-        self._directory = directory
-        self._corroboration = corroboration
-        self._calls = calls
-        self._guard = guard
-        self._settings = settings
-        self._questions: set[asyncio.Task[None]] = set()
-
-    async def stop(self) -> None:
-        """Stop asking."""
-        for task in list(self._questions):
-            task.cancel()
-        await asyncio.gather(*self._questions, return_exceptions=True)
+    def __init__(self, services: Services, *, directory: GroupDirectory, guard: PauseGuard) -> None:
+        super().__init__(services)
+        self._directory, self._guard = directory, guard
 
     def suspect(self, group: Group, record: BrokerGroupRecord, master: int) -> Suspicion | None:
         """Whether the heartbeat table gives reason to doubt this master. Cheap.
@@ -220,7 +202,7 @@ class MasterWatch:
         left_seconds = case.deadline_seconds - asyncio.get_running_loop().time()
         is_near = left_seconds <= self._settings.other_planes_deadline_seconds or case.suspicion is not Suspicion.CLOSED
         if case.question is None and is_near:
-            asked = self._corroboration.who_hears(case.group.key, case.group.binding.broker_name, case.master)
+            asked = self._planes.who_hears(case.group.key, case.group.binding.broker_name, case.master)
             case.question = asyncio.create_task(asked, name=f"rmq:other planes {case.group.key}")
 
     async def _is_heard_elsewhere(self, case: _Case) -> bool:
@@ -318,9 +300,7 @@ class MasterWatch:
             return
         if entry.deadline_seconds - now_seconds <= ask_before_seconds:
             group.silence.asked_seconds = now_seconds
-            task = asyncio.create_task(self._ask(group, master, address, entry), name=f"rmq:ask {group.key}")
-            self._questions.add(task)
-            task.add_done_callback(self._questions.discard)
+            self._tasks.start(self._ask(group, master, address, entry), f"rmq:ask {group.key}")
 
     async def _answers_as_master(self, case: _Case) -> bool:
         """Whether a master that was never heard here does its work: it tells others, as after a change of our address."""

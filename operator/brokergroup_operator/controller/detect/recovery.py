@@ -22,12 +22,11 @@ from brokergroup_operator.controller.group.adoption import follow_the_moved, mov
 from brokergroup_operator.controller.group.election_premises import could_have_been_heard, silence_seconds
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.records.store import RecordStoreError
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
-    from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import LiveReplica
 
 POLL_SECONDS = 0.05
@@ -51,12 +50,8 @@ class ActingMasters:
         return tuple(one for one in self.broker_ids if one != broker_id)
 
 
-class Recovery:
+class Recovery(Part):
     """Asks the brokers."""
-
-    def __init__(self, calls: BrokerCalls, settings: PlaneSettings) -> None:
-        self._calls = calls
-        self._settings = settings
 
     async def find_incumbent(self, group: Group) -> None:
         """Note who acts as master while the record is still the old one: somebody of the highest epoch that is reported.

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group.group import PremiseGoneError
+from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
 from controller_core.requests import AdoptBroker, RegisterBroker
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
 
 # A heartbeat of the last process may come after the registration of the next; two may not.
@@ -32,12 +32,8 @@ BEATS_TO_MOVE = 2
 log = structlog.get_logger(__name__)
 
 
-class AdoptionDesk:
+class AdoptionDesk(Part):
     """Proposes unknown brokers to the core, for all groups."""
-
-    def __init__(self, settings: PlaneSettings) -> None:
-        self._settings = settings
-        self._proposals: set[asyncio.Task[None]] = set()
 
     def heard(self, group: Group, broker_id: int, address: str, requester: str | None) -> None:
         """A heartbeat came. Cheap where all is known."""
@@ -58,15 +54,7 @@ class AdoptionDesk:
         now_seconds = asyncio.get_running_loop().time()
         if now_seconds >= group.members.not_proposed_until_seconds.get(broker_id, 0.0):
             group.members.not_proposed_until_seconds[broker_id] = now_seconds + self._settings.adoption_pause_seconds
-            task = asyncio.create_task(self._propose(group, broker_id, request), name=f"rmq:adopt {group.key}")
-            self._proposals.add(task)
-            task.add_done_callback(self._proposals.discard)
-
-    async def stop(self) -> None:
-        """Stop proposing."""
-        for task in list(self._proposals):
-            task.cancel()
-        await asyncio.gather(*self._proposals, return_exceptions=True)
+            self._tasks.start(self._propose(group, broker_id, request), f"rmq:adopt {group.key}")
 
     async def _propose(self, group: Group, broker_id: int, request: AdoptBroker | RegisterBroker) -> None:
         try:

@@ -42,7 +42,7 @@ class UnheardNotes:
 class HoldingsNotes:
     """Reports of what members hold. Written by `detect/holdings_watch.py`."""
 
-    # The report under way, and when marks alone are worth the next one.
+    # The last report, and when marks alone are worth the next one.
     report: asyncio.Task[None] | None = None
     next_mark_seconds: float = 0.0
     # An epoch that members report and that waits for a person (safety rule 3): no member is elected meanwhile.

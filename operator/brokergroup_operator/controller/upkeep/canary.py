@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group.ranks import rank_of
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, NotPermittedError
+from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.controller.upkeep.canary_refusal import Refusal
 from brokergroup_operator.observe.timeline import Step
 from rocketmq_remoting.broker_protocol import TopicConfig
@@ -32,9 +32,7 @@ from rocketmq_remoting.command import request
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
-    from brokergroup_operator.controller.settings import PlaneSettings
-    from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.records.store import GroupKey
     from rocketmq_remoting.command import RemotingCommand
 
@@ -62,25 +60,23 @@ class _Answers:
     told: tuple[str | None, str] | None = None
 
 
-class Canary:
+class Canary(Part):
     """One task for each group that has it on."""
 
-    # The address that brokers are told of this plane; by it, it knows its rank.
-    own_address = ""
-
-    def __init__(self, calls: BrokerCalls, settings: PlaneSettings, observer: Observer) -> None:
-        self._calls = calls
-        self._settings = settings
-        self._observer = observer
-        self._tasks: dict[GroupKey, asyncio.Task[None]] = {}
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        # Of each group whose canary runs.
         self._answers: dict[GroupKey, _Answers] = {}
 
     def look_at(self, group: Group) -> None:
         """Start the group's canary, where its spec asks for one and none runs yet."""
-        if group.key not in self._tasks and self._is_wanted(group):
-            task = asyncio.create_task(self._send_while_wanted(group), name=f"rmq:canary {group.key}")
-            self._tasks[group.key] = task
-            task.add_done_callback(lambda done: self._ended(done, group.key))
+        if group.key not in self._answers and self._is_wanted(group):
+            answers = self._answers[group.key] = _Answers()
+            self._tasks.start(
+                self._send_while_wanted(group, answers),
+                f"rmq:canary {group.key}",
+                on_end=lambda _: self._answers.pop(group.key, None),
+            )
 
     def first_acknowledged_seconds(self, key: GroupKey, by: str, *, since_seconds: float) -> float | None:
         """When this broker acknowledged the first message after that time; None: none yet. Monotonic clock."""
@@ -96,30 +92,13 @@ class Canary:
             last.error if last is not None and last.error.address == by and last.at_seconds >= since_seconds else None
         )
 
-    async def stop(self) -> None:
-        """Send nothing more."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
     def _is_wanted(self, group: Group) -> bool:
         binding = group.binding
         if not binding.canary or binding.deleting or group.gone:
             return False
-        return _is_changing(group) or self._is_first(group)
+        return _is_changing(group) or self._planes.rank(group.key) == 0
 
-    def _is_first(self, group: Group) -> bool:
-        return rank_of(self.own_address, self._settings.peer_addresses, str(group.key)) == 0
-
-    def _ended(self, task: asyncio.Task[None], key: GroupKey) -> None:
-        del self._tasks[key]
-        self._answers.pop(key, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("canary ended", group=str(key), exc_info=error)
-
-    async def _send_while_wanted(self, group: Group) -> None:
-        answers = self._answers[group.key] = _Answers()
+    async def _send_while_wanted(self, group: Group, answers: _Answers) -> None:
         was_acknowledged = True
         while self._is_wanted(group):
             began_seconds = time.monotonic()
@@ -135,7 +114,7 @@ class Canary:
                 elif was_acknowledged:
                     log.warning("canary not acknowledged", group=str(group.key), error=str(error))
             was_acknowledged = is_acknowledged
-            if self._is_first(group):
+            if self._planes.rank(group.key) == 0:
                 self._tell(group.key, answers)
             self._observer.canary_sent(group.key, is_acknowledged, now_seconds - began_seconds)
             await asyncio.sleep(self._pause_seconds(group, is_acknowledged or answers.refusal is not None))

@@ -16,26 +16,25 @@ from weakref import WeakKeyDictionary
 
 import structlog
 
-from brokergroup_operator.controller.group.ranks import rank_of
+from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.requests import RenewMaster
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.peers.services import Services
     from controller_core.model import BrokerGroupRecord
 
 log = structlog.get_logger(__name__)
 
 
-class DeniedMasters:
-    """Takes what masters say of themselves (907). `own_address`: this plane's among the planes', known when it listens."""
+class DeniedMasters(Part):
+    """Takes what masters say of themselves (907)."""
 
-    def __init__(self, failover: Failover, settings: PlaneSettings) -> None:
+    def __init__(self, services: Services, failover: Failover) -> None:
+        super().__init__(services)
         self._failover = failover
-        self._settings = settings
-        self.own_address = settings.advertise_address
         # Under which epoch, and since when, the master of a group has denied its role.
         self._since: WeakKeyDictionary[Group, tuple[int, float]] = WeakKeyDictionary()
         # The master for which the epoch was raised, until it says that it is master.
@@ -56,8 +55,7 @@ class DeniedMasters:
         if since_epoch != epoch:
             self._since[group] = (epoch, now_seconds)
             return
-        rank = rank_of(self.own_address, self._settings.peer_addresses, str(group.key))
-        patience_seconds = self._settings.denied_master_seconds * (1 + rank)
+        patience_seconds = self._settings.denied_master_seconds * (1 + self._planes.rank(group.key))
         if now_seconds - since_seconds < patience_seconds or group.master_change is not None:
             return
         if self._raised_for.get(group) == master and self._failover.replace_deaf(group, record, master):

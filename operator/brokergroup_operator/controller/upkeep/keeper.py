@@ -27,14 +27,14 @@ from brokergroup_operator.controller.peers.broker_calls import (
     BrokerCallError,
     live_minimum,
 )
+from brokergroup_operator.controller.peers.services import Part
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.controller.upkeep.links import Links
-    from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
@@ -65,17 +65,12 @@ class _Care:
     settled: bool = False
 
 
-class Keeper:
+class Keeper(Part):
     """Cares for all groups; woken by the plane's tick."""
 
-    def __init__(
-        self, *, calls: BrokerCalls, executor: Executor, links: Links, settings: PlaneSettings, observer: Observer
-    ) -> None:
-        self._calls = calls
-        self._observer = observer
-        self._links = links
-        self._executor = executor
-        self._settings = settings
+    def __init__(self, services: Services, *, executor: Executor, links: Links) -> None:
+        super().__init__(services)
+        self._executor, self._links = executor, links
         self._cares: dict[GroupKey, _Care] = {}
 
     def look_at(self, group: Group) -> bool:
@@ -104,8 +99,9 @@ class Keeper:
         if settled:
             care.unsettled_since_seconds = 0.0
             return not self._links.look_at(group, record)
-        care.task = asyncio.create_task(self._repair(group, record, care), name=f"rmq:keeper {group.key}")
-        care.task.add_done_callback(lambda task: self._ended(group, care, task))
+        care.task = self._tasks.start(
+            self._repair(group, record, care), f"rmq:keeper {group.key}", on_end=lambda _: self._ended(care)
+        )
         return False
 
     def rests_until(self, group: Group) -> float:
@@ -117,14 +113,6 @@ class Keeper:
 
     def _soon(self, now_seconds: float) -> float:
         return now_seconds + self._settings.keeper_poll_seconds
-
-    async def stop(self) -> None:
-        """Stop repairing."""
-        tasks = [care.task for care in self._cares.values() if care.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._links.stop()
 
     def _is_settled(self, group: Group, record: BrokerGroupRecord, members: list[int]) -> bool:
         expected = [broker_id for broker_id in members if broker_id not in group.binding.settings.never_elect]
@@ -145,7 +133,7 @@ class Keeper:
         care.configuration_of_epoch = record.master_epoch
         group.configuration.checked.clear()
 
-    def _ended(self, group: Group, care: _Care, task: asyncio.Task[None]) -> None:
+    def _ended(self, care: _Care) -> None:
         care.task = None
         now_seconds = asyncio.get_running_loop().time()
         if not care.unsettled_since_seconds:
@@ -155,8 +143,6 @@ class Keeper:
         else:
             care.looks += 1
             care.next_look_seconds = now_seconds + look_pause_after(care.looks, self._settings)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("repair failed, the next look begins again", group=str(group.key), error=repr(error))
 
     async def _repair(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
         if care.epoch != record.master_epoch:

@@ -25,8 +25,8 @@ import structlog
 from brokergroup_operator.controller.directory.places import ha_address_of, hosts_of_links
 from brokergroup_operator.controller.group.link_hosts import respelled, speeds_of_links, unlinked
 from brokergroup_operator.controller.group.living import live_members
-from brokergroup_operator.controller.group.ranks import rank_of
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Tell
 from controller_core.codes import ControllerCode
@@ -36,10 +36,8 @@ from controller_core.requests import RenewMaster
 if TYPE_CHECKING:
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
-    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.upkeep.denied_masters import DeniedMasters
-    from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
@@ -77,49 +75,25 @@ class _Care:
     task: asyncio.Task[None] | None = None
 
 
-class Links:
+class Links(Part):
     """Looks after the links of all groups; woken by the keeper."""
 
-    def __init__(
-        self,
-        *,
-        calls: BrokerCalls,
-        executor: Executor,
-        denied_masters: DeniedMasters,
-        settings: PlaneSettings,
-        observer: Observer,
-    ) -> None:
-        self._calls = calls
-        self._executor = executor
-        self._settings = settings
-        self._observer = observer
-        self._denied_masters = denied_masters
+    def __init__(self, services: Services, *, executor: Executor, denied_masters: DeniedMasters) -> None:
+        super().__init__(services)
+        self._executor, self._denied_masters = executor, denied_masters
         self._cares: dict[GroupKey, _Care] = {}
 
     def look_at(self, group: Group, record: BrokerGroupRecord) -> bool:
         """Begin a check of a settled group if it is time; returns whether some member is missing now."""
         care = self._cares.setdefault(group.key, _Care())
-        if care.task is None and asyncio.get_running_loop().time() >= care.next_look_seconds:
-            care.task = asyncio.create_task(self.check(group, record), name=f"rmq:links {group.key}")
-            care.task.add_done_callback(lambda task: self._ended(group, care, task))
+        if not is_running(care.task) and asyncio.get_running_loop().time() >= care.next_look_seconds:
+            care.task = self._tasks.start(self.check(group, record), f"rmq:links {group.key}")
         return bool(care.missing)
 
     def next_look_seconds(self, group: Group) -> float:
         """When the master is asked again; 0.0 while it is being asked."""
         care = self._cares.get(group.key)
-        return care.next_look_seconds if care is not None and care.task is None else 0.0
-
-    async def stop(self) -> None:
-        """Stop looking."""
-        tasks = [care.task for care in self._cares.values() if care.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _ended(self, group: Group, care: _Care, task: asyncio.Task[None]) -> None:
-        care.task = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("links not checked, the next look begins again", group=str(group.key), error=repr(error))
+        return care.next_look_seconds if care is not None and not is_running(care.task) else 0.0
 
     async def check(self, group: Group, record: BrokerGroupRecord) -> None:
         """Ask the master who is linked; do what is next for those that should be and are not."""
@@ -220,8 +194,7 @@ class Links:
 
     def _needs_cure(self, group: Group, care: _Care, broker_id: int, state: _Missing, now_seconds: float) -> bool:
         """Whether nothing else is left. The planes go one after the other: each sees the next epoch and begins to count anew."""
-        rank = rank_of(self._executor.own_address, self._settings.peer_addresses, str(group.key))
-        patience_seconds = self._settings.cure_after_seconds * (1 + rank)
+        patience_seconds = self._settings.cure_after_seconds * (1 + self._planes.rank(group.key))
         _, not_before_seconds = care.cures.get(broker_id, (0, 0.0))
         return (
             state.told >= TOLD_BEFORE_CURE

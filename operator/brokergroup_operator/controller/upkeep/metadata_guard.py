@@ -31,16 +31,15 @@ import structlog
 from brokergroup_operator.controller.group.living import live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.metadata import Metadata, lacking, settled, with_named
+from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.group_view import MetadataKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
-    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.observe.group_view import MetadataDifference
-    from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
@@ -100,13 +99,11 @@ class _Care:
     task: asyncio.Task[float] | None = None
 
 
-class MetadataGuard:
+class MetadataGuard(Part):
     """Looks after all groups; woken by the plane's tick."""
 
-    def __init__(self, *, calls: BrokerCalls, settings: PlaneSettings, observer: Observer) -> None:
-        self._calls = calls
-        self._settings = settings
-        self._observer = observer
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
         self._cares: dict[GroupKey, _Care] = {}
         self._turns = asyncio.Semaphore(AT_ONE_TIME)
 
@@ -126,25 +123,18 @@ class MetadataGuard:
         changed = care.looked_at_epoch != record.master_epoch
         if care.task is None and (changed or asyncio.get_running_loop().time() >= care.next_seconds):
             care.looked_at_epoch = record.master_epoch
-            care.task = asyncio.create_task(self._compare(group, record, care), name=f"rmq:metadata {group.key}")
-            care.task.add_done_callback(lambda task: self._ended(group, care, task))
+            care.task = self._tasks.start(
+                self._compare(group, record, care),
+                f"rmq:metadata {group.key}",
+                on_end=lambda task: self._ended(care, task),
+            )
 
-    async def stop(self) -> None:
-        """Stop comparing."""
-        tasks = [care.task for care in self._cares.values() if care.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _ended(self, group: Group, care: _Care, task: asyncio.Task[float]) -> None:
+    def _ended(self, care: _Care, task: asyncio.Task[float]) -> None:
         care.task = None
         if task.cancelled():
             return
-        pause_seconds = self._settings.metadata_period_seconds
-        if (error := task.exception()) is not None:
-            log.error("metadata not compared, the next look begins again", group=str(group.key), error=repr(error))
-        else:
-            pause_seconds = task.result()
+        failed = task.exception() is not None
+        pause_seconds = self._settings.metadata_period_seconds if failed else task.result()
         if care.refusal is not None:
             pause_seconds = min(pause_seconds, self._settings.metadata_copy_seconds)
         care.next_seconds = asyncio.get_running_loop().time() + pause_seconds

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.timeline import Step
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
-    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.upkeep.canary import Canary
     from brokergroup_operator.observe.timeline import FailoverTimeline
 
@@ -39,39 +39,31 @@ PAUSE_SHARE = 0.1
 log = structlog.get_logger(__name__)
 
 
-class RecoveryWatch:
+class RecoveryWatch(Part):
     """One task for each incident that has a new master."""
 
-    def __init__(self, calls: BrokerCalls, canary: Canary, settings: PlaneSettings) -> None:
-        self._calls = calls
+    def __init__(self, services: Services, canary: Canary) -> None:
+        super().__init__(services)
         self._canary = canary
-        self._settings = settings
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        # By the identity of its timeline.
+        self._watched: set[int] = set()
 
     def look_at(self, group: Group) -> None:
         """Begin to watch the group's incident, if there is one to watch."""
         recovering = group.incidents.recovering
-        if recovering is None or id(recovering[0]) in self._tasks:
+        if recovering is None or id(recovering[0]) in self._watched:
             return
         timeline, awaited = recovering
-        task = asyncio.create_task(self._watch(group, timeline, awaited), name=f"rmq:recovery {group.key}")
-        self._tasks[id(timeline)] = task
-        task.add_done_callback(lambda done: self._ended(done, group, timeline, awaited))
+        self._watched.add(id(timeline))
+        self._tasks.start(
+            self._watch(group, timeline, awaited),
+            f"rmq:recovery {group.key}",
+            on_end=lambda _: self._ended(group, timeline, awaited),
+        )
 
-    async def stop(self) -> None:
-        """What was not seen by now is left open."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _ended(
-        self, task: asyncio.Task[None], group: Group, timeline: FailoverTimeline, awaited: frozenset[Step]
-    ) -> None:
-        del self._tasks[id(timeline)]
+    def _ended(self, group: Group, timeline: FailoverTimeline, awaited: frozenset[Step]) -> None:
+        self._watched.discard(id(timeline))
         group.incidents.await_no_longer(timeline, *awaited)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("recovery not watched", group=str(group.key), exc_info=error)
 
     async def _watch(self, group: Group, timeline: FailoverTimeline, awaited: frozenset[Step]) -> None:
         record = group.record

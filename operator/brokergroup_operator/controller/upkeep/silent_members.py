@@ -23,16 +23,14 @@ from brokergroup_operator.controller.group.election_premises import (
     silence_seconds,
 )
 from brokergroup_operator.controller.group.link_hosts import links_by_host
-from brokergroup_operator.controller.group.ranks import rank_of
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.observe.group_view import Silence
 
 if TYPE_CHECKING:
-    from brokergroup_operator.controller.detect.corroboration import Corroboration
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.settings import PlaneSettings
-    from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
@@ -55,18 +53,11 @@ class _GroupCare:
     task: asyncio.Task[None] | None = None
 
 
-class SilentMembers:
-    """Looks after the silent members of all groups; woken by the plane's tick. `own_address`: known when it listens."""
+class SilentMembers(Part):
+    """Looks after the silent members of all groups; woken by the plane's tick."""
 
-    own_address = ""
-
-    def __init__(
-        self, *, calls: BrokerCalls, corroboration: Corroboration, settings: PlaneSettings, observer: Observer
-    ) -> None:
-        self._calls = calls
-        self._corroboration = corroboration
-        self._settings = settings
-        self._observer = observer
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
         self._cares: dict[GroupKey, _GroupCare] = {}
 
     def look_at(self, group: Group) -> None:
@@ -82,10 +73,9 @@ class SilentMembers:
             care = self._cares[group.key] = _GroupCare()
         self._note(group, care, silent)
         now_seconds = asyncio.get_running_loop().time()
-        if silent and care.task is None and now_seconds >= care.next_look_seconds:
+        if silent and not is_running(care.task) and now_seconds >= care.next_look_seconds:
             care.next_look_seconds = now_seconds + self._settings.unheard_check_seconds
-            care.task = asyncio.create_task(self._ask(group, record, care), name=f"rmq:silent {group.key}")
-            care.task.add_done_callback(lambda task: self._ended(group, care, task))
+            care.task = self._tasks.start(self._ask(group, record, care), f"rmq:silent {group.key}")
 
     def must_register(self, group: Group, host: str) -> bool:
         """Whether the poll (1004) that comes from this host is a member's that is to register again; counts as its answer."""
@@ -107,18 +97,6 @@ class SilentMembers:
         log.warning("slave runs and is not heard: told to register again", group=str(group.key), broker_id=behind[0])
         self._show(group, care)
         return True
-
-    async def stop(self) -> None:
-        """Stop asking."""
-        tasks = [care.task for care in self._cares.values() if care.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _ended(self, group: Group, care: _GroupCare, task: asyncio.Task[None]) -> None:
-        care.task = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("silent members not asked, the next look begins again", group=str(group.key), error=repr(error))
 
     def _note(self, group: Group, care: _GroupCare, silent: list[int]) -> None:
         live = group.live()
@@ -146,7 +124,7 @@ class SilentMembers:
             return
         care.alarmed = running
         log.warning("members that run and are not heard", group=str(group.key), broker_ids=sorted(running))
-        if rank_of(self.own_address, self._settings.peer_addresses, str(group.key)) == 0:
+        if self._planes.rank(group.key) == 0:
             self._observer.members_unheard(group.key, running)
 
     async def _ask(self, group: Group, record: BrokerGroupRecord, care: _GroupCare) -> None:
@@ -182,7 +160,7 @@ class SilentMembers:
     async def _about(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> tuple[bool, tuple[str, ...]]:
         """Whether the member answers, and which other planes hear it."""
         elsewhere, answers = await asyncio.gather(
-            self._corroboration.who_hears(group.key, record.broker_name, broker_id),
+            self._planes.who_hears(group.key, record.broker_name, broker_id),
             self._answers(record.address_of(broker_id) or ""),
         )
         return answers, elsewhere.hearing

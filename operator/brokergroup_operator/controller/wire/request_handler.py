@@ -18,9 +18,9 @@ from brokergroup_operator.controller.access.callers import identify
 from brokergroup_operator.controller.access.new_names import NewNames
 from brokergroup_operator.controller.access.replay_guard import ReplayGuard
 from brokergroup_operator.controller.access.speakers import pod_of, refuse_elsewhere, refuse_to_forget_pods
-from brokergroup_operator.controller.detect.corroboration import ASKED_NAME, ASKED_NAMESPACE
 from brokergroup_operator.controller.detect.forgotten_commits import ForgottenCommits
 from brokergroup_operator.controller.group.group import PremiseGoneError
+from brokergroup_operator.controller.peers.planes import ASKED_NAME, ASKED_NAMESPACE
 from brokergroup_operator.controller.upkeep.sets_apart import SetsApart
 from brokergroup_operator.controller.wire import codec
 from brokergroup_operator.controller.wire.configuration import configuration_text
