@@ -6,6 +6,7 @@
         --changed COMMIT                      those of what changed since this commit, by the table in tests/README.md
         --nightly                             with the full numbers
         --list                                only say which
+        --runs                                the table of all runs that were kept in this checkout
 
 The last line is `{"passed", "failed", "left_out": [{"what", "why"}], "seconds", "lanes": {name: {"holds", "passed", "failed",
 "left_out", "seconds"}}, "red": [names]}`, with the proofs also `"commit"`; exit code 0 only if everything holds. Each lane's output
@@ -25,16 +26,17 @@ import os
 import re
 import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -46,6 +48,9 @@ from tests.support.alone import hold_machine  # noqa: E402
 from tests.support.lane_runner import RESULTS, Outcome, run_lane  # noqa: E402
 
 PROVED = ROOT / "build" / "proofs"
+# One line a run, of all runs in this checkout: how certain a lane is shows only over many.
+RUNS = "runs.jsonl"
+KEPT = ("lane", "commit", "date", "holds", "why", "seconds")
 PAGE = ROOT / "tests" / "README.md"
 NAMES = tuple(lane.name for lane in PROOFS)
 ROW = re.compile(r"^\| `(?P<path>[^`|]+)` \| (?P<lanes>[a-z0-9, -]+) \|$", re.MULTILINE)
@@ -103,7 +108,30 @@ async def prove(lane: Lane, *, by_night: bool) -> Outcome:
         "result": outcome.result,
     }
     (PROVED / f"{lane.name}.json").write_text(json.dumps(verdict, indent=1) + "\n", encoding="utf-8")
+    with (PROVED / RUNS).open("a", encoding="utf-8") as file:
+        load = round(os.getloadavg()[0], 1)
+        file.write(json.dumps({name: verdict[name] for name in KEPT} | {"load": load}) + "\n")
     return outcome
+
+
+def runs_as_table(lines: Iterable[str]) -> str:
+    """All runs of each lane that were kept here, as Markdown: how many held, their seconds, and why each of the others did not."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        runs.setdefault((run := json.loads(line))["lane"], []).append(run)
+    rows = ["| lane | runs | held | seconds, median and worst | commits | did not hold |", "|---|---|---|---|---|---|"]
+    for lane, of_lane in sorted(runs.items()):
+        seconds = [run["seconds"] for run in of_lane]
+        commits = ", ".join(dict.fromkeys(run["commit"][:7] for run in of_lane))
+        held = sum(run["holds"] for run in of_lane)
+        not_held = "; ".join(
+            f"{run['commit'][:7]}, load {run['load']}: {run['why'] or 'see its log'}"
+            for run in of_lane
+            if not run["holds"]
+        )
+        measured = f"{statistics.median(seconds):.0f} / {max(seconds):.0f}"
+        rows.append(f"| {lane} | {len(of_lane)} | {held} | {measured} | {commits} | {not_held} |")
+    return "\n".join(rows)
 
 
 def report(outcome: Outcome, folder: Path) -> Outcome:
@@ -226,6 +254,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--changed", metavar="COMMIT")
     parser.add_argument("--nightly", action="store_true")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--runs", action="store_true")
     options = parser.parse_args(arguments)
     known = NAMES if options.proofs else tuple(lane.name for queue in GATE for lane in queue)
     if unknown := [name for name in options.lane or () if name not in known]:
@@ -234,6 +263,10 @@ def main(arguments: list[str]) -> int:
         lane_runner.adopt_orphans()
         return asyncio.run(run_gate(options.lane))
     proofs = chosen(options)
+    if options.runs:
+        kept = PROVED / RUNS
+        print(runs_as_table(kept.read_text(encoding="utf-8").splitlines() if kept.exists() else ()))
+        return 0
     if options.list:
         print(json.dumps([lane.name for lane in proofs]))
         return 0

@@ -167,6 +167,19 @@ def source_of(lane: Lane) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("in_this_process")
+async def test_all_runs_of_a_lane_are_kept_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["--proofs", "--runs"]) == 0
+    assert "good" not in capsys.readouterr().out
+    for lane in (GOOD, code("raise SystemExit(3)", name="bad"), GOOD):
+        await run.prove(lane, by_night=False)
+    assert run.main(["--proofs", "--runs"]) == 0
+    rows = {row.split(" | ")[0].strip("| "): row.split(" | ") for row in capsys.readouterr().out.splitlines()}
+    assert rows["good"][1:3] == ["2", "2"]
+    assert rows["bad"][1:3] == ["1", "0"]
+    assert "exit code 3" in rows["bad"][-1]
+
+
 def test_no_two_nights_share_what_they_draw() -> None:
     draws = [lane for lane in PROOFS if not lane.tests and re.search(r'"--(seed|first)"', source_of(lane))]
     assert len(draws) >= 7
