@@ -2,6 +2,7 @@
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from brokergroup_operator.cli.endpoints import parse_endpoint
 from brokergroup_operator.cli.main import app
 from brokergroup_operator.cli.operator_command import own_address
+from brokergroup_operator.cli.running import parse_endpoint
 from brokergroup_operator.cli.security_options import SecurityOptions
 from brokergroup_operator.controller.directory import kubernetes_directory
-from rocketmq_remoting.tls import ClientCertificates, TlsMode
+from rocketmq_remoting.tls import TlsMode
 from tests.security.certificates import make_authority
 
 ADDRESSES = ["operator-0.ns.svc:9878", "operator-1.ns.svc:9878"]
@@ -167,24 +168,13 @@ def test_credentials_that_cannot_be_used_are_named_and_not_quoted(tmp_path: Path
 
 def test_tls_is_enforced_where_a_certificate_is_given_and_nothing_else_is_said(tmp_path: Path) -> None:
     files = make_authority(tmp_path).issue("controller")
-    options: dict[str, Any] = {
-        "tls_mode": None,
-        "tls_certificate": files.certificate,
-        "tls_key": files.key,
-        "tls_ca": files.ca,
-        "tls_client_certificates": ClientCertificates.NONE,
-        "broker_tls": False,
-        "name_server_tls": False,
-        "admin_credentials": None,
-        "admin_certificate_names": None,
-        "configuration_readable": False,
-    }
-    settings = SecurityOptions(**options).settings()
+    given = SecurityOptions(tls_certificate=files.certificate, tls_key=files.key, tls_ca=files.ca)
+    settings = given.settings()
     assert settings.tls is not None
     assert settings.tls.mode is TlsMode.ENFORCING
     assert settings.broker_tls is None
     assert not settings.open_admin
-    plain = SecurityOptions(**options | {"tls_certificate": None, "tls_key": None}).settings()
+    plain = SecurityOptions(tls_ca=files.ca).settings()
     assert plain.tls is None
     with pytest.raises(typer.BadParameter, match="optional or required"):
-        SecurityOptions(**options | {"admin_certificate_names": ["admin"]}).settings()
+        replace(given, admin_certificate_names=["admin"]).settings()

@@ -10,8 +10,8 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-from brokergroup_operator.cli.logging_options import LogFormat, LogLevel, configure_logging
 from brokergroup_operator.cli.main import app
+from brokergroup_operator.cli.running import LogFormat, LogLevel, LogOptions, configure_logging
 
 LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
 
@@ -25,7 +25,7 @@ def write_one_of_each() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_json_lines_have_level_time_and_values(level: LogLevel, capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging(level, "json")
+    configure_logging(LogOptions(log_level=level, log_format="json"))
     write_one_of_each()
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     heard = LEVELS[LEVELS.index(level) :]
@@ -38,7 +38,7 @@ def test_json_lines_have_level_time_and_values(level: LogLevel, capsys: pytest.C
 
 
 def test_an_exception_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "json")
+    configure_logging(LogOptions(log_level="info", log_format="json"))
     try:
         int("seven\nlines")
     except ValueError:
@@ -51,7 +51,7 @@ def test_an_exception_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("log_format", get_args(LogFormat))
 def test_text_without_a_terminal_has_no_colours(log_format: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", log_format)
+    configure_logging(LogOptions(log_level="info", log_format=log_format))
     write_one_of_each()
     assert "\x1b" not in capsys.readouterr().out
 

@@ -35,7 +35,7 @@ CALLED_BY_OTHERS: Final[dict[tuple[str, str], str]] = {
     ("operator/brokergroup_operator/cli/main.py", "every_command"): "typer",
     ("operator/brokergroup_operator/option_groups.py", "__annotations__"): "typer",
     ("operator/brokergroup_operator/option_groups.py", "__signature__"): "typer",
-    ("operator/brokergroup_operator/cli/sla_command.py", "whatif"): "typer",
+    ("operator/brokergroup_operator/cli/written_report_command.py", "whatif"): "typer",
     ("operator/brokergroup_operator/controller/change/fence_order.py", "datagram_received"): "asyncio",
     ("operator/brokergroup_operator/controller/change/fence_order.py", "error_received"): "asyncio",
     ("operator/brokergroup_operator/kube/client.py", "_retry_connection"): "aiohttp",

@@ -71,7 +71,7 @@ def demo(
 
 
 def _play(settings: "DemoSettings", *, shown_directory: Path) -> None:
-    from brokergroup_operator.cli.signals import run_until_signalled, stop_signals
+    from brokergroup_operator.cli.running import run_until_signalled, stop_signals
     from brokergroup_operator.demo.processes import DemoProcessError
     from brokergroup_operator.demo.readback import ReadbackError
     from brokergroup_operator.demo.run import DemoResult, run_demo

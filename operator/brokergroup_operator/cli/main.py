@@ -1,20 +1,18 @@
 """The command `brokergroup`: one subcommand per process the project knows.
 
-Each subcommand imports what it runs only when it is called: a replica must not pay for kopf, nor `--help` for anything.
+Each subcommand imports what it runs only when it is called: a replica must not pay for kopf, nor `--help` for a library.
 """
 
 from typing import Annotated
 
 import typer
 
-from brokergroup_operator.cli import migrate_command, sla_command, slo_command
-from brokergroup_operator.cli.controller_command import controller
+from brokergroup_operator.cli import migrate_command, sla_command
 from brokergroup_operator.cli.demo_command import demo
-from brokergroup_operator.cli.fence_command import fence
 from brokergroup_operator.cli.operator_command import operator
-from brokergroup_operator.cli.replica_command import replica
-from brokergroup_operator.cli.sandbox_command import sandbox
-from brokergroup_operator.cli.signals import end_with_standard_input
+from brokergroup_operator.cli.process_commands import controller, fence, replica, sandbox
+from brokergroup_operator.cli.running import end_with_standard_input
+from brokergroup_operator.cli.written_report_command import slo
 
 app = typer.Typer(
     help="RocketMQ broker groups on Kubernetes: the operator is the controller.",
@@ -22,14 +20,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("operator")(operator)
-app.command("controller")(controller)
-app.command("replica")(replica)
-app.command("fence")(fence)
-app.command("sandbox")(sandbox)
-app.command("demo")(demo)
+for command in (operator, controller, replica, fence, sandbox, demo):
+    app.command(command.__name__)(command)
 app.add_typer(sla_command.app, name="sla")
-app.add_typer(slo_command.app, name="slo")
+app.add_typer(slo, name="slo")
 app.add_typer(migrate_command.app, name="migrate")
 
 

@@ -1,7 +1,7 @@
 """`brokergroup migrate`: from a running Java controller to ours, and back (docs/tasks/migration.md).
 
 `plan` and `shadow` change nothing; `apply` writes to our own store only. `cut-over` and `back` change brokers' `controllerAddr`,
-and do so only with `--yes`. What happens is told as JSON lines on standard output, refusals on standard error.
+and only with `--yes`. Each step is a JSON line on standard output, a refusal a line on standard error.
 """
 
 import asyncio
@@ -9,12 +9,15 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokergroup_operator.cli.endpoints import check_store, parse_address, parse_addresses, parse_endpoint
+from brokergroup_operator.cli.running import check_store, parse_address, parse_endpoint, run_until_signalled
+from brokergroup_operator.option_groups import with_option_groups
+from rocketmq_remoting.address import Address, AddressError
 
 if TYPE_CHECKING:
     from brokergroup_operator.migrate.run import Home, Source
@@ -25,11 +28,6 @@ REFUSED = 2
 FAILED = 3
 
 Controller = Annotated[str, typer.Option("--controller", help="host:port of a member of the Java controller's group")]
-NameServers = Annotated[list[str] | None, typer.Option("--name-server", help="host:port; repeatable")]
-BrokerNames = Annotated[
-    list[str] | None,
-    typer.Option("--broker-name", help="Only this group; repeatable. Default: all the NameServers know"),
-]
 Store = Annotated[str, typer.Option("--store", help="file:<folder> or kubernetes:<namespace>")]
 Kubeconfig = Annotated[
     Path | None, typer.Option("--kubeconfig", help="For kubernetes:<namespace>; default: KUBECONFIG")
@@ -40,34 +38,63 @@ ControllerList = Annotated[
     str,
     typer.Option("--controller-list", help="The controllerAddr that brokers get; default: the new controller alone"),
 ]
-CredentialsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--credentials-file", help='JSON {"accessKey", "secretKey"} of an administrator, where brokers ask for it'
-    ),
-]
 Gone = Annotated[
     list[str] | None,
     typer.Option("--gone", help="host:port of a controller whose host is gone and cannot refuse; repeatable"),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without it, say what would be done")]
-Output = Annotated[str, typer.Option("-o", "--output", help="table or json")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """How the Java controller's groups are found and read: options of every verb."""
+
+    name_servers: Annotated[list[str] | None, typer.Option("--name-server", help="host:port; repeatable")] = None
+    broker_names: Annotated[
+        list[str] | None,
+        typer.Option("--broker-name", help="Only this group; repeatable. Default: all the NameServers know"),
+    ] = None
+    credentials_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--credentials-file", help='JSON {"accessKey", "secretKey"} of an administrator, where brokers ask for it'
+        ),
+    ] = None
+
+    def of(self, controller: str) -> "Source":
+        """Raise typer.BadParameter for an address or a file that cannot be used."""
+        from brokergroup_operator.migrate.run import Source
+        from rocketmq_remoting.signature import Credentials
+
+        credentials, file = None, self.credentials_file
+        if file is not None:
+            try:
+                document = json.loads(file.read_text(encoding="utf-8"))
+                credentials = Credentials(access_key=document["accessKey"], secret_key=document["secretKey"])
+            except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
+                what = f"{file}: {type(error).__name__}: {error}; expected JSON with accessKey and secretKey"
+                raise typer.BadParameter(what, param_hint="--credentials-file") from error
+        return Source(
+            controller=parse_address(controller, "--controller"),
+            name_servers=tuple(parse_address(one, "--name-server") for one in self.name_servers or ()),
+            broker_names=tuple(self.broker_names or ()),
+            credentials=credentials,
+        )
 
 
 @app.command("plan")
+@with_option_groups
 def plan(
     controller: Controller,
-    name_servers: NameServers = None,
-    broker_names: BrokerNames = None,
-    credentials_file: CredentialsFile = None,
-    output: Output = "table",
+    given: SourceOptions,
+    output: Annotated[str, typer.Option("-o", "--output", help="table or json")] = "table",
 ) -> None:
     """Read the Java controller and its brokers, and show the records with every doubt. Exit code 2 if one blocks."""
     from brokergroup_operator.migrate import run
 
     if output not in ("table", "json"):
         raise typer.BadParameter(f"{output!r}: expected table or json", param_hint="--output")
-    source = _source(controller, name_servers, broker_names, credentials_file)
+    source = given.of(controller)
     reading, plans = _run(run.plan(source), failed=REFUSED)
     if output == "json":
         document = {
@@ -90,13 +117,12 @@ def plan(
 
 
 @app.command("apply")
+@with_option_groups
 def apply(
     controller: Controller,
     store: Store,
-    name_servers: NameServers = None,
-    broker_names: BrokerNames = None,
-    credentials_file: CredentialsFile = None,
     *,
+    given: SourceOptions,
     kubeconfig: Kubeconfig = None,
     replace_older: Annotated[
         bool, typer.Option("--replace", help="Write over an older state of the same group")
@@ -106,7 +132,7 @@ def apply(
     from brokergroup_operator.migrate import run
 
     check_store(store)
-    source = _source(controller, name_servers, broker_names, credentials_file)
+    source = given.of(controller)
     reading, plans = _run(run.plan(source), failed=REFUSED)
     blocking = [f"{name}: not known to this controller" for name in run.unknown_names(source, reading)]
     blocking += [
@@ -116,36 +142,35 @@ def apply(
         if doubt.blocks
     ]
     if blocking or not plans:
-        _refuse("; ".join(blocking) or "the controller knows none of the groups")
+        typer.echo(f"migrate: {'; '.join(blocking) or 'the controller knows none of the groups'}", err=True)
+        raise typer.Exit(REFUSED)
     written = _run(run.apply(plans, store=store, kubeconfig=kubeconfig, replace_older=replace_older))
     typer.echo(json.dumps({key: standing.value for key, standing in written.items()}))
 
 
 @app.command("shadow")
+@with_option_groups
 def shadow(
     controller: Controller,
     listen: Listen,
-    name_servers: NameServers = None,
-    broker_names: BrokerNames = None,
-    credentials_file: CredentialsFile = None,
+    given: SourceOptions,
 ) -> None:
     """Stand beside the Java controller until SIGTERM and judge each of its decisions. Add --listen to controllerAddr by hand."""
     from brokergroup_operator.migrate import run
 
-    source = _source(controller, name_servers, broker_names, credentials_file)
+    source = given.of(controller)
     endpoint = parse_endpoint(listen, "--listen")
     _run_until_signalled(lambda stop: run.shadow(source, listen=endpoint, stop=stop, report=report_line))
 
 
 @app.command("cut-over")
+@with_option_groups
 def cut_over(  # noqa: PLR0913 - one argument a flag
     controller: Controller,
     store: Store,
     listen: Listen,
-    name_servers: NameServers = None,
-    broker_names: BrokerNames = None,
-    credentials_file: CredentialsFile = None,
     *,
+    given: SourceOptions,
     advertise: Advertise = "",
     controller_list: ControllerList = "",
     java_stays_stopped: Annotated[
@@ -171,9 +196,9 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
     from brokergroup_operator.migrate import run
     from brokergroup_operator.migrate.cut_over import CutOverSettings
 
-    source = _source(controller, name_servers, broker_names, credentials_file)
+    source = given.of(controller)
     home = _home(store, listen, advertise, kubeconfig)
-    controller_list = parse_addresses(controller_list, "--controller-list")
+    controller_list = _controller_list(controller_list)
     if not yes:
         reading, plans = _run(run.plan(source), failed=REFUSED)
         would = controller_list or home.address
@@ -196,14 +221,13 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
 
 
 @app.command("back")
+@with_option_groups
 def back(  # noqa: PLR0913 - one argument a flag
     controller: Controller,
     store: Store,
     listen: Listen,
-    name_servers: NameServers = None,
-    broker_names: BrokerNames = None,
-    credentials_file: CredentialsFile = None,
     *,
+    given: SourceOptions,
     advertise: Advertise = "",
     controller_list: ControllerList = "",
     gone: Gone = None,
@@ -214,12 +238,12 @@ def back(  # noqa: PLR0913 - one argument a flag
     from brokergroup_operator.migrate import run
     from brokergroup_operator.migrate.back import BackSettings
 
-    source = _source(controller, name_servers, broker_names, credentials_file)
+    source = given.of(controller)
     home = _home(store, listen, advertise, kubeconfig)
     settings = BackSettings(
         controller=source.controller,
         own_address=home.address,
-        controller_list=parse_addresses(controller_list, "--controller-list"),
+        controller_list=_controller_list(controller_list),
         gone=_gone(gone),
     )
     states = _run(
@@ -229,28 +253,6 @@ def back(  # noqa: PLR0913 - one argument a flag
         typer.echo("nothing was done: say --yes to do it")
     for state in states:
         report_line("done", group=state.broker_name, state=state.describe())
-
-
-def _source(
-    controller: str, name_servers: list[str] | None, broker_names: list[str] | None, credentials_file: Path | None
-) -> "Source":
-    from brokergroup_operator.migrate.run import Source
-    from rocketmq_remoting.signature import Credentials
-
-    credentials = None
-    if credentials_file is not None:
-        try:
-            document = json.loads(credentials_file.read_text(encoding="utf-8"))
-            credentials = Credentials(access_key=document["accessKey"], secret_key=document["secretKey"])
-        except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
-            what = f"{credentials_file}: {type(error).__name__}: {error}; expected JSON with accessKey and secretKey"
-            raise typer.BadParameter(what, param_hint="--credentials-file") from error
-    return Source(
-        controller=parse_address(controller, "--controller"),
-        name_servers=tuple(parse_address(one, "--name-server") for one in name_servers or ()),
-        broker_names=tuple(broker_names or ()),
-        credentials=credentials,
-    )
 
 
 def _home(store: str, listen: str, advertise: str, kubeconfig: Path | None) -> "Home":
@@ -264,12 +266,19 @@ def _home(store: str, listen: str, advertise: str, kubeconfig: Path | None) -> "
         raise typer.BadParameter(str(error), param_hint="--advertise") from error
 
 
+def _controller_list(text: str) -> str:
+    try:
+        return ";".join(map(str, Address.parse_all(text, "--controller-list")))
+    except AddressError as error:
+        raise typer.BadParameter(f"{text!r}: expected {error.expected}", param_hint="--controller-list") from None
+
+
 def _gone(addresses: list[str] | None) -> frozenset[str]:
     return frozenset(parse_address(one, "--gone") for one in addresses or ())
 
 
 def report_line(step: str, **facts: object) -> None:
-    """One JSON line on standard output, at once."""
+    """Print one JSON line on standard output, and flush it."""
     line = {"at": round(time.time(), 3), "step": step, **facts}
     sys.stdout.write(json.dumps(line, default=_plain) + "\n")
     sys.stdout.flush()
@@ -279,31 +288,20 @@ def _plain(value: object) -> object:
     return sorted(value) if isinstance(value, frozenset | set) else str(value)
 
 
-def _refuse(why: str) -> None:
-    typer.echo(f"migrate: {why}", err=True)
-    raise typer.Exit(REFUSED)
-
-
 def _run(work: Coroutine[Any, Any, Any], *, failed: int = FAILED) -> Any:
-    """`failed` is the exit code of what can only fail before anything is done (REFUSED), or may have begun (FAILED)."""
-
-    async def main() -> Any:
-        return await _telling(work, failed)
-
-    return asyncio.run(main())
+    """Run it. `failed`: the exit code of a failure; REFUSED if nothing can have been done by then, else FAILED."""
+    return asyncio.run(_with_exit_code(work, failed))
 
 
 def _run_until_signalled(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    from brokergroup_operator.cli.signals import run_until_signalled
-
     async def run(stop: asyncio.Event) -> None:
-        await _telling(work(stop), FAILED)
+        await _with_exit_code(work(stop), FAILED)
 
     run_until_signalled(run)
 
 
-async def _telling(work: Awaitable[Any], failed: int) -> Any:
-    """Say why a verb could not do it, and leave with the exit code that says whether it had begun."""
+async def _with_exit_code(work: Awaitable[Any], failed: int) -> Any:
+    """Print why a verb failed, and exit with the code that says whether it had begun."""
     from brokergroup_operator.kube import ApiError
     from brokergroup_operator.migrate.back import BackError
     from brokergroup_operator.migrate.cut_over import CutOverError
@@ -318,13 +316,13 @@ async def _telling(work: Awaitable[Any], failed: int) -> Any:
         typer.echo(f"migrate: {error}", err=True)
         raise typer.Exit(REFUSED) from error
     except (
-        CutOverError,
-        BackError,
-        TeachError,
-        MigrationCallError,
-        RecordStoreError,
         ApiError,
+        BackError,
+        CutOverError,
+        MigrationCallError,
         OSError,
+        RecordStoreError,
+        TeachError,
         ValueError,
     ) as error:
         typer.echo(f"migrate: {error}", err=True)

@@ -23,63 +23,50 @@ from rocketmq_remoting.tls import (
     TlsServerSettings,
 )
 
-TlsModeOption = Annotated[
-    TlsMode | None,
-    typer.Option(
-        "--tls-mode", help="On the controller's port; default: enforcing with --tls-certificate, else disabled"
-    ),
-]
-TlsCertificateOption = Annotated[Path | None, typer.Option("--tls-certificate", help="PEM, with its chain")]
-TlsKeyOption = Annotated[Path | None, typer.Option("--tls-key", help="PEM, without a password")]
-TlsCaOption = Annotated[Path | None, typer.Option("--tls-ca", help="PEM: whose certificates are believed")]
-TlsClientCertificatesOption = Annotated[
-    ClientCertificates, typer.Option("--tls-client-certificates", help="Asked of brokers and mqadmin")
-]
-BrokerTlsOption = Annotated[
-    bool, typer.Option("--broker-tls", help="Dial brokers over TLS, with the same certificate and CA")
-]
-NameServerTlsOption = Annotated[bool, typer.Option("--name-server-tls", help="The same for NameServers")]
-AdminCredentialsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--admin-credentials",
-        help="Who may designate and clean: a folder with accessKey and secretKey, or JSON; read again when it changes",
-    ),
-]
-AdminCertificateNamesOption = Annotated[
-    list[str] | None, typer.Option("--admin-certificate-name", help="The same, by certificate; repeatable")
-]
-ConfigurationReadableOption = Annotated[
-    bool, typer.Option("--configuration-readable", help="Answer mqadmin getControllerConfig (1010)")
-]
-DrainSecondsOption = Annotated[
-    float, typer.Option("--drain-seconds", min=0.0, help="While stopping, send brokers elsewhere for so long")
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SecurityOptions:
-    """One value an option."""
+    """The options of both."""
 
-    tls_mode: TlsMode | None
-    tls_certificate: Path | None
-    tls_key: Path | None
-    tls_ca: Path | None
-    tls_client_certificates: ClientCertificates
-    broker_tls: bool
-    name_server_tls: bool
-    admin_credentials: Path | None
-    admin_certificate_names: list[str] | None
-    configuration_readable: bool
-    open_admin: bool = False
-    brokers_without_pods: bool = False
+    tls_mode: Annotated[
+        TlsMode | None,
+        typer.Option(
+            "--tls-mode", help="On the controller's port; default: enforcing with --tls-certificate, else disabled"
+        ),
+    ] = None
+    tls_certificate: Annotated[Path | None, typer.Option("--tls-certificate", help="PEM, with its chain")] = None
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM, without a password")] = None
+    tls_ca: Annotated[Path | None, typer.Option("--tls-ca", help="PEM: whose certificates are believed")] = None
+    tls_client_certificates: Annotated[
+        ClientCertificates, typer.Option("--tls-client-certificates", help="Asked of brokers and mqadmin")
+    ] = ClientCertificates.NONE
+    broker_tls: Annotated[
+        bool, typer.Option("--broker-tls", help="Dial brokers over TLS, with the same certificate and CA")
+    ] = False
+    name_server_tls: Annotated[bool, typer.Option("--name-server-tls", help="The same for NameServers")] = False
+    admin_credentials: Annotated[
+        Path | None,
+        typer.Option(
+            "--admin-credentials",
+            help="Who may designate and clean: a folder with accessKey and secretKey, or JSON; read again when it changes",
+        ),
+    ] = None
+    admin_certificate_names: Annotated[
+        list[str] | None, typer.Option("--admin-certificate-name", help="The same, by certificate; repeatable")
+    ] = None
+    configuration_readable: Annotated[
+        bool, typer.Option("--configuration-readable", help="Answer mqadmin getControllerConfig (1010)")
+    ] = False
 
-    def settings(self) -> SecuritySettings:
-        """What they mean together; typer.BadParameter where they do not fit or a file cannot be used."""
+    def settings(self, *, open_admin: bool = False, brokers_without_pods: bool = False) -> SecuritySettings:
+        """Return what the options mean together. Raise typer.BadParameter if they do not fit, or a file cannot be used."""
         try:
             files = TlsFiles(certificate=self.tls_certificate, key=self.tls_key, ca=self.tls_ca)
             tls = self._tls(files)
-            _try(files, tls)
+            # Files that cannot be used are found now, not at the first connection.
+            ClientTls(files)
+            if tls is not None:
+                ServerTls(tls)
         except TlsConfigurationError as error:
             raise typer.BadParameter(str(error), param_hint="--tls-*") from error
         return SecuritySettings(
@@ -88,9 +75,9 @@ class SecurityOptions:
             name_server_tls=files if self.name_server_tls else None,
             admin_credentials=self._admins(),
             admin_certificate_names=frozenset(self.admin_certificate_names or ()),
-            open_admin=self.open_admin,
+            open_admin=open_admin,
             configuration_readable=self.configuration_readable,
-            brokers_without_pods=self.brokers_without_pods,
+            brokers_without_pods=brokers_without_pods,
         )
 
     def _tls(self, files: TlsFiles) -> TlsServerSettings | None:
@@ -116,15 +103,8 @@ class SecurityOptions:
             raise typer.BadParameter(str(error), param_hint="--admin-credentials") from error
 
 
-def _try(files: TlsFiles, tls: TlsServerSettings | None) -> None:
-    """Files that cannot be used are a mistake of the command line, not of the first connection."""
-    ClientTls(files)
-    if tls is not None:
-        ServerTls(tls)
-
-
 def read_one(path: Path, option: str) -> Credentials:
-    """The one access key in this file."""
+    """Return the one access key in this file. Raise typer.BadParameter if there is not exactly one."""
     try:
         found = read_credentials(path)
     except AdminCredentialsError as error:

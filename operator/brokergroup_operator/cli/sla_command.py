@@ -1,20 +1,21 @@
-"""`brokergroup sla`: take samples out of Prometheus, report on them with Spark, and ask a written report.
+"""`brokergroup sla`: take samples out of Prometheus, reduce them and report on them with Spark.
 
-`whatif` and `explain` read a report's folder and need no Java. What a command line gets wrong is told before Spark is loaded.
+What is wrong on a command line is found before Spark is loaded. `whatif` and `explain` are in `written_report_command.py`.
 """
 
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from brokergroup_operator.cli.group_objectives import objectives_of_cluster, read_own_objectives
-from brokergroup_operator.cli.sla_connection import reaches_a_server
+from brokergroup_operator.option_groups import with_option_groups
 from sla_reports.connection import Access, ConnectionOptionError
 
 if TYPE_CHECKING:
@@ -27,22 +28,6 @@ app = typer.Typer(
     help="Availability and recovery times from Prometheus exports and the incident log.", no_args_is_help=True
 )
 
-Form = Annotated[
-    str,
-    typer.Option(
-        "--from", help="http, openmetrics, victoriametrics, tsdb-dump, query-range (as of `export`), lake, runs"
-    ),
-]
-Exports = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--export", "--prometheus-export", help="A file or folder (of a table also s3://) to read; repeatable"
-    ),
-]
-Url = Annotated[
-    str | None,
-    typer.Option("--url", "--prometheus", help="With --from http: http://host:port of the Prometheus server"),
-]
 AcceptPartial = Annotated[
     bool,
     typer.Option(
@@ -70,11 +55,84 @@ ShowProgress = Annotated[bool, typer.Option(help="Tell how far it is, on the sta
 # Beside 1 (an error), 2 (breached) and 3 (undecidable): the figures of the report contradict each other.
 _DOES_NOT_ADD_UP = 4
 
-ReportFolder = Annotated[Path, typer.Option("--report", help="Folder that `sla report --out` wrote")]
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """How a Prometheus server is reached. A secret is a file: every process of the machine can read a command line."""
+
+    headers: Annotated[
+        list[str] | None,
+        typer.Option("--header", help="Of each request to the server, as 'X-Scope-OrgID: shop'; repeatable"),
+    ] = None
+    header_file: Annotated[
+        Path | None,
+        typer.Option("--header-file", help="File of such headers, one a line: for those that hold a secret"),
+    ] = None
+    user: Annotated[str, typer.Option("--user", help="For basic authentication, with --password-file")] = ""
+    password_file: Annotated[Path | None, typer.Option("--password-file", help="File with the password of --user")] = (
+        None
+    )
+    bearer_token_file: Annotated[
+        Path | None, typer.Option("--bearer-token-file", help="File with the token the server asks for")
+    ] = None
+    ca_file: Annotated[
+        Path | None, typer.Option("--ca-file", help="Certificates (PEM) that the server's is checked with")
+    ] = None
+    cert_file: Annotated[
+        Path | None, typer.Option("--cert-file", help="Certificate (PEM) that the server asks for")
+    ] = None
+    key_file: Annotated[
+        Path | None, typer.Option("--key-file", help="Its key, where it is not in --cert-file; without a password")
+    ] = None
+    insecure_skip_verify: Annotated[
+        bool, typer.Option("--insecure-skip-verify", help="Take any certificate of the server")
+    ] = False
+
+    def access(self) -> Access:
+        return Access(**{**vars(self), "headers": tuple(self.headers or ())})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OriginOptions:
+    """Where the samples come from."""
+
+    form: Annotated[
+        str,
+        typer.Option(
+            "--from", help="http, openmetrics, victoriametrics, tsdb-dump, query-range (as of `export`), lake, runs"
+        ),
+    ] = "query-range"
+    exports: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--export", "--prometheus-export", help="A file or folder (of a table also s3://) to read; repeatable"
+        ),
+    ] = None
+    url: Annotated[
+        str | None,
+        typer.Option("--url", "--prometheus", help="With --from http: http://host:port of the Prometheus server"),
+    ] = None
+
+    def of(
+        self,
+        server: ServerOptions,
+        window: "Window | None",
+        *,
+        margin_ms: int | None = None,
+        accept_partial: bool = False,
+    ) -> "Origin":
+        """Return the origin of the window's samples, and of a margin around it. Raise SourceError or ConnectionOptionError."""
+        from sla_reports.sources import MARGIN_MS, origin_of
+
+        margin_ms = MARGIN_MS if margin_ms is None else margin_ms
+        edges = {} if window is None else {"start_ms": window.start_ms - margin_ms, "end_ms": window.end_ms + margin_ms}
+        return origin_of(
+            self.form, self.exports or (), self.url, access=server.access(), accept_partial=accept_partial, **edges
+        )
 
 
 @app.command("export")
-@reaches_a_server
+@with_option_groups
 def export(
     *,
     server: Annotated[
@@ -83,16 +141,16 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="The file to write")],
     range_seconds: Annotated[float, typer.Option("--range-seconds", help="How far back from now", min=1.0)] = 3600.0,
     accept_partial: AcceptPartial = False,
-    access: Access,
+    given: ServerOptions,
 ) -> None:
     """Write the operator's samples of the last while to a file, as they were scraped."""
     from sla_reports.readers.http_client import ServerError
     from sla_reports.readers.prometheus_api import AnswerError, OutputError, PartialAnswerError, Server, export_range
     from sla_reports.sources import READ_METRICS
 
-    fail = _Failing("export")
+    fail = Failing("sla export")
     try:
-        asked = Server(server, access=access, accept_partial=accept_partial)
+        asked = Server(server, access=given.access(), accept_partial=accept_partial)
         told = export_range(
             asked, READ_METRICS, end_ms=time.time_ns() // 1_000_000, range_ms=round(range_seconds * 1000), target=out
         )
@@ -112,13 +170,11 @@ def export(
 
 
 @app.command("report")
-@reaches_a_server
+@with_option_groups
 def report(  # noqa: PLR0913 - an option is an argument
     *,
     incidents: Annotated[list[Path], typer.Option("--incidents", help="An incident log of the operator; repeatable")],
-    form: Form = "query-range",
-    exports: Exports = None,
-    url: Url = None,
+    samples: OriginOptions,
     period: Annotated[
         str | None,
         typer.Option(
@@ -162,13 +218,13 @@ def report(  # noqa: PLR0913 - an option is an argument
     ] = None,
     accept_partial: AcceptPartial = False,
     progress: ShowProgress = True,
-    access: Access,
+    given: ServerOptions,
 ) -> None:
     """Availability and recovery times per group; the last line is the result as JSON."""
-    fail = _Failing("report")
+    fail = Failing("sla report")
     if objective_percent is not None and not 1 < objective_percent < 100:
         raise fail(f"--objective {objective_percent}: expected a percentage above 1 and below 100, as 99.95")
-    with _known_errors(fail):
+    with known_errors(fail):
         period = _named(period, time_zone)
         folder = None if out is None else _made_folder(Path(str(out).replace("{period}", period or "all")), fail)
         until_ms = _instant(until) if until else None
@@ -177,7 +233,7 @@ def report(  # noqa: PLR0913 - an option is an argument
         for note in cluster.notes:
             typer.echo(f"sla report: {note}", err=True)
         own, reading = read_own_objectives(objectives, cluster, window, until_ms)
-        origin = _origin(form, exports, url, access, reading, accept_partial=accept_partial)
+        origin = samples.of(given, reading, accept_partial=accept_partial)
         from sla_reports.sources import labels_matched, replica_labels_named
 
         copies_by, matched = replica_labels_named(replica_labels or ()), labels_matched(match or ())
@@ -199,7 +255,9 @@ def report(  # noqa: PLR0913 - an option is an argument
             match=matched,
         )
         # The daily table is read without Spark, and so without Java.
-        session = nullcontext() if form == "runs" else _spark("report", progress=progress, short_jobs=period is None)
+        session = (
+            nullcontext() if samples.form == "runs" else _spark("report", progress=progress, short_jobs=period is None)
+        )
         with session as spark:
             made = make_report(spark, request)
         if folder is not None:
@@ -218,29 +276,27 @@ def report(  # noqa: PLR0913 - an option is an argument
 
 
 @app.command("backfill")
-@reaches_a_server
+@with_option_groups
 def backfill(
     *,
     store: Annotated[
         str, typer.Option("--store", help="The daily table: a folder or s3://bucket/path; made where it is missing")
     ],
-    form: Form = "query-range",
-    exports: Exports = None,
-    url: Url = None,
+    samples: OriginOptions,
     period: Annotated[str | None, typer.Option("--period", help="With --from http: whole days UTC, as 2026-10")] = None,
     scrape_interval_seconds: Interval = None,
     progress: ShowProgress = True,
-    access: Access,
+    given: ServerOptions,
 ) -> None:
     """Reduce whole days (UTC) once and keep their runs; a day that is there already is replaced."""
-    fail = _Failing("backfill")
-    if form == "runs":
+    fail = Failing("sla backfill")
+    if samples.form == "runs":
         raise fail("--from runs: expected a form that has samples, and not a table that was made of them")
-    if period is not None and form != "http":
-        raise fail(f"--period {period}: expected none with --from {form}: every day of the files is taken")
-    with _known_errors(fail):
+    if period is not None and samples.form != "http":
+        raise fail(f"--period {period}: expected none with --from {samples.form}: every day of the files is taken")
+    with known_errors(fail):
         # No margin: a day of the table is whole, or it replaces a whole one.
-        origin = _origin(form, exports, url, access, _window(period, "UTC"), margin_ms=0)
+        origin = samples.of(given, _window(period, "UTC"), margin_ms=0)
         from sla_reports.readers.samples import NOT_COUNTED, readable_errors
         from sla_reports.reduction.daily_table import append_days, append_lake
         from sla_reports.report import no_series_of_ours, wanted
@@ -249,13 +305,13 @@ def backfill(
         noted = NOT_COUNTED
         interval_ms = None if scrape_interval_seconds is None else round(scrape_interval_seconds * 1000)
         with _spark("backfill", progress=progress) as spark, readable_errors():
-            if form == "lake":
+            if samples.form == "lake":
                 told = append_lake(spark, store, origin.paths[0], metrics=REPORT_METRICS, interval_ms=interval_ms)
             else:
-                samples = samples_of(spark, origin, REPORT_METRICS)
-                frame = samples.frame if samples.packed is None else samples.packed
+                read = samples_of(spark, origin, REPORT_METRICS)
+                frame = read.frame if read.packed is None else read.packed
                 told = append_days(store, wanted(frame), interval_ms=interval_ms)
-                noted = samples.noted()
+                noted = read.noted()
     days, replaced = ([day.isoformat() for day in some] for some in (told.days, told.replaced))
     typer.echo(f"{len(days)} days written, {len(replaced)} of them replaced; {told.quality.samples} samples")
     for one in told.late:
@@ -267,88 +323,19 @@ def backfill(
         raise fail(f"no day was written: {no_series_of_ours(origin, noted)}")
 
 
-@app.command("whatif")
-def whatif(  # noqa: PLR0913 - one argument a flag
-    *,
-    folder: ReportFolder,
-    replicas: Annotated[list[int] | None, typer.Option("--replicas", help="Repeatable; 1, 2, 3, 5", min=1)] = None,
-    zones: Annotated[list[int] | None, typer.Option("--zones", help="Repeatable; as observed", min=1)] = None,
-    min_in_sync: Annotated[list[int] | None, typer.Option("--min-in-sync", help="Repeatable; 1", min=1)] = None,
-    durability: Annotated[
-        list[str] | None, typer.Option("--durability", help="Strict, Available or Fast instead; repeatable")
-    ] = None,
-    timeout_seconds: Annotated[
-        list[float] | None, typer.Option("--silence-timeout-seconds", help="Repeatable; as observed", min=0.0)
-    ] = None,
-    observed_replicas: Annotated[
-        int | None, typer.Option("--observed-replicas", help="Without it, the greatest SyncStateSet seen", min=1)
-    ] = None,
-    observed_zones: Annotated[int, typer.Option("--observed-zones", min=1)] = 1,
-    observed_min_in_sync: Annotated[int, typer.Option("--observed-min-in-sync", min=1)] = 1,
-    observed_durability: Annotated[
-        str | None, typer.Option("--observed-durability", help="Strict, Available or Fast, instead of the number")
-    ] = None,
-) -> None:
-    """The observed failures once more with other setups; the last line is the result as JSON. Needs no Java."""
-    fail = _Failing("whatif")
-    with _known_errors(fail):
-        from sla_reports import what_if
-        from sla_reports.output.written import read_fleet, read_report
+class Failing:
+    """Prints why the command fails, and returns its exit: `raise fail("...")`."""
 
-        told, fleet = read_report(folder), read_fleet(folder)
-        seen = observed_replicas or what_if.replicas_seen(fleet)
-        if seen is None:
-            raise fail("--observed-replicas: missing; expected a number, for the report saw no SyncStateSet")
-        try:
-            of_name = [] if observed_durability is None else [observed_durability]
-            [(minimum, alone)] = what_if.durabilities_of(of_name, [] if of_name else [observed_min_in_sync])
-            observed = what_if.Setup(seen, minimum, observed_zones, master_alone=alone)
-            wanted = what_if.durabilities_of(durability or [], min_in_sync or [])
-            timeouts_ms = [round(one * 1000) for one in timeout_seconds or []]
-            others = what_if.setups_of(
-                replicas or [1, 2, 3, 5], wanted, zones or [observed_zones], timeouts_ms or [None]
-            )
-        except ValueError as error:
-            raise fail(f"--{str(error).replace('min_in_sync', 'min-in-sync')}") from error
-        first, rest = what_if.outcomes_of(told, fleet, observed, others)
-    measured_ms = what_if.measured_down_ms(told)
-    typer.echo(what_if.as_table(first, rest, measured_ms))
-    typer.echo(json.dumps(what_if.as_document(first, rest, measured_ms)))
-
-
-@app.command("explain")
-def explain(
-    group: Annotated[str, typer.Argument(help="namespace/cluster/brokerGroup, or the last part of it")],
-    incident: Annotated[str, typer.Argument(help="Its id, or the last part of it")],
-    folder: ReportFolder,
-    time_zone: Annotated[str, typer.Option("--time-zone", help="Of the times told")] = "UTC",
-) -> None:
-    """One incident: stages, cause, evidence, and where each of it comes from. Needs no Java."""
-    fail = _Failing("explain")
-    with _known_errors(fail):
-        from sla_reports.measures.periods import zone_of
-        from sla_reports.output.written import explain as explained
-        from sla_reports.output.written import find_incident, read_report
-
-        zone = zone_of(time_zone)
-        told = read_report(folder)
-        text = explained(told, find_incident(told, group, incident), zone)
-    typer.echo(text)
-
-
-class _Failing:
-    """Says a line and makes the exit of the command: `raise fail("...")`."""
-
-    def __init__(self, verb: str) -> None:
-        self.verb = verb
+    def __init__(self, command: str) -> None:
+        self.command = command
 
     def __call__(self, message: str, *, code: int = 1) -> typer.Exit:
-        typer.echo(f"sla {self.verb}: {message}", err=True)
+        typer.echo(f"{self.command}: {message}", err=True)
         return typer.Exit(code)
 
 
-def _made_folder(out: Path, fail: _Failing) -> Path:
-    """Made, and tried, before an hour of Spark: a report that cannot be written is not worth making."""
+def _made_folder(out: Path, fail: Failing) -> Path:
+    """Create the folder and write to it, before Spark runs for an hour for a report that cannot be written."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):
@@ -358,8 +345,8 @@ def _made_folder(out: Path, fail: _Failing) -> Path:
 
 
 @contextmanager
-def _known_errors(fail: _Failing) -> Iterator[None]:
-    """What a person can put right comes out as one line."""
+def known_errors(fail: Failing) -> Iterator[None]:
+    """Turn the errors of input that a person can correct into one line and exit code 1."""
     from sla_reports.measures.periods import PeriodError
     from sla_reports.sources import SourceError
 
@@ -369,7 +356,7 @@ def _known_errors(fail: _Failing) -> Iterator[None]:
         except (SourceError, ConnectionOptionError) as error:
             raise fail(f"--{error}") from error
         except PeriodError as error:
-            # The period's own words are those of the options.
+            # The message begins with the option's name.
             raise fail(f"--{str(error).replace('time zone', 'time-zone', 1)}") from error
         except ImportError as error:
             raise fail(f"{error}; expected an install with the extra [sla] (pyspark, pyarrow)") from error
@@ -380,7 +367,7 @@ def _known_errors(fail: _Failing) -> Iterator[None]:
 
 
 def _errors_of_reading() -> tuple[type[Exception], ...]:
-    """Loaded only when something failed: they come with Spark."""
+    """Return the errors of reading; imported only after a failure, because they import Spark."""
     from sla_reports.class_archive import NoJavaError
     from sla_reports.measures.amendments import AmendmentError
     from sla_reports.measures.objectives import ObjectiveError
@@ -416,20 +403,9 @@ def _instant(until: str) -> int:
         raise PeriodError(f"until {error}") from error
 
 
-def _origin(
-    form: str, exports: Sequence[str] | None, url: str | None, access: Access, window: "Window | None",
-    *, margin_ms: int | None = None, accept_partial: bool = False,
-) -> "Origin":  # fmt: skip
-    from sla_reports.sources import MARGIN_MS, origin_of
-
-    margin_ms = MARGIN_MS if margin_ms is None else margin_ms
-    edges = {} if window is None else {"start_ms": window.start_ms - margin_ms, "end_ms": window.end_ms + margin_ms}
-    return origin_of(form, exports or (), url, access=access, accept_partial=accept_partial, **edges)
-
-
 @contextmanager
 def _spark(verb: str, *, progress: bool, short_jobs: bool = False) -> "Iterator[SparkSession]":
-    """A session that is stopped at the end, after the thread that tells of it. Raises NoJavaError."""
+    """A Spark session; it is stopped after the thread that prints its progress. Raises NoJavaError."""
     from sla_reports.class_archive import java_program
     from sla_reports.session import progress as told_progress
     from sla_reports.session import spark_stages, start_session
