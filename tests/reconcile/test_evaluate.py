@@ -381,6 +381,8 @@ def test_deletion_makes_the_master_quiet_and_then_stops_all_pods_at_once() -> No
     """
     seen = deleting()
     assert told(run(seen)) == ["give orders-1 [('minInSyncReplicas', '99')]", *ALL_PODS]
+    unreadable = b.changed(seen, config_problem="spec.configFrom names ConfigMap site, which does not exist")
+    assert told(run(unreadable)) == told(run(seen)), "nor does a spec that cannot be rendered keep it"
     going = c.going(seen, "orders-1", "orders-2", "orders-3")
     assert told(run(going)) == []
     assert told(run(c.going(seen, "orders-2"))) == [
