@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rocketmq_replica.container import container_process, process
+from rocketmq_replica import broker_container, process
 
 
 def entry_point() -> int:
@@ -23,7 +23,7 @@ def entry_point() -> int:
     if arguments.config is None:
         if arguments.async_learner:
             parser.error("--async-learner belongs to --config")
-        return container_process.main(arguments.container, arguments.container_config)
+        return broker_container.main(arguments.container, arguments.container_config)
     if arguments.container_config is not None:
         parser.error("--container-config belongs to --container")
     return process.main(arguments.config, async_learner=arguments.async_learner)

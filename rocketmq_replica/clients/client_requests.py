@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -13,27 +14,29 @@ from rocketmq_remoting.client_protocol import (
     HeartbeatDataBody,
     LockBatchAnswerBody,
     LockBatchBody,
+    NotifyConsumerIdsChangedRequestHeader,
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     SearchOffsetRequestHeader,
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rocketmq_remoting.codes import ResponseCode
-from rocketmq_remoting.errors import BodyError
-from rocketmq_replica.clients.group_notices import GroupNotices
-from rocketmq_replica.clients.queue_locks import QueueLocks
-from rocketmq_replica.metadata.consumer_groups import Subscription, TooManyGroupsError
-from rocketmq_replica.metadata.topics import RETRY_PREFIX, InvalidTopicError, check_topic_name
-from rocketmq_replica.term.broker import Broker, Role, monotonic_seconds, wall_clock_ms
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import BodyError, RemotingError
+from rocketmq_replica.broker import Broker, Role, monotonic_seconds, wall_clock_ms
+from rocketmq_replica.clients.consumers import QueueLocks, Subscription, TooManyGroupsError
+from rocketmq_replica.topics import RETRY_PREFIX, InvalidTopicError, check_topic_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from rocketmq_remoting.client_protocol import ConsumerData
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
-    from rocketmq_replica.metadata.consumer_groups import Clients, ConsumerOffsets
+    from rocketmq_replica.clients.consumers import Clients
+    from rocketmq_replica.tables import ConsumerOffsets
+
 
 logger = logging.getLogger(__name__)
 
@@ -221,3 +224,40 @@ def _check_groups(groups: list[str]) -> None:
 
 def _offset(request: RemotingCommand, offset: int) -> RemotingCommand:
     return request.answer(ResponseCode.SUCCESS, ext_fields=OffsetResponseHeader(offset=offset).encode())
+
+
+_WRITE_SECONDS = 1.0
+
+
+class GroupNotices:
+    """Tells the clients of groups that changed."""
+
+    def __init__(self, clients: Clients) -> None:
+        """Nothing has changed yet."""
+        self._clients = clients
+        self._changed: set[str] = set()
+        self._telling: set[asyncio.Task[None]] = set()
+
+    def changed(self, groups: Iterable[str]) -> None:
+        """Consumers came or left; the others are told soon."""
+        before = len(self._changed)
+        self._changed.update(groups)
+        if self._changed and not before:
+            asyncio.get_running_loop().call_soon(self._tell_all)
+
+    def _tell_all(self) -> None:
+        groups, self._changed = sorted(self._changed), set()
+        for group in groups:
+            for connection in self._clients.connections(group):
+                task = asyncio.create_task(_tell(connection, group), name=f"tell a consumer of {group}")
+                self._telling.add(task)
+                task.add_done_callback(self._telling.discard)
+
+
+async def _tell(connection: RemotingConnection, group: str) -> None:
+    header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
+    command = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields=header.encode(), oneway=True)
+    try:
+        await connection.send_oneway(command, timeout_seconds=_WRITE_SECONDS)
+    except RemotingError as error:
+        logger.debug("group %s: a consumer was not told that it changed: %s", group, error)

@@ -23,16 +23,16 @@ from rocketmq_remoting.message_record import (
     decode_record,
     encode_properties,
 )
+from rocketmq_replica.broker import Broker, NotWritableError, wall_clock_ms
 from rocketmq_replica.log.message_store import MessageTooLargeError, NewMessage
-from rocketmq_replica.metadata.topics import MAX_QUEUES, InvalidTopicError
-from rocketmq_replica.term.broker import Broker, NotWritableError, wall_clock_ms
-from rocketmq_replica.term.master_term import NotEnoughReplicasError
+from rocketmq_replica.master_term import NotEnoughReplicasError
+from rocketmq_replica.topics import MAX_QUEUES, InvalidTopicError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rocketmq_replica.log.consume_queues import ConsumeQueue
-    from rocketmq_replica.metadata.delay_offsets import DelayOffsets
+    from rocketmq_replica.tables import DelayOffsets
 
 logger = logging.getLogger(__name__)
 

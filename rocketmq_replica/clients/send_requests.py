@@ -1,4 +1,4 @@
-"""SEND_MESSAGE (10, 310) and SEND_BATCH_MESSAGE (320): the message is stored at once and answered when it is acknowledged.
+"""SEND_MESSAGE (10, 310), SEND_BATCH_MESSAGE (320) and CONSUMER_SEND_MSG_BACK (36): stored at once, answered when acknowledged.
 
 Codes as a Java broker's. One differs: a send that waits while this replica stops being master is answered 14
 (SERVICE_NOT_AVAILABLE), never as stored. The message may or may not survive; a Java producer tries it again elsewhere.
@@ -7,31 +7,44 @@ Codes as a Java broker's. One differs: a send that waits while this replica stop
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting.client_protocol import BatchedMessage, SendFields, decode_batch, read_send_fields
+from rocketmq_remoting.client_protocol import (
+    BatchedMessage,
+    ConsumerSendMsgBackRequestHeader,
+    SendFields,
+    decode_batch,
+    read_send_fields,
+)
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.handler import LaterAnswer
 from rocketmq_remoting.message_record import (
+    BLANK_HEADER_BYTES,
     MAX_PROPERTIES_BYTES,
     PROPERTY_SEPARATOR,
     SYS_FLAG_TRANSACTION_MASK,
     Host,
     MessageRecordError,
+    StoredMessage,
     decode_properties,
+    decode_record,
+    encode_properties,
 )
+from rocketmq_replica.broker import Broker, NotWritableError, Role, wall_clock_ms
 from rocketmq_replica.clients.delayed_delivery import DELAY, SCHEDULE_TOPIC, delay_level, kept_back
 from rocketmq_replica.log.message_store import MessageTooLargeError, NewMessage, Stored
-from rocketmq_replica.metadata.topics import PERMISSION_WRITE, RETRY_PREFIX, InvalidTopicError, Topic, check_topic_name
-from rocketmq_replica.term.broker import Broker, NotWritableError, Role, wall_clock_ms
-from rocketmq_replica.term.master_term import NotEnoughReplicasError, Outcome
+from rocketmq_replica.master_term import NotEnoughReplicasError, Outcome
+from rocketmq_replica.topics import PERMISSION_WRITE, RETRY_PREFIX, InvalidTopicError, Topic, check_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
+    from rocketmq_replica.tables import SubscriptionGroups
+
 
 _OUTCOME_CODES = {
     Outcome.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
@@ -245,3 +258,101 @@ def _answer(request: RemotingCommand, outcome: Outcome, ext_fields: dict[str, st
         return request.answer(ResponseCode.SUCCESS, ext_fields=ext_fields)
     code, remark = _OUTCOME_CODES[outcome]
     return request.answer(code, remark=remark, ext_fields=None if outcome is Outcome.MASTER_NO_MORE else ext_fields)
+
+
+DEAD_LETTER_PREFIX = "%DLQ%"
+_MOST_RECONSUME_TIMES = 16
+_FIRST_RETRY_LEVEL = 3
+"""10 s, as in Java, where the consumer leaves it to the broker."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where the message goes, with which properties, and after which delay (0: at once)."""
+
+    topic: str
+    properties: dict[str, str]
+    delay_level: int = 0
+
+
+def destination(
+    message: StoredMessage, header: ConsumerSendMsgBackRequestHeader, *, group_retries: int = _MOST_RECONSUME_TIMES
+) -> Destination:
+    """The retry topic, or the dead letters for one that came too often or that the consumer gave up (negative level).
+
+    ``group_retries`` is the group's ``retryMaxTimes``; a consumer that names its own number goes by that, as in Java.
+    """
+    properties = dict(message.properties)
+    properties.setdefault("ORIGIN_MESSAGE_ID", header.origin_msg_id or message.message_id)
+    most = header.max_reconsume_times if header.max_reconsume_times is not None else group_retries
+    if message.reconsume_times >= most or (header.delay_level or 0) < 0:
+        properties.setdefault("DLQ_ORIGIN_TOPIC", properties.get("RETRY_TOPIC", message.topic))
+        properties.setdefault("DLQ_ORIGIN_MESSAGE_ID", properties["ORIGIN_MESSAGE_ID"])
+        return Destination(f"{DEAD_LETTER_PREFIX}{header.group}", properties)
+    properties.setdefault("RETRY_TOPIC", message.topic)
+    properties["CONSUME_START_TIME"] = properties.get("CONSUME_START_TIME", "0")
+    level = header.delay_level or _FIRST_RETRY_LEVEL + message.reconsume_times
+    return Destination(f"{RETRY_PREFIX}{header.group}", properties, level)
+
+
+class RetryRequests:
+    """The handler of 36."""
+
+    def __init__(
+        self, broker: Broker, sends: SendRequests, groups: SubscriptionGroups, *, on_topic_created: Callable[[], None]
+    ) -> None:
+        """``sends`` stores and acknowledges, ``groups`` say how often a message may come again."""
+        self._groups = groups
+        self._broker = broker
+        self._sends = sends
+        self._on_topic_created = on_topic_created
+
+    def send_back(self, request: RemotingCommand) -> RemotingCommand | LaterAnswer:
+        """36."""
+        header = ConsumerSendMsgBackRequestHeader.decode(request.ext_fields)
+        if self._broker.role is not Role.MASTER:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
+        if not header.group:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="36 without a consumer group")
+        try:
+            message = self._find(header.offset)
+            to = destination(message, header, group_retries=self._retries(header.group))
+            stored = self._sends.put_all([self._sends.delayed(self._again(message, to), to.delay_level)])[0]
+        except RefusedError as refusal:
+            return request.answer(refusal.code, remark=refusal.remark)
+        return self._sends.answer_when_acknowledged(request, stored.end_offset, {})
+
+    def _retries(self, group: str) -> int:
+        """Also as a Java master's table says, which a slave copies."""
+        retries = (self._groups.find(group) or {}).get("retryMaxTimes")
+        return retries if isinstance(retries, int) else _MOST_RECONSUME_TIMES
+
+    def _find(self, offset: int | None) -> StoredMessage:
+        store = self._broker.store
+        if offset is None or not store.log.min_offset <= offset < store.confirm_offset:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        try:
+            size = int.from_bytes(store.log.read(offset, BLANK_HEADER_BYTES)[:4], "big")
+            return decode_record(store.read_record(offset, size), physical_offset=offset)
+        except MessageRecordError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {error}") from error
+
+    def _again(self, message: StoredMessage, to: Destination) -> NewMessage:
+        topics = self._broker.topics
+        try:
+            if topics.find(to.topic) is None:
+                topics.create(to.topic, queue_count=1, now_ms=wall_clock_ms())
+                self._on_topic_created()
+        except InvalidTopicError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"topic[{to.topic}] not exist: {error}") from error
+        return NewMessage(
+            topic=to.topic,
+            queue_id=0,
+            body=message.body,
+            properties=encode_properties(to.properties),
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=message.born_host,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            reconsume_times=message.reconsume_times + 1,
+        )

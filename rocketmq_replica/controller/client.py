@@ -40,17 +40,17 @@ from rocketmq_remoting.errors import (
     RemotingError,
     RemotingTimeoutError,
 )
-from rocketmq_replica.configuration.connections import signed
+from rocketmq_replica.configuration import signed
 from rocketmq_replica.controller.heartbeats import Heartbeats
-from rocketmq_replica.term.group_info import GroupInfo
+from rocketmq_replica.role_change import GroupInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rocketmq_remoting.client import RemotingClient
-    from rocketmq_replica.configuration.replica import ReplicaConfiguration
-    from rocketmq_replica.term.group_info import BrokerIdentity, Heartbeat
-    from rocketmq_replica.term.sync_state import Proposal
+    from rocketmq_replica.configuration import ReplicaConfiguration
+    from rocketmq_replica.role_change import BrokerIdentity, Heartbeat
+    from rocketmq_replica.sync_state import Proposal
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Heartbeats (904) to every controller, each by itself: one that cannot be reached delays none to the others.
 
-What becomes of each is kept (``heartbeat_health.py``), logged when a controller gets none for a while, and shown by request 28. An
+What becomes of each is kept (``HeartbeatHealth``), logged when a controller gets none for a while, and shown by request 28. An
 unforeseen failure ends the process with the task that met it: a replica that no controller hears is worse than one that restarts.
 """
 
@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_replica.controller.heartbeat_health import HeartbeatFact, HeartbeatHealth
-from rocketmq_replica.term.broker import monotonic_seconds
+from rocketmq_replica.broker import monotonic_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from rocketmq_remoting.client import RemotingClient
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_replica.configuration.replica import ReplicaConfiguration
+    from rocketmq_replica.configuration import ReplicaConfiguration
+
 
 logger = logging.getLogger(__name__)
 
@@ -99,3 +100,58 @@ class Heartbeats:
             elif said_seconds is None or now_seconds >= said_seconds + _SAY_AGAIN_SECONDS:
                 self._said_seconds[fact.address] = now_seconds
                 logger.warning("%s", fact)
+
+
+NOT_TRIED = "none has been tried yet"
+
+
+@dataclass(frozen=True)
+class HeartbeatFact:
+    """One controller: how long ago its last heartbeat left, or since when one is due; ``problem`` says why none has left since."""
+
+    address: str
+    seconds: float
+    ever_sent: bool
+    problem: str
+
+    def __str__(self) -> str:
+        since = "" if self.ever_sent else ", none was ever sent"
+        why = self.problem or "this process has not tried"
+        return f"no heartbeat to controller {self.address} for {self.seconds:.1f} s{since}: {why}"
+
+
+@dataclass
+class _Contact:
+    since_seconds: float
+    ever_sent: bool = False
+    problem: str = NOT_TRIED
+
+
+class HeartbeatHealth:
+    """One line for each controller that is to be sent heartbeats."""
+
+    def __init__(self, addresses: Iterable[str], *, now_seconds: float) -> None:
+        """A heartbeat is due to all of these from now on."""
+        self._contacts: dict[str, _Contact] = {}
+        self.due(addresses, now_seconds=now_seconds)
+
+    def due(self, addresses: Iterable[str], *, now_seconds: float) -> None:
+        """These are the controllers now; others are forgotten."""
+        self._contacts = {address: self._contacts.get(address) or _Contact(now_seconds) for address in addresses}
+
+    def sent(self, address: str, *, now_seconds: float) -> None:
+        """A heartbeat was handed to the connection."""
+        if address in self._contacts:
+            self._contacts[address] = _Contact(now_seconds, ever_sent=True, problem="")
+
+    def failed(self, address: str, problem: str) -> None:
+        """A heartbeat could not be sent."""
+        if address in self._contacts:
+            self._contacts[address].problem = problem
+
+    def facts(self, *, now_seconds: float) -> tuple[HeartbeatFact, ...]:
+        """Every controller, in the order of their addresses."""
+        return tuple(
+            HeartbeatFact(address, max(now_seconds - contact.since_seconds, 0.0), contact.ever_sent, contact.problem)
+            for address, contact in sorted(self._contacts.items())
+        )

@@ -20,7 +20,7 @@ from rocketmq_remoting.broker_protocol import (
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_replica.term.broker import Broker, Role
+from rocketmq_replica.broker import Broker, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,9 +6,13 @@ operator that raises ``minInSyncReplicas`` for a switchover and dies leaves noth
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import json
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
+from rocketmq_remoting.address import bracketed
 from rocketmq_remoting.broker_protocol import (
     BrokerRuntimeInfoBody,
     EpochCacheBody,
@@ -20,20 +24,28 @@ from rocketmq_remoting.broker_protocol import (
     HAConnectionRuntimeInfo,
     HARuntimeInfoBody,
 )
-from rocketmq_remoting.codes import ResponseCode
+from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.controller_protocol import NotifyBrokerRoleChangedRequestHeader, SyncStateSetBody
 from rocketmq_remoting.errors import BodyError
+from rocketmq_remoting.limits import PeerLog
 from rocketmq_remoting.serialization import decode_properties, encode_properties
-from rocketmq_replica.controller.live_settings import LiveSettingError, apply_live_settings, shown_configuration
-from rocketmq_replica.term.broker import Broker, Role, monotonic_seconds, now, wall_clock_ms
-from rocketmq_replica.term.group_info import GroupInfo
+from rocketmq_remoting.signature import SignatureState, verify
+from rocketmq_remoting.tls import ClientCertificates
+from rocketmq_replica.broker import Broker, Role, monotonic_seconds, now, wall_clock_ms
+from rocketmq_replica.configuration import ReplicaConfiguration
+from rocketmq_replica.property_values import addresses, is_secret, properties_of
+from rocketmq_replica.role_change import GroupInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.connection import RemotingConnection
     from rocketmq_replica.controller.replicas_manager import ReplicasManager
     from rocketmq_replica.controller.roles import Roles
     from rocketmq_replica.ha.client import HaClient
     from rocketmq_replica.ha.server import HaServer
+
 
 _VERSION = "V5_5_0"
 
@@ -212,3 +224,169 @@ class OperatorRequests:
                 master_flush_offset=self._broker.store.confirm_offset,
             ),
         )
+
+
+peer_log = PeerLog(logging.getLogger(__name__))
+
+OPERATORS_ONLY: Final = frozenset(
+    {
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+        RequestCode.EXCHANGE_BROKER_HA_INFO,
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+    }
+)
+
+
+class SignatureCheck:
+    """Without credentials everybody is an operator, as on a Java broker's port without ACL."""
+
+    def __init__(self, broker: Broker) -> None:
+        """``authenticationEnabled`` is read at every request: it is turned off while the key is changed."""
+        self._broker = broker
+
+    def refusal(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | None:
+        """The answer to somebody who may not ask this; None: go on."""
+        if request.code not in OPERATORS_ONLY or not self._broker.live.operators_sign or _is_slaves_question(request):
+            return None
+        credentials = self._broker.configuration.credentials
+        assert credentials is not None, "nobody can be asked to sign with a key that there is not"
+        state = verify(request.ext_fields, request.body, credentials)
+        if state is SignatureState.VALID:
+            return None
+        peer_log.warning("%s: code %d refused: %s", connection.peer_host, request.code, state.value)
+        remark = f"{state.value}: expected a signature with this broker's innerClientAuthenticationCredentials"
+        return request.answer(ResponseCode.NO_PERMISSION, remark=remark)
+
+
+def _is_slaves_question(request: RemotingCommand) -> bool:
+    """906 as a slave asks it: where is your HA listener?"""
+    if request.code != RequestCode.EXCHANGE_BROKER_HA_INFO:
+        return False
+    return not ExchangeHAInfoRequestHeader.decode(request.ext_fields).master_ha_address
+
+
+class LiveSettingError(ValueError):
+    """The key cannot be changed while the replica runs, or not to this value."""
+
+
+def _all_ack(broker: Broker, value: str) -> None:
+    broker.policy.all_ack_in_sync_state_set = value == "true"
+
+
+def _in_sync(broker: Broker, value: str) -> None:
+    broker.policy.in_sync_replicas = int(value)
+
+
+def _min_in_sync(broker: Broker, value: str) -> None:
+    broker.policy.min_in_sync_replicas = int(value)
+
+
+def _auto_in_sync(broker: Broker, value: str) -> None:
+    broker.policy.auto_in_sync_replicas = value == "true"
+
+
+def _slave_timeout(broker: Broker, value: str) -> None:
+    broker.live.slave_timeout_seconds = int(value) / 1000
+
+
+def _max_lag(broker: Broker, value: str) -> None:
+    broker.live.ha_max_time_slave_not_catchup_seconds = int(value) / 1000
+
+
+def _priority(broker: Broker, value: str) -> None:
+    broker.live.broker_election_priority = int(value)
+
+
+def _authentication(broker: Broker, value: str) -> None:
+    broker.live.operators_sign = value == "true"
+
+
+def _reserved_hours(broker: Broker, value: str) -> None:
+    broker.retention = dataclasses.replace(broker.retention, reserved_hours=int(value))
+
+
+def _name_servers(broker: Broker, value: str) -> None:
+    broker.live.name_server_addresses = addresses(value)
+    broker.on_name_servers()
+
+
+_SETTERS: dict[str, Callable[[Broker, str], None]] = {
+    "allAckInSyncStateSet": _all_ack,
+    "inSyncReplicas": _in_sync,
+    "minInSyncReplicas": _min_in_sync,
+    "enableAutoInSyncReplicas": _auto_in_sync,
+    "slaveTimeout": _slave_timeout,
+    "haMaxTimeSlaveNotCatchup": _max_lag,
+    "brokerElectionPriority": _priority,
+    "fileReservedTime": _reserved_hours,
+    "authenticationEnabled": _authentication,
+    "namesrvAddr": _name_servers,
+}
+_FIELDS = properties_of(ReplicaConfiguration)
+
+
+def apply_live_settings(broker: Broker, properties: Mapping[str, str]) -> None:
+    """Change all of these keys, or none: LiveSettingError names the first that cannot be changed."""
+    for key, value in properties.items():
+        if key not in _SETTERS:
+            raise LiveSettingError(f"{key}: cannot be changed while the replica runs; these can: {', '.join(_SETTERS)}")
+        try:
+            _FIELDS[key].metadata["parse"](value)
+        except ValueError as error:
+            raise LiveSettingError(f"{key}={value}: {error}") from error
+        if key == "namesrvAddr" and not (addresses(value) and broker.configuration.name_server_addresses):
+            raise LiveSettingError(f"{key}={value}: the first NameServer, and the last one's end, need a restart")
+        if key == "authenticationEnabled" and value.lower() == "true" and broker.configuration.credentials is None:
+            raise LiveSettingError(f"{key}={value}: expected innerClientAuthenticationCredentials in broker.conf")
+    for key, value in properties.items():
+        _SETTERS[key](broker, value.lower())
+
+
+def shown_configuration(broker: Broker) -> dict[str, str]:
+    """Every key with its present value, in the form of the file; id and role are those of now."""
+    # Whoever may ask for the configuration is not told the key that lets him change it.
+    values = {key: getattr(broker.configuration, field.name) for key, field in _FIELDS.items() if not is_secret(field)}
+    shown = {key: _shown(value, key) for key, value in values.items() if value is not None}
+    return shown | {
+        "brokerId": str(broker.shown_broker_id),
+        "brokerRole": (broker.role if broker.role is not Role.FENCED else Role.SLAVE).value,
+        "enableControllerMode": "true",
+        "haListenPort": str(broker.configuration.ha_port),
+        "brokerIP1": bracketed(broker.configuration.broker_ip),
+        "brokerIP2": bracketed(broker.configuration.ha_ip or broker.configuration.broker_ip),
+        "storePathCommitLog": str(broker.configuration.commit_log_folder),
+        "storePathEpochFile": str(broker.configuration.epoch_file),
+        "storePathBrokerIdentity": str(broker.configuration.identity_file),
+        "allAckInSyncStateSet": str(broker.policy.all_ack_in_sync_state_set).lower(),
+        "inSyncReplicas": str(broker.policy.in_sync_replicas),
+        "minInSyncReplicas": str(broker.policy.min_in_sync_replicas),
+        "enableAutoInSyncReplicas": str(broker.policy.auto_in_sync_replicas).lower(),
+        "slaveTimeout": str(round(broker.live.slave_timeout_seconds * 1000)),
+        "haMaxTimeSlaveNotCatchup": str(round(broker.live.ha_max_time_slave_not_catchup_seconds * 1000)),
+        "brokerElectionPriority": str(broker.live.broker_election_priority),
+        "fileReservedTime": str(broker.retention.reserved_hours),
+        "authenticationEnabled": str(broker.live.operators_sign).lower(),
+        **({"namesrvAddr": ";".join(servers)} if (servers := broker.live.name_server_addresses) else {}),
+    }
+
+
+def _shown(value: object, key: str) -> str:
+    if key == "flushDiskType":
+        return "SYNC_FLUSH" if value else "ASYNC_FLUSH"
+    if value is ClientCertificates.REQUIRED:
+        return "require"  # Java's word
+    match value:
+        case enum.Enum():
+            text = value.value
+        case bool():
+            text = str(value).lower()
+        case float():
+            text = round(value * 1000)
+        case frozenset():
+            text = ";".join(f"{each:02d}" for each in sorted(value))
+        case tuple():
+            text = ";".join(value)
+        case _:
+            text = value
+    return str(text)

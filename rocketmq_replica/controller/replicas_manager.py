@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import ResponseCode
+from rocketmq_replica.broker import Broker, Role, monotonic_seconds, now, wall_clock_ms
 from rocketmq_replica.controller.client import (
     ControllerClient,
     ControllerError,
@@ -20,18 +22,19 @@ from rocketmq_replica.controller.client import (
     ControllerRefusedError,
 )
 from rocketmq_replica.controller.start_up import Question, StartUp, Verdict, judge_poll
-from rocketmq_replica.term.broker import Broker, Role, monotonic_seconds, now, wall_clock_ms
-from rocketmq_replica.term.group_info import Heartbeat
+from rocketmq_replica.log.disk import StoreFileError, remove_file, replace_file, sync_names
+from rocketmq_replica.role_change import BrokerIdentity, Heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from rocketmq_replica.controller.identity_files import IdentityFiles
+    from rocketmq_replica.broker import PendingSend
     from rocketmq_replica.controller.roles import Roles
-    from rocketmq_replica.term.broker import PendingSend
-    from rocketmq_replica.term.group_info import GroupInfo
-    from rocketmq_replica.term.master_term import MasterTerm
-    from rocketmq_replica.term.sync_state import Proposal
+    from rocketmq_replica.master_term import MasterTerm
+    from rocketmq_replica.role_change import GroupInfo
+    from rocketmq_replica.sync_state import Proposal
+
 
 logger = logging.getLogger(__name__)
 
@@ -305,3 +308,59 @@ class ReplicasManager:
         finally:
             self._reporting = None
             self._broker.settle()
+
+
+# A positive Java long, as far as its digits go.
+_BROKER_ID = re.compile(r"[1-9][0-9]{0,17}")
+
+
+class IdentityFiles:
+    """The two files next to each other."""
+
+    def __init__(self, path: Path, *, cluster_name: str, broker_name: str) -> None:
+        """``path`` is ``storePathBrokerIdentity``; the names are the configured ones, which the files must match."""
+        for key, name in (("brokerClusterName", cluster_name), ("brokerName", broker_name)):
+            if "#" in name:
+                raise StoreFileError(f"{key}={name}: must not contain '#', it separates the fields of {path.name}")
+        self._path = path
+        self._temporary = path.with_name(path.name + "-temp")
+        self._cluster_name = cluster_name
+        self._broker_name = broker_name
+
+    def load(self) -> BrokerIdentity | None:
+        """The confirmed identity."""
+        return self._read(self._path, fields=3)
+
+    def load_applied(self) -> BrokerIdentity | None:
+        """The identity that was applied for and not confirmed yet."""
+        return self._read(self._temporary, fields=4)
+
+    def save_applied(self, identity: BrokerIdentity) -> None:
+        """Remember an application before it is sent."""
+        line = f"{identity.cluster_name}#{identity.broker_name}#{identity.broker_id}#{identity.register_check_code}"
+        replace_file(self._temporary, line.encode())
+
+    def forget_applied(self) -> None:
+        """The controller refused the application."""
+        remove_file(self._temporary)
+
+    def confirm(self, identity: BrokerIdentity) -> None:
+        """The controller accepted it: first the lasting file, then the temporary one goes."""
+        replace_file(self._path, f"{identity.cluster_name}#{identity.broker_name}#{identity.broker_id}".encode())
+        remove_file(self._temporary)
+
+    def _read(self, path: Path, *, fields: int) -> BrokerIdentity | None:
+        sync_names(path.parent)
+        if not path.exists():
+            return None
+        text = path.read_bytes().decode("utf-8", "replace").strip()
+        parts = text.split("#")
+        if len(parts) != fields or not _BROKER_ID.fullmatch(parts[2]) or not all(parts):
+            expected = "#".join(("cluster", "broker", "id", "checkCode")[:fields])
+            raise StoreFileError(f"{path}: expected {expected}, found {text!r}; restore the file, do not delete it")
+        if (parts[0], parts[1]) != (self._cluster_name, self._broker_name):
+            raise StoreFileError(
+                f"{path}: belongs to {parts[0]}#{parts[1]}, the configuration says "
+                f"brokerClusterName={self._cluster_name}, brokerName={self._broker_name}"
+            )
+        return BrokerIdentity(parts[0], parts[1], int(parts[2]), parts[3] if fields == 4 else "")

@@ -12,10 +12,10 @@ import enum
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.codes import ResponseCode
-from rocketmq_replica.term.group_info import BrokerIdentity
+from rocketmq_replica.role_change import BrokerIdentity
 
 if TYPE_CHECKING:
-    from rocketmq_replica.term.group_info import GroupInfo, MasterSeen
+    from rocketmq_replica.role_change import GroupInfo, MasterSeen
 
 # The controller's record lacks this group, or this replica.
 _UNKNOWN_CODES = (

@@ -17,20 +17,19 @@ from rocketmq_remoting.broker_protocol import EpochCacheBody, ExchangeHAInfoResp
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import BodyError, RemotingError
-from rocketmq_replica.configuration.connections import signed
-from rocketmq_replica.ha.consistent_point import DivergedLogError
+from rocketmq_replica.broker import Broker, monotonic_seconds
+from rocketmq_replica.configuration import signed
 from rocketmq_replica.ha.frames import HaFrameError, Handshake
-from rocketmq_replica.ha.reconnect_backoff import ReconnectBackoff
-from rocketmq_replica.ha.slave_link import SlaveLink
-from rocketmq_replica.log.durable_files import StoreFileError
-from rocketmq_replica.term.broker import Broker, monotonic_seconds
+from rocketmq_replica.ha.links import ReconnectBackoff, SlaveLink
+from rocketmq_replica.log.disk import StoreFileError
+from rocketmq_replica.log.epochs import DivergedLogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_remoting.client import RemotingClient
     from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_replica.term.group_info import MasterSeen
+    from rocketmq_replica.role_change import MasterSeen
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocketmq_replica.log.epoch_cache import EpochEntry
+from rocketmq_replica.log.epochs import EpochEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

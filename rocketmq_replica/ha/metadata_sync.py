@@ -17,17 +17,17 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import BodyError, RemotingError
 from rocketmq_remoting.serialization import load_json
-from rocketmq_replica.configuration.connections import signed
-from rocketmq_replica.log.deleted_topics import deletions_in
-from rocketmq_replica.metadata.topics import topics_from_json
-from rocketmq_replica.term.broker import Broker, Role, wall_clock_ms
+from rocketmq_replica.broker import Broker, Role, wall_clock_ms
+from rocketmq_replica.configuration import signed
+from rocketmq_replica.log.side_files import deletions_in
+from rocketmq_replica.topics import topics_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_remoting.client import RemotingClient
-    from rocketmq_replica.metadata.tables import Metadata
-    from rocketmq_replica.term.group_info import MasterSeen
+    from rocketmq_replica.role_change import MasterSeen
+    from rocketmq_replica.tables import Metadata
 
 logger = logging.getLogger(__name__)
 

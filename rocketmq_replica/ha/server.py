@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, cast
 
 from rocketmq_remoting.address import host_of, join_address, plain_host
 from rocketmq_remoting.server import Listener
+from rocketmq_replica.broker import Broker, monotonic_seconds
 from rocketmq_replica.ha.frames import HaFrameError
-from rocketmq_replica.ha.master_link import MasterLink, SlaveIntroduced
-from rocketmq_replica.log.durable_files import StoreFileError
-from rocketmq_replica.term.broker import Broker, monotonic_seconds
+from rocketmq_replica.ha.links import MasterLink, SlaveIntroduced
+from rocketmq_replica.log.disk import StoreFileError
 
 if TYPE_CHECKING:
-    from rocketmq_replica.term.broker import PendingSend
-    from rocketmq_replica.term.master_term import MasterTerm
-    from rocketmq_replica.term.sync_state import SlaveProgress
+    from rocketmq_replica.broker import PendingSend
+    from rocketmq_replica.master_term import MasterTerm
+    from rocketmq_replica.sync_state import SlaveProgress
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from rocketmq_remoting.message_record import (
     inspect_entry,
 )
 from rocketmq_replica.log import disk
-from rocketmq_replica.log.durable_files import StoreFileError, make_folders, sync_names, sync_path
+from rocketmq_replica.log.disk import StoreFileError, make_folders, sync_names, sync_path
 from rocketmq_replica.log.log_flusher import LogFlusher
 from rocketmq_replica.log.retention import DiskSpace, LogFileFacts
 

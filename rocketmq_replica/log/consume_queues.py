@@ -2,7 +2,7 @@
 
 Java keeps this on disk (``consumequeue/<topic>/<queueId>/``, 20 bytes per message). Here it is
 memory only (20 bytes per message too), rebuilt whenever the replica starts: full files of the log have an index next to them
-(``index_files.py``), the rest is read from the log, which is the only truth.
+(``side_files.py``), the rest is read from the log, which is the only truth.
 """
 
 from __future__ import annotations

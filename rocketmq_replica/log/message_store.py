@@ -27,14 +27,20 @@ from rocketmq_remoting.message_record import (
     record_overhead_bytes,
 )
 from rocketmq_replica.log import disk
-from rocketmq_replica.log.checkpoint import Checkpoint, CheckpointFile
 from rocketmq_replica.log.commit_log import CommitLog, Recovery
 from rocketmq_replica.log.consume_queues import ConsumeQueues
-from rocketmq_replica.log.deleted_topics import DeletedTopics, Deletion
-from rocketmq_replica.log.durable_files import StoreFileError, make_folders, sync_names, sync_path
-from rocketmq_replica.log.epoch_file import load_epochs, save_epochs
-from rocketmq_replica.log.index_files import IndexFiles
-from rocketmq_replica.log.queue_offsets import load_queue_offsets, save_queue_offsets
+from rocketmq_replica.log.disk import StoreFileError, make_folders, sync_names, sync_path
+from rocketmq_replica.log.side_files import (
+    Checkpoint,
+    CheckpointFile,
+    DeletedTopics,
+    Deletion,
+    IndexFiles,
+    load_epochs,
+    load_queue_offsets,
+    save_epochs,
+    save_queue_offsets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

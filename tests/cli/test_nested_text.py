@@ -13,12 +13,10 @@ from brokergroup_operator.kube.settings import KubeconfigError, settings_from_ku
 from brokergroup_operator.observe.incident_file import _documents
 from brokergroup_operator.records.file import read_record_file
 from brokergroup_operator.records.store import RecordCorruptError
-from rocketmq_replica.log.durable_files import StoreFileError
-from rocketmq_replica.log.queue_offsets import load_queue_offsets
-from rocketmq_replica.metadata.consumer_groups import ConsumerOffsets
-from rocketmq_replica.metadata.delay_offsets import DelayOffsets
-from rocketmq_replica.metadata.subscription_groups import SubscriptionGroups
-from rocketmq_replica.metadata.topics import Topics
+from rocketmq_replica.log.disk import StoreFileError
+from rocketmq_replica.log.side_files import load_queue_offsets
+from rocketmq_replica.tables import ConsumerOffsets, DelayOffsets, SubscriptionGroups
+from rocketmq_replica.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
-from rocketmq_replica.container import container_process, process
+from rocketmq_replica import broker_container, process
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_each_form_runs_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
         return 1
 
     monkeypatch.setattr(process, "main", one)
-    monkeypatch.setattr(container_process, "main", several)
+    monkeypatch.setattr(broker_container, "main", several)
     assert CliRunner().invoke(app, ["replica", "--config", "a.conf"]).exit_code == 0
     assert CliRunner().invoke(app, ["replica", "--config", "a.conf", "--async-learner"]).exit_code == 0
     assert CliRunner().invoke(app, ["replica", "--container", "a.conf", "b.conf"]).exit_code == 1
@@ -48,5 +48,5 @@ def test_each_form_runs_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_container_whose_files_cannot_be_read_ends_with_1(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert container_process.main([tmp_path / "nowhere.conf"]) == 1
+    assert broker_container.main([tmp_path / "nowhere.conf"]) == 1
     assert "nowhere.conf: cannot be read" in caplog.text

@@ -12,7 +12,7 @@ from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.meaning.broker_keys import HOT_KEYS
 from brokergroup_operator.reconcile.plan import SetBrokerConfig
 from brokergroup_operator.reconcile.render import hot_config
-from rocketmq_replica.controller.live_settings import _SETTERS
+from rocketmq_replica.controller.operator_requests import _SETTERS
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import run, told

@@ -31,14 +31,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_replica.ha.consistent_point import DivergedLogError
+from rocketmq_replica.broker import now
 from rocketmq_replica.ha.frames import HaFrameError, Handshake
-from rocketmq_replica.ha.master_link import MasterLink
-from rocketmq_replica.ha.slave_link import SlaveLink
-from rocketmq_replica.log.durable_files import StoreFileError
-from rocketmq_replica.term.broker import now
-from rocketmq_replica.term.group_info import GroupInfo
-from rocketmq_replica.term.master_term import Outcome
+from rocketmq_replica.ha.links import MasterLink, SlaveLink
+from rocketmq_replica.log.disk import StoreFileError
+from rocketmq_replica.log.epochs import DivergedLogError
+from rocketmq_replica.master_term import Outcome
+from rocketmq_replica.role_change import GroupInfo
 from tests.replica.crashing_disk import Data, DiskModel, Operation, Recorder, materialize
 from tests.replica.test_crash_safety import (
     ROOT,

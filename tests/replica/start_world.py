@@ -27,10 +27,10 @@ from rocketmq_remoting.controller_protocol import (
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.message_record import Host
 from rocketmq_remoting.server import RemotingServer
-from rocketmq_replica.configuration.replica import parse_configuration
-from rocketmq_replica.container.process import ReplicaProcess
+from rocketmq_replica.broker import Role
+from rocketmq_replica.configuration import parse_configuration
 from rocketmq_replica.log.message_store import MessageStore, NewMessage, StorePaths
-from rocketmq_replica.term.broker import Role
+from rocketmq_replica.process import ReplicaProcess
 from tests.replica.support import BROKER_NAME, FakeController, configuration_text
 from tests.support.memory_api import BEGINNING_UNIX_SECONDS
 from tests.support.quiet_handler import QuietHandler

@@ -33,16 +33,16 @@ from rocketmq_remoting.controller_protocol import (
 from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.message_record import StoredMessage, decode_records
 from rocketmq_remoting.server import RemotingServer
-from rocketmq_replica.configuration.replica import parse_configuration
-from rocketmq_replica.container.process import ReplicaProcess
+from rocketmq_replica.configuration import parse_configuration
+from rocketmq_replica.process import ReplicaProcess
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketmq_remoting.connection import RemotingConnection
-    from rocketmq_replica.term.broker import PendingSend
-    from rocketmq_replica.term.master_term import MasterTerm
+    from rocketmq_replica.broker import PendingSend
+    from rocketmq_replica.master_term import MasterTerm
 
 _addresses = itertools.count(1)
 BROKER_NAME = "broker-a"

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from rocketmq_replica.term.acknowledgement import AcknowledgementPolicy, PendingAck, PendingAcks, acknowledged_offset
-from rocketmq_replica.term.master_term import MasterTerm
-from rocketmq_replica.term.sync_state import Proposal, SlaveProgress, SyncState
+from rocketmq_replica.master_term import AcknowledgementPolicy, MasterTerm, PendingAck, PendingAcks, acknowledged_offset
+from rocketmq_replica.sync_state import Proposal, SlaveProgress, SyncState
 
 if TYPE_CHECKING:
     from rocketmq_replica.log.message_store import MessageStore

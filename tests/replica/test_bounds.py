@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_replica import topics
+from rocketmq_replica.clients import consumers
 from rocketmq_replica.clients.client_requests import MAX_GROUPS_OF_ONE_CLIENT
-from rocketmq_replica.metadata import consumer_groups, topics
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ async def test_many_groups_are_saved_once_and_not_on_the_event_loop(
 async def test_groups_and_topics_are_bounded_in_all(
     one: RunningReplica, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_groups, "MAX_GROUPS", 3)
+    monkeypatch.setattr(consumers, "MAX_GROUPS", 3)
     assert (await beat(client, one, ["a", "b"])).code == ResponseCode.SUCCESS
     refused = await beat(client, one, ["a", "c", "d"])
     assert (refused.code, refused.remark) == (

@@ -12,7 +12,7 @@ import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_record
-from rocketmq_replica.clients.queue_locks import EXPIRY_SECONDS, QueueLocks
+from rocketmq_replica.clients.consumers import EXPIRY_SECONDS, QueueLocks
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def test_queue_locks_are_exclusive_and_expire() -> None:
 
 
 def test_locks_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketmq_replica.clients.queue_locks.MOST_LOCKS", 3)
+    monkeypatch.setattr("rocketmq_replica.clients.consumers.MOST_LOCKS", 3)
     locks = QueueLocks()
     assert all(locks.lock("G", "made up", number, "a", now_seconds=0.0) for number in range(3))
     assert not locks.lock("G", "T", 0, "b", now_seconds=1.0)

@@ -13,7 +13,7 @@ import pytest
 
 from rocketmq_remoting.message_record import BLANK_MAGIC, Host
 from rocketmq_replica.log.commit_log import CommitLog
-from rocketmq_replica.log.durable_files import StoreFileError
+from rocketmq_replica.log.disk import StoreFileError
 from rocketmq_replica.log.message_store import MessageStore, MessageTooLargeError, NewMessage, StorePaths
 
 if TYPE_CHECKING:

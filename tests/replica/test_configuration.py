@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_replica.configuration.replica import ConfigurationError, load_configuration, parse_configuration
+from rocketmq_replica.configuration import load_configuration, parse_configuration
+from rocketmq_replica.property_values import ConfigurationError
 
 MINIMAL = """
 # as an operator renders it

@@ -22,13 +22,24 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.serialization import decode_properties
 from rocketmq_remoting.signature import Credentials, sign_command
-from rocketmq_replica.configuration.container import ContainerConfiguration, load_container_configuration
-from rocketmq_replica.configuration.property_values import ConfigurationError
-from rocketmq_replica.configuration.replica import ReplicaConfiguration, load_configuration, parse_configuration
-from rocketmq_replica.container import container_requests, supervision
-from rocketmq_replica.container.broker_container import BrokerContainer, ContainerError, Member, NoSuchBrokerError
-from rocketmq_replica.container.container_process import read_container, run_container
+from rocketmq_replica import broker_container
+from rocketmq_replica.broker_container import (
+    BrokerContainer,
+    ContainerError,
+    Member,
+    NoSuchBrokerError,
+    read_container,
+    run_container,
+)
+from rocketmq_replica.configuration import (
+    ContainerConfiguration,
+    ReplicaConfiguration,
+    load_configuration,
+    load_container_configuration,
+    parse_configuration,
+)
 from rocketmq_replica.log import disk
+from rocketmq_replica.property_values import ConfigurationError
 from tests.replica.support import Client, configuration_text, eventually, fresh_address
 
 if TYPE_CHECKING:
@@ -179,7 +190,7 @@ async def test_the_brokers_of_a_container_share_one_connection_to_the_controller
 async def test_a_replica_whose_fsync_fails_dies_alone_and_comes_back(
     world: World, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervision, "FIRST_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(broker_container, "FIRST_PAUSE_SECONDS", 0.2)
     await complete_world(world)
     container = world.containers[0]
     member = container.member("orders")
@@ -216,7 +227,7 @@ async def test_a_replica_whose_fsync_fails_dies_alone_and_comes_back(
 async def test_a_store_that_needs_somebody_is_tried_again_and_keeps_the_others_running(
     world: World, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervision, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(broker_container, "FIRST_PAUSE_SECONDS", 0.05)
     container = world.containers[0]
     damaged = container.root / "payments" / "brokerIdentity"
     damaged.parent.mkdir(parents=True)
@@ -400,7 +411,7 @@ async def test_the_event_loop_reads_no_file_that_a_caller_names(
         readers.append(threading.current_thread())
         return load_configuration(path, environment)
 
-    monkeypatch.setattr(container_requests, "load_configuration", load)
+    monkeypatch.setattr(broker_container, "load_configuration", load)
     add = change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(tmp_path / "payments.conf")))
     assert (await ask(administered, add, ADMIN)).code == SUCCESS
     [reader] = readers
@@ -465,7 +476,7 @@ def test_javas_container_conf_is_read(tmp_path: Path) -> None:
 
 
 def test_pauses_double_to_a_minute_and_begin_anew_after_a_good_run() -> None:
-    watched = supervision.Supervision()
+    watched = broker_container.Supervision()
     times = itertools.count(0, 100)
     pauses = []
     for _ in range(8):
@@ -474,5 +485,5 @@ def test_pauses_double_to_a_minute_and_begin_anew_after_a_good_run() -> None:
         pauses.append(watched.failed(now_seconds=now + 1))
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     watched.started(now_seconds=1000.0)
-    assert watched.failed(now_seconds=1000.0 + supervision.FORGIVEN_AFTER_SECONDS) == 1
+    assert watched.failed(now_seconds=1000.0 + broker_container.FORGIVEN_AFTER_SECONDS) == 1
     assert watched.failures == 9

@@ -23,20 +23,18 @@ import pytest
 
 import rocketmq_replica
 from rocketmq_remoting.message_record import EntryKind, Host, MessageRecordError, decode_record, inspect_entry
-from rocketmq_replica.configuration.replica import parse_configuration
+from rocketmq_replica.broker import Broker, now
+from rocketmq_replica.configuration import parse_configuration
 from rocketmq_replica.controller.client import ControllerClient, ControllerError
-from rocketmq_replica.controller.identity_files import IdentityFiles
-from rocketmq_replica.controller.replicas_manager import ReplicasManager
+from rocketmq_replica.controller.replicas_manager import IdentityFiles, ReplicasManager
 from rocketmq_replica.controller.roles import Roles
 from rocketmq_replica.ha.frames import Handshake
-from rocketmq_replica.ha.master_link import MasterLink
-from rocketmq_replica.ha.slave_link import SlaveLink
+from rocketmq_replica.ha.links import MasterLink, SlaveLink
 from rocketmq_replica.log import commit_log
 from rocketmq_replica.log.message_store import MessageStore, NewMessage, StorePaths
-from rocketmq_replica.metadata.consumer_groups import ConsumerOffsets
-from rocketmq_replica.metadata.topics import Topic, Topics
-from rocketmq_replica.term.broker import Broker, now
-from rocketmq_replica.term.group_info import BrokerIdentity, GroupInfo
+from rocketmq_replica.role_change import BrokerIdentity, GroupInfo
+from rocketmq_replica.tables import ConsumerOffsets
+from rocketmq_replica.topics import Topic, Topics
 from tests.replica.crashing_disk import DiskModel, Image, Operation, Recorder, SyncFile, SyncFolder, materialize
 from tests.support.draws import WHOLE
 

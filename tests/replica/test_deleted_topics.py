@@ -15,9 +15,9 @@ import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
-from rocketmq_replica.log import deleted_topics, disk
-from rocketmq_replica.log.deleted_topics import Deletion, TooManyDeletionsError
-from rocketmq_replica.log.durable_files import StoreFileError
+from rocketmq_replica.log import disk, side_files
+from rocketmq_replica.log.disk import StoreFileError
+from rocketmq_replica.log.side_files import Deletion, TooManyDeletionsError
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 from tests.replica.test_commit_log import open_store, put
 from tests.replica.test_start_and_surface import start_pair
@@ -385,7 +385,7 @@ async def test_too_many_deletions_bring_no_topic_back(
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever may make topics may delete them, again and again."""
-    monkeypatch.setattr(deleted_topics, "MAX_DELETED_TOPICS", 2)
+    monkeypatch.setattr(side_files, "MAX_DELETED_TOPICS", 2)
     one, two = await start_pair(start, controller)
     for topic in ("A", "B", "C"):
         assert (await client.send(one.address, b"x", topic=topic)).code == SUCCESS
@@ -402,7 +402,7 @@ async def test_too_many_deletions_bring_no_topic_back(
 
 
 def test_marks_of_messages_that_are_gone_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deleted_topics, "MAX_DELETED_TOPICS", 2)
+    monkeypatch.setattr(side_files, "MAX_DELETED_TOPICS", 2)
     store = open_store(tmp_path)
     store.begin_epoch(1)
     for topic in ("A", "B", "C"):

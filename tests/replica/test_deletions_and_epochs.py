@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
-from rocketmq_replica.clients.topic_requests import TopicRequests
-from rocketmq_replica.metadata.topics import Topic
+from rocketmq_replica.clients.metadata_requests import TopicRequests
+from rocketmq_replica.topics import Topic
 from tests.replica.crashing_disk import DiskModel, Recorder, materialize
 from tests.replica.test_commit_log import open_store, put
 from tests.replica.test_crash_safety import ROOT, Replica
@@ -29,7 +29,7 @@ from tests.support.draws import examples
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rocketmq_replica.log.deleted_topics import Deletion
+    from rocketmq_replica.log.side_files import Deletion
 
 
 def test_a_link_that_comes_back_takes_no_deletion_away(tmp_path: Path) -> None:

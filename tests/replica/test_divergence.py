@@ -15,13 +15,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rocketmq_remoting.message_record import encode_blank
-from rocketmq_replica.ha.consistent_point import DivergedLogError
 from rocketmq_replica.ha.frames import Handshake, HandshakeAnswer, MasterFrameReader, Transfer
-from rocketmq_replica.ha.master_link import MasterLink
-from rocketmq_replica.ha.slave_link import SlaveLink
-from rocketmq_replica.log.epoch_cache import EpochCache
-from rocketmq_replica.term.acknowledgement import AcknowledgementPolicy, acknowledged_offset
-from rocketmq_replica.term.sync_state import SlaveProgress, SyncState
+from rocketmq_replica.ha.links import MasterLink, SlaveLink
+from rocketmq_replica.log.epochs import DivergedLogError, EpochCache
+from rocketmq_replica.master_term import AcknowledgementPolicy, acknowledged_offset
+from rocketmq_replica.sync_state import SlaveProgress, SyncState
 from tests.replica.test_commit_log import everything, open_store, put
 from tests.replica.test_crash_safety import boundaries
 from tests.support.draws import examples

@@ -11,7 +11,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from tests.replica.support import Client, FakeController, Starter, eventually
 
 if TYPE_CHECKING:
-    from rocketmq_replica.term.group_info import GroupInfo
+    from rocketmq_replica.role_change import GroupInfo
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_replica.container.save_loop import SaveLoop
-from rocketmq_replica.log.durable_files import StoreFileError
-from rocketmq_replica.term.broker import now
-from rocketmq_replica.term.group_info import GroupInfo
+from rocketmq_replica.broker import now
+from rocketmq_replica.log.disk import StoreFileError
+from rocketmq_replica.role_change import GroupInfo
+from rocketmq_replica.upkeep import SaveLoop
 from tests.replica.test_crash_safety import FILE_BYTES, Replica, log_bytes, open_store
 
 if TYPE_CHECKING:

@@ -6,12 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_replica.controller.identity_files import IdentityFiles
-from rocketmq_replica.log.checkpoint import Checkpoint, CheckpointFile
-from rocketmq_replica.log.durable_files import StoreFileError
-from rocketmq_replica.log.epoch_cache import NO_END, EpochCache, EpochEntry
-from rocketmq_replica.log.epoch_file import crc_of, decode_epochs, encode_epochs, load_epochs, save_epochs
-from rocketmq_replica.term.group_info import BrokerIdentity
+from rocketmq_replica.controller.replicas_manager import IdentityFiles
+from rocketmq_replica.log.disk import StoreFileError
+from rocketmq_replica.log.epochs import NO_END, EpochCache, EpochEntry
+from rocketmq_replica.log.side_files import (
+    Checkpoint,
+    CheckpointFile,
+    crc_of,
+    decode_epochs,
+    encode_epochs,
+    load_epochs,
+    save_epochs,
+)
+from rocketmq_replica.role_change import BrokerIdentity
 
 if TYPE_CHECKING:
     from pathlib import Path

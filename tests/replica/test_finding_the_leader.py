@@ -14,7 +14,7 @@ from rocketmq_remoting.controller_protocol import (
     SyncStateSetBody,
 )
 from rocketmq_remoting.errors import RemotingTimeoutError
-from rocketmq_replica.configuration.replica import parse_configuration
+from rocketmq_replica.configuration import parse_configuration
 from rocketmq_replica.controller.client import (
     ControllerClient,
     ControllerOutcomeUnknownError,

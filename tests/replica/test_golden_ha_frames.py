@@ -16,8 +16,7 @@ import pytest
 
 from rocketmq_remoting.message_record import Host
 from rocketmq_replica.ha.frames import Handshake, MasterFrameReader, Transfer
-from rocketmq_replica.ha.master_link import MasterLink
-from rocketmq_replica.ha.slave_link import SlaveLink
+from rocketmq_replica.ha.links import MasterLink, SlaveLink
 from rocketmq_replica.log.message_store import MessageStore, StorePaths
 
 if TYPE_CHECKING:

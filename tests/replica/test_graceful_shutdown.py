@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_replica.controller import graceful_shutdown
+from rocketmq_replica.controller import roles
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, log_bytes
 from tests.replica.test_start_and_surface import start_pair
 
@@ -36,7 +36,7 @@ async def test_a_master_whose_slaves_are_taken_from_it_a_moment_before_it_is_tol
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Our operator's order: commit, slaves sent to nowhere, then 1008 for the old master."""
-    monkeypatch.setattr(graceful_shutdown, "_UNLINKED_SECONDS", 60.0)
+    monkeypatch.setattr(roles, "_UNLINKED_SECONDS", 60.0)
     one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
     assert (await client.send(one.address, b"kept")).code == SUCCESS
     controller.silent.add(RequestCode.CONTROLLER_GET_REPLICA_INFO)  # 1004 goes on telling the old state meanwhile
@@ -62,7 +62,7 @@ def refuse_another_set(controller: FakeController) -> None:
 async def test_a_master_whose_members_do_not_come_back_is_not_kept(
     start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graceful_shutdown, "_UNLINKED_SECONDS", 0.1)
+    monkeypatch.setattr(roles, "_UNLINKED_SECONDS", 0.1)
     one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
     refuse_another_set(controller)
     await asyncio.wait_for(two.stop(), 15)
@@ -74,7 +74,7 @@ async def test_a_master_that_is_elected_again_while_it_leaves_hands_over_again(
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the second in which it sent clients away it linked again, joined the set, and was elected: then it left as master."""
-    monkeypatch.setattr(graceful_shutdown, "_SEND_AWAY_SECONDS", 60.0)
+    monkeypatch.setattr(roles, "_SEND_AWAY_SECONDS", 60.0)
     one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
     one.stop_event.set()
     controller.decide(2)
@@ -89,7 +89,7 @@ async def test_a_master_that_is_elected_again_while_it_leaves_hands_over_again(
     await eventually(lambda: one.process.broker.has_successors)
     assert (await client.send(one.address, b"kept")).code == SUCCESS
     assert not one.task.done()
-    monkeypatch.setattr(graceful_shutdown, "_SEND_AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(roles, "_SEND_AWAY_SECONDS", 0.0)
     controller.decide(2)
     await controller.notify(1)
     await controller.notify(2)
@@ -101,7 +101,7 @@ async def test_a_master_that_is_elected_again_while_it_leaves_hands_over_again(
 async def test_a_slave_that_is_stopped_acknowledges_until_it_is_left_out_of_the_set(
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graceful_shutdown, "_LEAVE_SET_SECONDS", 60.0)
+    monkeypatch.setattr(roles, "_LEAVE_SET_SECONDS", 60.0)
     one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
     refuse_another_set(controller)
     asked = controller.requests.count(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
@@ -119,7 +119,7 @@ async def test_a_slave_that_is_stopped_acknowledges_until_it_is_left_out_of_the_
 async def test_a_slave_that_nobody_leaves_out_of_the_set_ends_nevertheless(
     start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graceful_shutdown, "_LEAVE_SET_SECONDS", 0.1)
+    monkeypatch.setattr(roles, "_LEAVE_SET_SECONDS", 0.1)
     _one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
     refuse_another_set(controller)
     await asyncio.wait_for(two.stop(), 15)
@@ -169,7 +169,7 @@ async def test_a_slave_acknowledges_until_a_controller_is_back_and_leaves_it_out
     for number in range(3):
         assert (await client.send(one.address, b"%d" % number)).code == SUCCESS
     with pytest.raises(TimeoutError):  # longer than it waits for a controller that answers
-        await asyncio.wait_for(asyncio.shield(two.task), 1.5 * graceful_shutdown._LEAVE_SET_SECONDS)
+        await asyncio.wait_for(asyncio.shield(two.task), 1.5 * roles._LEAVE_SET_SECONDS)
     assert (await client.send(one.address, b"still")).code == SUCCESS
     assert (log_bytes(two), controller.members) == (log_bytes(one), frozenset({1, 2}))
     controller.refused.clear()

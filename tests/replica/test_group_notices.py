@@ -11,7 +11,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.client_protocol import NotifyConsumerIdsChangedRequestHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_replica.metadata.consumer_groups import CLIENT_EXPIRY_SECONDS, Clients
+from rocketmq_replica.clients.consumers import CLIENT_EXPIRY_SECONDS, Clients
 from tests.replica.support import RunningReplica, Starter, eventually
 from tests.support.quiet_handler import QuietHandler
 

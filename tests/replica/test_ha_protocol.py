@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_remoting.message_record import Host
-from rocketmq_replica.ha.consistent_point import ConsistentPoint, DivergedLogError, consistent_point
 from rocketmq_replica.ha.frames import (
     MAX_BODY_BYTES,
     Acknowledgement,
@@ -21,9 +20,8 @@ from rocketmq_replica.ha.frames import (
     SlaveFrameReader,
     Transfer,
 )
-from rocketmq_replica.ha.master_link import MasterLink, SlaveIntroduced
-from rocketmq_replica.ha.slave_link import SlaveLink, SlaveLinkState
-from rocketmq_replica.log.epoch_cache import EpochCache, EpochEntry
+from rocketmq_replica.ha.links import MasterLink, SlaveIntroduced, SlaveLink, SlaveLinkState
+from rocketmq_replica.log.epochs import ConsistentPoint, DivergedLogError, EpochCache, EpochEntry, consistent_point
 from rocketmq_replica.log.message_store import MessageStore, NewMessage, StorePaths
 
 HOST = Host("127.0.0.1", 10911)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_replica.container.process import PartEndedError
-from rocketmq_replica.controller.heartbeat_health import HeartbeatHealth
+from rocketmq_replica.controller.heartbeats import HeartbeatHealth
+from rocketmq_replica.process import PartEndedError
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, start_replica
 
 if TYPE_CHECKING:

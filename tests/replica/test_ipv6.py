@@ -21,8 +21,8 @@ from rocketmq_remoting.broker_protocol import TopicRouteBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, encode_broker_names
 from rocketmq_remoting.errors import RemotingConnectError
-from rocketmq_replica.configuration.property_values import ConfigurationError
-from rocketmq_replica.configuration.replica import parse_configuration
+from rocketmq_replica.configuration import parse_configuration
+from rocketmq_replica.property_values import ConfigurationError
 from tests.controller.conftest import QUICK
 from tests.replica.support import BROKER_NAME, Client, RunningReplica, configuration_text, eventually, start_replica
 

@@ -10,10 +10,8 @@ import pytest
 
 from brokergroup_operator.demo.routes.server import RouteServer
 from rocketmq_remoting.signature import Credentials
-from rocketmq_replica.configuration.container import ContainerConfiguration
-from rocketmq_replica.configuration.replica import parse_configuration
-from rocketmq_replica.container.broker_container import BrokerContainer
-from rocketmq_replica.container.container_process import run_container
+from rocketmq_replica.broker_container import BrokerContainer, run_container
+from rocketmq_replica.configuration import ContainerConfiguration, parse_configuration
 from tests.real.parts import install, java
 from tests.real.parts.process import RealProcessError
 from tests.replica.support import Client, configuration_text, eventually, fresh_address

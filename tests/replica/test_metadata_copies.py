@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_replica.log.durable_files import StoreFileError
-from rocketmq_replica.log.queue_offsets import load_queue_offsets
-from rocketmq_replica.metadata.consumer_groups import ConsumerOffsets
-from rocketmq_replica.metadata.delay_offsets import DelayOffsets
-from rocketmq_replica.metadata.subscription_groups import SubscriptionGroups
-from rocketmq_replica.metadata.topics import Topics
+from rocketmq_replica.log.disk import StoreFileError
+from rocketmq_replica.log.side_files import load_queue_offsets
+from rocketmq_replica.tables import ConsumerOffsets, DelayOffsets, SubscriptionGroups
+from rocketmq_replica.topics import Topics
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, fresh_address
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.ha import metadata_sync
-from rocketmq_replica.metadata.consumer_groups import ConsumerOffsets
+from rocketmq_replica.tables import ConsumerOffsets
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 from tests.replica.test_start_and_surface import start_pair
 

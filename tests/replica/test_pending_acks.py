@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_replica.term.acknowledgement import PendingAcks
+from rocketmq_replica.master_term import PendingAcks
 
 WAIT, RELEASE, EXPIRE, PROLONG, CLEAR = range(5)
 ACTIONS = st.lists(st.tuples(st.integers(WAIT, CLEAR), st.integers(1, 20)), max_size=60)

@@ -11,11 +11,11 @@ import pytest
 from rocketmq_remoting.client_protocol import BatchedMessage, ConsumerSendMsgBackRequestHeader, encode_batch
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import Host, StoredMessage, decode_records
-from rocketmq_replica.clients import message_queries
+from rocketmq_replica.broker import wall_clock_ms
+from rocketmq_replica.clients import read_requests
 from rocketmq_replica.clients.delayed_delivery import SCHEDULE_TOPIC, DelayedDelivery
-from rocketmq_replica.clients.retry_requests import destination
-from rocketmq_replica.configuration.property_values import delay_levels
-from rocketmq_replica.term.broker import wall_clock_ms
+from rocketmq_replica.clients.send_requests import destination
+from rocketmq_replica.property_values import delay_levels
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ async def test_messages_are_found_by_key(start: Starter, controller: FakeControl
 async def test_a_query_that_would_read_too_much_says_so(
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message_queries, "MOST_READ", 2)
+    monkeypatch.setattr(read_requests, "MOST_READ", 2)
     one = await start("r1")
     await eventually(lambda: one.role == "MASTER")
     for _ in range(3):

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_replica.term.group_info import GroupInfo, MasterSeen
-from rocketmq_replica.term.role_change import RoleChange, judge_role
+from rocketmq_replica.role_change import GroupInfo, MasterSeen, RoleChange, judge_role
 
 ME, OTHER, THIRD = 1, 2, 3
 HERE, THERE, ELSEWHERE = "h:1", "h:2", "h:3"

@@ -14,8 +14,8 @@ import pytest
 from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
+from rocketmq_replica.broker import Role
 from rocketmq_replica.log import disk
-from rocketmq_replica.term.broker import Role
 from tests.replica.support import (
     Client,
     FakeController,

@@ -16,9 +16,9 @@ from rocketmq_remoting.serialization import decode_properties
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.signature import Credentials, SignatureState, sign_command, verify
 from rocketmq_remoting.tls import ClientTls, TlsFiles, TlsMode, TlsServerSettings
-from rocketmq_replica.configuration.connections import client_tls, server_tls
-from rocketmq_replica.configuration.replica import ConfigurationError, parse_configuration
-from rocketmq_replica.controller.signatures import OPERATORS_ONLY
+from rocketmq_replica.configuration import client_tls, parse_configuration, server_tls
+from rocketmq_replica.controller.operator_requests import OPERATORS_ONLY
+from rocketmq_replica.property_values import ConfigurationError
 from tests.replica.support import FakeController, eventually
 from tests.security.certificates import Authority, make_authority
 

@@ -9,10 +9,9 @@ import pytest
 
 from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_replica.ha.consistent_point import consistent_point
-from rocketmq_replica.ha.flow_meter import FlowMeter
-from rocketmq_replica.log.epoch_cache import EpochEntry
-from rocketmq_replica.term.sync_state import Proposal, SlaveProgress, SyncState
+from rocketmq_replica.ha.links import FlowMeter
+from rocketmq_replica.log.epochs import EpochEntry, consistent_point
+from rocketmq_replica.sync_state import Proposal, SlaveProgress, SyncState
 from tests.replica.support import Client, FakeController, eventually
 from tests.replica.test_start_and_surface import start_pair
 

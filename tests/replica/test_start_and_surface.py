@@ -17,7 +17,7 @@ from rocketmq_remoting.client_protocol import BatchedMessage, encode_batch
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.serialization import decode_properties
 from rocketmq_replica.controller import client as controller_client
-from rocketmq_replica.log.durable_files import StoreFileError
+from rocketmq_replica.log.disk import StoreFileError
 from tests.replica.support import (
     Client,
     FakeController,
@@ -433,7 +433,7 @@ async def test_issue_52_a_new_list_of_name_servers_needs_no_restart(
 def test_the_import_is_light() -> None:
     """Start-up time is failover time: nothing of the operator's libraries comes along."""
     code = (
-        "import sys, rocketmq_replica.container.process;"
+        "import sys, rocketmq_replica.process;"
         "print([name for name in ('kopf', 'kubernetes', 'aiohttp', 'typer', 'yaml') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,13 +6,8 @@ import pytest
 
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_replica.controller.start_up import Question, StartUp, Verdict, judge_poll
-from rocketmq_replica.ha.reconnect_backoff import (
-    DIVERGED_PAUSE_SECONDS,
-    FIRST_PAUSE_SECONDS,
-    LAST_PAUSE_SECONDS,
-    ReconnectBackoff,
-)
-from rocketmq_replica.term.group_info import BrokerIdentity, GroupInfo, MasterSeen
+from rocketmq_replica.ha.links import DIVERGED_PAUSE_SECONDS, FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS, ReconnectBackoff
+from rocketmq_replica.role_change import BrokerIdentity, GroupInfo, MasterSeen
 
 CONFIRMED = BrokerIdentity("C", "B", 3)
 APPLIED = BrokerIdentity("C", "B", 3, "127.0.0.1:1;5")

@@ -116,12 +116,12 @@ def replica(
     if container:
         if config is not None or async_learner:
             raise typer.BadParameter("expected the files of a container as arguments", param_hint="--config")
-        from rocketmq_replica.container import container_process
+        from rocketmq_replica import broker_container
 
-        raise typer.Exit(container_process.main(configs or [], container_config))
+        raise typer.Exit(broker_container.main(configs or [], container_config))
     if config is None or configs or container_config is not None:
         raise typer.BadParameter("expected --config FILE, or --container FILE...", param_hint="--config")
-    from rocketmq_replica.container import process
+    from rocketmq_replica import process
 
     raise typer.Exit(process.main(config, async_learner=async_learner))
 

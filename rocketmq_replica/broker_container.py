@@ -10,23 +10,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_remoting.address import join_address
-from rocketmq_replica.configuration.connections import SharedConnections
-from rocketmq_replica.configuration.property_values import ConfigurationError
-from rocketmq_replica.container.broker_log_names import current_broker
-from rocketmq_replica.container.process import FAST_PORT_BELOW, ReplicaProcess
-from rocketmq_replica.container.supervision import Supervision
-from rocketmq_replica.log.durable_files import StoreFileError
-from rocketmq_replica.term.broker import monotonic_seconds
+from rocketmq_remoting.broker_protocol import AddBrokerRequestHeader, RemoveBrokerRequestHeader
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.limits import PeerLog
+from rocketmq_remoting.serialization import encode_properties
+from rocketmq_remoting.server import RemotingServer
+from rocketmq_remoting.signature import SignatureState, verify
+from rocketmq_replica.broker import monotonic_seconds
+from rocketmq_replica.configuration import (
+    SharedConnections,
+    load_configuration,
+    load_container_configuration,
+    server_tls,
+)
+from rocketmq_replica.log.disk import StoreFileError
+from rocketmq_replica.process import FAST_PORT_BELOW, ReplicaProcess, current_broker, run_process, stop_on_signals
+from rocketmq_replica.property_values import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from rocketmq_replica.configuration.replica import ReplicaConfiguration
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.connection import RemotingConnection
+    from rocketmq_replica.configuration import ContainerConfiguration, ReplicaConfiguration
+
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +56,37 @@ class ContainerError(Exception):
 
 class NoSuchBrokerError(ContainerError):
     """The container has no broker of this name and id."""
+
+
+FIRST_PAUSE_SECONDS = 1.0
+
+
+LAST_PAUSE_SECONDS = 60.0
+
+
+FORGIVEN_AFTER_SECONDS = 600.0
+
+
+class Supervision:
+    """The failures of one replica."""
+
+    def __init__(self) -> None:
+        """None so far."""
+        self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._started_seconds = 0.0
+        self.failures = 0
+
+    def started(self, *, now_seconds: float) -> None:
+        """An attempt begins."""
+        self._started_seconds = now_seconds
+
+    def failed(self, *, now_seconds: float) -> float:
+        """It ended in a failure; how long to wait before the next."""
+        self.failures += 1
+        if now_seconds - self._started_seconds >= FORGIVEN_AFTER_SECONDS:
+            self._pause_seconds = FIRST_PAUSE_SECONDS
+        pause, self._pause_seconds = self._pause_seconds, min(self._pause_seconds * 2, LAST_PAUSE_SECONDS)
+        return pause
 
 
 @dataclass(eq=False)
@@ -218,3 +264,145 @@ def _text_of(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
+
+
+_STOP_GRACE_SECONDS = 0.5
+
+
+async def run_container(
+    container: BrokerContainer, configuration: ContainerConfiguration | None, *, stop: asyncio.Event
+) -> None:
+    """Run until ``stop`` is set; without a configuration the container has no port of its own."""
+    if configuration is None:
+        await container.run(stop)
+        return
+    requests = ContainerRequests(container, configuration)
+    server = RemotingServer(requests, tls=server_tls(configuration))
+    await server.start(configuration.bind_address, configuration.listen_port)
+    try:
+        await container.run(stop)
+    finally:
+        await server.stop(grace_seconds=_STOP_GRACE_SECONDS)
+
+
+def read_container(
+    paths: Sequence[Path], container_file: Path | None, environment: Mapping[str, str]
+) -> tuple[BrokerContainer, ContainerConfiguration | None]:
+    """The container and the configuration of its port; ConfigurationError names the file and what is wrong with it."""
+    configuration = None if container_file is None else load_container_configuration(container_file, environment)
+    files = [*paths, *(configuration.broker_config_paths if configuration is not None else ())]
+    if not files and configuration is None:
+        raise ConfigurationError("a container needs broker.conf files, or a container.conf that can be told of some")
+    loaded = [load_configuration(path, environment) for path in files]
+    return BrokerContainer(loaded), configuration
+
+
+def main(paths: Sequence[Path], container_file: Path | None = None) -> int:
+    """Run the replicas of these ``broker.conf`` files in one process; its exit code."""
+
+    async def run() -> None:
+        container, configuration = read_container(paths, container_file, os.environ)
+        await run_container(container, configuration, stop=stop_on_signals())
+
+    return run_process(run)
+
+
+peer_log = PeerLog(logging.getLogger(__name__))
+NO_KEY: Final = "this container has no innerClientAuthenticationCredentials: its brokers are those it was started with"
+
+
+class ContainerRequests:
+    """The RemotingHandler of the container's port."""
+
+    def __init__(self, container: BrokerContainer, configuration: ContainerConfiguration) -> None:
+        """Keep what is asked about."""
+        self._container = container
+        self._configuration = configuration
+        self._changes: dict[int, Callable[[RemotingCommand], Awaitable[RemotingCommand]]] = {
+            RequestCode.ADD_BROKER: self._add,
+            RequestCode.REMOVE_BROKER: self._remove,
+        }
+
+    def handle(
+        self, request: RemotingCommand, connection: RemotingConnection
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """Answer now, or when the broker has started or stopped."""
+        change = self._changes.get(request.code)
+        if change is None and request.code != RequestCode.GET_BROKER_CONFIG:
+            return not_supported(request)
+        refused = self._refused(request, is_change=change is not None)
+        if refused:
+            peer_log.warning("%s: code %d refused: %s", connection.peer_host, request.code, refused)
+            return request.answer(ResponseCode.NO_PERMISSION, remark=refused)
+        return self._show(request) if change is None else change(request)
+
+    def connection_opened(self, connection: RemotingConnection) -> None:
+        """Nothing is kept per connection."""
+
+    def connection_closed(self, connection: RemotingConnection) -> None:
+        """Nothing is kept per connection."""
+
+    def _refused(self, request: RemotingCommand, *, is_change: bool) -> str:
+        """Why this caller may not; empty: he may."""
+        credentials = self._configuration.credentials
+        if credentials is None:
+            return NO_KEY if is_change else ""
+        if not is_change and not self._configuration.operators_sign:
+            return ""
+        state = verify(request.ext_fields, request.body, credentials)
+        return "" if state is SignatureState.VALID else f"{state.value}: expected a signature with this container's key"
+
+    def _show(self, request: RemotingCommand) -> RemotingCommand:
+        """26: Java's keys, and one line for each broker."""
+        members = self._container.members
+        properties = {
+            "bindAddress": self._configuration.bind_address,
+            "listenPort": str(self._configuration.listen_port),
+            "brokerConfigPaths": ":".join(str(path) for path in self._configuration.broker_config_paths),
+        }
+        lines = {f"broker.{'.'.join(member.name)}.{_address(member)}": _state(member) for member in members}
+        return request.answer(ResponseCode.SUCCESS, body=encode_properties(properties | lines))
+
+    async def _add(self, request: RemotingCommand) -> RemotingCommand:
+        path = AddBrokerRequestHeader.decode(request.ext_fields).config_path
+        if not path:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark="configPath: missing, expected a broker.conf")
+        try:
+            # In a thread: the caller names the path, and a slow disk under it would stop every broker in this process.
+            await self._container.add(await asyncio.to_thread(_read, Path(path)))
+        except (ConfigurationError, ContainerError) as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        return request.answer(ResponseCode.SUCCESS)
+
+    async def _remove(self, request: RemotingCommand) -> RemotingCommand:
+        header = RemoveBrokerRequestHeader.decode(request.ext_fields)
+        if not header.broker_cluster_name or not header.broker_name:
+            remark = "brokerClusterName and brokerName: missing, expected the broker's"
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        try:
+            await self._container.remove(header.broker_cluster_name, header.broker_name, header.broker_id)
+        except NoSuchBrokerError as error:
+            return request.answer(ResponseCode.BROKER_NOT_EXIST, remark=str(error))
+        return request.answer(ResponseCode.SUCCESS)
+
+
+def _read(path: Path) -> ReplicaConfiguration:
+    """ConfigurationError also for a pipe or a device, which would hold the thread for ever."""
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(f"{path}: cannot be read: expected a file")
+    return load_configuration(path, os.environ)
+
+
+def _address(member: Member) -> str:
+    return member.configuration.broker_address
+
+
+def _state(member: Member) -> str:
+    """What somebody wants to know at a glance; the broker's own port tells the rest."""
+    if member.process is None or not member.listens:
+        return f"STARTING failures={member.supervision.failures} {member.problem}".rstrip()
+    broker = member.process.broker
+    unheard = member.process.manager.shown_health()["controllersWithoutHeartbeat"]
+    return f"{broker.role.value} brokerId={broker.broker_id} failures={member.supervision.failures}" + (
+        f" no heartbeat to {unheard}" if unheard else ""
+    )

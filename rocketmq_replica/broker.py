@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketmq_replica.term.acknowledgement import AcknowledgementPolicy
-from rocketmq_replica.term.group_info import NO_BROKER_ID, Instant, MasterSeen
-from rocketmq_replica.term.master_term import MasterTerm, Outcome
+from rocketmq_replica.master_term import AcknowledgementPolicy, MasterTerm, Outcome
+from rocketmq_replica.role_change import NO_BROKER_ID, Instant, MasterSeen
 
 if TYPE_CHECKING:
-    from rocketmq_replica.configuration.replica import ReplicaConfiguration
+    from rocketmq_replica.configuration import ReplicaConfiguration
     from rocketmq_replica.log.message_store import MessageStore, NewMessage, Stored
-    from rocketmq_replica.metadata.topics import Topics
+    from rocketmq_replica.topics import Topics
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,13 +1,31 @@
-"""``broker.conf``: the properties a Java broker reads, as far as this replica acts on them."""
+"""``broker.conf`` and ``container.conf``, as far as this replica acts on them; and how it dials others and is dialled accordingly.
+
+One switch for all that it dials, as in a Java broker's process: ``tls.enable``. The HA port knows neither TLS nor signatures, in
+Java as here. Requests to controllers and masters are signed; NameServers check no signature.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rocketmq_remoting.address import ip_of_family, join_address
-from rocketmq_replica.configuration.property_values import (
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.signature import Credentials, sign_command
+from rocketmq_remoting.tls import (
+    ClientCertificates,
+    ClientTls,
+    ServerTls,
+    TlsConfigurationError,
+    TlsFiles,
+    TlsMode,
+    TlsServerSettings,
+)
+from rocketmq_replica.log.retention import RetentionPolicy
+from rocketmq_replica.property_values import (
     ConfigurationError,
     addresses,
     boolean,
@@ -19,18 +37,81 @@ from rocketmq_replica.configuration.property_values import (
     load,
     milliseconds,
     name,
+    path,
     prop,
+    read_as,
     read_properties,
     text,
     whole,
 )
-from rocketmq_replica.configuration.security_configuration import SecurityConfiguration
-from rocketmq_replica.log.retention import RetentionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ConfigurationError", "ReplicaConfiguration", "load_configuration", "parse_configuration"]
+    from rocketmq_remoting.command import RemotingCommand
+
+
+def _tls_mode(value: str) -> TlsMode:
+    try:
+        return TlsMode(value.lower())
+    except ValueError:
+        raise ValueError("expected disabled, permissive or enforcing") from None
+
+
+def _client_certificates(value: str) -> ClientCertificates:
+    """Java's words."""
+    words = {"none": ClientCertificates.NONE, "optional": ClientCertificates.OPTIONAL}
+    found = (words | {"require": ClientCertificates.REQUIRED}).get(value.lower())
+    if found is None:
+        raise ValueError("expected none, optional or require")
+    return found
+
+
+class _Pair(msgspec.Struct, rename="camel"):
+    access_key: str
+    secret_key: str
+
+
+def _credentials(value: str) -> Credentials:
+    """What is wrong with it is told without it."""
+    try:
+        pair = msgspec.json.decode(value, type=_Pair)
+        return Credentials(access_key=pair.access_key, secret_key=pair.secret_key)
+    except (msgspec.DecodeError, ValueError):
+        raise ValueError('expected {"accessKey":"…","secretKey":"…"} with two texts that are not empty') from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecurityConfiguration:
+    """Nothing of it set: plain frames, no signatures, everybody is heard."""
+
+    credentials: Credentials | None = field(
+        default=None, metadata=read_as("innerClientAuthenticationCredentials", _credentials, secret=True)
+    )
+    authentication_enabled: bool | None = prop("authenticationEnabled", boolean, default=None)
+    tls_enable: bool = prop("tls.enable", boolean, default=False)
+    tls_client_certificate: Path | None = field(default=None, metadata=read_as("tls.client.certPath", path))
+    tls_client_key: Path | None = field(default=None, metadata=read_as("tls.client.keyPath", path))
+    tls_client_trust: Path | None = field(default=None, metadata=read_as("tls.client.trustCertPath", path))
+    tls_server_mode: TlsMode | None = field(default=None, metadata=read_as("tls.server.mode", _tls_mode))
+    tls_server_certificate: Path | None = field(default=None, metadata=read_as("tls.server.certPath", path))
+    tls_server_key: Path | None = field(default=None, metadata=read_as("tls.server.keyPath", path))
+    tls_server_trust: Path | None = field(default=None, metadata=read_as("tls.server.trustCertPath", path))
+    tls_server_client_certificates: ClientCertificates = field(
+        default=ClientCertificates.NONE, metadata=read_as("tls.server.need.client.auth", _client_certificates)
+    )
+
+    @property
+    def operators_sign(self) -> bool:
+        """Whether operators' requests are heard only with our key's signature: where there is a key, unless it is turned off."""
+        return self.credentials is not None and self.authentication_enabled is not False
+
+    def __post_init__(self) -> None:
+        """ConfigurationError when it asks for a check that there is nothing to check with."""
+        if self.authentication_enabled and self.credentials is None:
+            raise ConfigurationError(
+                "authenticationEnabled=true: expected innerClientAuthenticationCredentials, the only key that is known here"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,3 +269,114 @@ def _of_own_family(environment: Mapping[str, str]) -> Mapping[str, str]:
     all_of = {name: environment.get(every) for name, every in (("POD_IP", "POD_IPS"), ("BROKER_HOST", "NODE_IPS"))}
     listens = {"LISTEN_IP": "::" if "," in own else own}
     return {**environment, **listens, **{name: ip_of_family(every, family) for name, every in all_of.items() if every}}
+
+
+def _paths(value: str) -> tuple[Path, ...]:
+    found = tuple(Path(part) for part in value.split(":") if part)
+    if not found:
+        raise ValueError("expected paths of broker.conf files, separated by ':'")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerConfiguration(SecurityConfiguration):
+    """Java listens everywhere, here it is asked for: whoever reaches this port reads which brokers there are."""
+
+    bind_address: str = prop("bindAddress", ip_address, default="127.0.0.1")
+    listen_port: int = prop("listenPort", whole(1, 65535), default=10811)
+    broker_config_paths: tuple[Path, ...] = prop("brokerConfigPaths", _paths, default=())
+
+
+def load_container_configuration(path: Path, environment: Mapping[str, str]) -> ContainerConfiguration:
+    """Read the file; ConfigurationError names what is wrong with it."""
+    return load(
+        path, lambda content: read_properties(ContainerConfiguration, content, environment, file_name="container.conf")
+    )
+
+
+_CONNECT_TIMEOUT_SECONDS = 1.0
+
+
+def new_client(configuration: ReplicaConfiguration) -> RemotingClient:
+    """A client whose connections come from the pod's own address, so that the operator recognises the pod."""
+    return RemotingClient(
+        local_host=configuration.own_ip,
+        connect_timeout_seconds=_CONNECT_TIMEOUT_SECONDS,
+        tls=client_tls(configuration),
+    )
+
+
+def client_tls(configuration: SecurityConfiguration) -> ClientTls | None:
+    """TLS towards others; None: plain frames. ConfigurationError when the files cannot be used."""
+    if not configuration.tls_enable:
+        return None
+    try:
+        return ClientTls(
+            TlsFiles(
+                certificate=configuration.tls_client_certificate,
+                key=configuration.tls_client_key,
+                ca=configuration.tls_client_trust,
+            )
+        )
+    except TlsConfigurationError as error:
+        raise ConfigurationError(f"tls.client.certPath, keyPath, trustCertPath: {error}") from error
+
+
+def server_tls(configuration: SecurityConfiguration) -> TlsServerSettings | None:
+    """TLS on the broker port; None: plain frames. ConfigurationError when keys or files do not fit together."""
+    mode = configuration.tls_server_mode
+    if mode is None:
+        mode = TlsMode.DISABLED if configuration.tls_server_certificate is None else TlsMode.PERMISSIVE
+    if mode is TlsMode.DISABLED:
+        if configuration.tls_server_client_certificates is not ClientCertificates.NONE:
+            raise ConfigurationError("tls.server.need.client.auth: expected tls.server.certPath and keyPath beside it")
+        return None
+    try:
+        settings = TlsServerSettings(
+            mode=mode,
+            files=TlsFiles(
+                certificate=configuration.tls_server_certificate,
+                key=configuration.tls_server_key,
+                ca=configuration.tls_server_trust,
+            ),
+            client_certificates=configuration.tls_server_client_certificates,
+        )
+        ServerTls(settings)  # files that cannot be used are told now, not when the listener starts
+    except TlsConfigurationError as error:
+        raise ConfigurationError(f"tls.server.mode, certPath, keyPath, trustCertPath: {error}") from error
+    return settings
+
+
+def signed(command: RemotingCommand, credentials: Credentials | None) -> RemotingCommand:
+    """The command as it goes out: signed where there is a key."""
+    return command if credentials is None else sign_command(command, credentials)
+
+
+class SharedConnections:
+    """What the replicas of one process share: one connection to each controller address.
+
+    Not where they differ in the address they speak from or in their TLS, by which a controller knows them. Each signs with
+    its own key all the same.
+    """
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._clients: dict[tuple[object, ...], RemotingClient] = {}
+
+    def client(self, configuration: ReplicaConfiguration) -> RemotingClient:
+        """The client for this replica, made if nobody has one like it. ConfigurationError as ``client_tls``."""
+        likeness = (
+            configuration.own_ip,
+            configuration.tls_enable,
+            configuration.tls_client_certificate,
+            configuration.tls_client_key,
+            configuration.tls_client_trust,
+        )
+        if likeness not in self._clients:
+            self._clients[likeness] = new_client(configuration)
+        return self._clients[likeness]
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for client in self._clients.values():
+            await client.close()

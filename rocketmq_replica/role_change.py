@@ -9,10 +9,8 @@ sent to slaves and did not flush would have another content here. The controller
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rocketmq_replica.term.group_info import GroupInfo, MasterSeen
+from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class RoleChange(enum.Enum):
@@ -57,3 +55,54 @@ def judge_role(
         return RoleChange.CONTINUE_TERM if is_master else RoleChange.BEGIN_TERM
     same_master = (info.master_broker_id, info.master_address) == (known.broker_id, known.address)
     return RoleChange.FOLLOW_ON if is_slave and same_master else RoleChange.FOLLOW
+
+
+NO_BROKER_ID = -1
+
+
+class Instant(NamedTuple):
+    """Now, by the clock of deadlines and by the clock of time stamps; read by adapters, an argument everywhere else."""
+
+    monotonic_seconds: float
+    wall_clock_ms: int
+
+
+@dataclass(frozen=True)
+class BrokerIdentity:
+    """Who this replica is, and the check code while the controller has not confirmed it."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    register_check_code: str = ""
+
+
+@dataclass(frozen=True)
+class GroupInfo:
+    """What a controller says about the group; no master: ``master_broker_id`` is None."""
+
+    master_epoch: int
+    master_broker_id: int | None
+    master_address: str
+    sync_state_set: frozenset[int]
+    sync_state_set_epoch: int
+
+
+@dataclass(frozen=True)
+class MasterSeen:
+    """What the controller last said about the group's master."""
+
+    master_epoch: int = 0
+    broker_id: int = NO_BROKER_ID
+    address: str = ""
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What a heartbeat tells about the log."""
+
+    epoch: int
+    max_offset: int
+    confirm_offset: int
+    timeout_seconds: float
+    election_priority: int

@@ -11,11 +11,12 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_replica.log.durable_files import ReplacedFile, Replacement, StoreFileError, sync_names
+from rocketmq_replica.log.disk import ReplacedFile, Replacement, StoreFileError, sync_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
 
 PERMISSION_READ = 4
 PERMISSION_WRITE = 2

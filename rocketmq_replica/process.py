@@ -1,7 +1,7 @@
 """One replica as a process: put the parts together, run them, stop them in order.
 
 Start: configuration, store (locked, read and repaired), listeners, then the conversation with the controllers. Stop, on SIGTERM or
-SIGINT: the group is left (``controller/graceful_shutdown.py``), no more connections and messages are taken, producers that still
+SIGINT: the group is left (``controller/roles.py``), no more connections and messages are taken, producers that still
 wait are answered, links close, everything is flushed. If any part fails for a reason nobody foresaw the whole process ends with
 it: a replica that half works is worse than one that restarts.
 """
@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,45 +21,36 @@ import uvloop
 
 from rocketmq_remoting.message_record import Host
 from rocketmq_remoting.server import RemotingServer
+from rocketmq_replica.broker import Broker, Role, monotonic_seconds, wall_clock_ms
 from rocketmq_replica.clients.client_requests import ClientRequests
+from rocketmq_replica.clients.consumers import Clients
 from rocketmq_replica.clients.delayed_delivery import DelayedDelivery
-from rocketmq_replica.clients.metadata_requests import MetadataRequests
-from rocketmq_replica.clients.pull_requests import PullRequests
-from rocketmq_replica.clients.read_requests import ReadRequests
-from rocketmq_replica.clients.retry_requests import RetryRequests
-from rocketmq_replica.clients.send_requests import SendRequests
-from rocketmq_replica.clients.topic_requests import TopicRequests
-from rocketmq_replica.configuration.connections import new_client, server_tls
-from rocketmq_replica.configuration.replica import ConfigurationError, ReplicaConfiguration, load_configuration
-from rocketmq_replica.container.broker_log_names import BrokerNameFilter
-from rocketmq_replica.container.request_dispatcher import RequestDispatcher
-from rocketmq_replica.container.save_loop import SaveLoop
-from rocketmq_replica.container.upkeep import Upkeep
+from rocketmq_replica.clients.metadata_requests import MetadataRequests, TopicRequests
+from rocketmq_replica.clients.read_requests import PullRequests, ReadRequests
+from rocketmq_replica.clients.send_requests import RetryRequests, SendRequests
+from rocketmq_replica.configuration import ReplicaConfiguration, load_configuration, new_client, server_tls
 from rocketmq_replica.controller.client import ControllerClient
-from rocketmq_replica.controller.graceful_shutdown import GracefulShutdown
-from rocketmq_replica.controller.identity_files import IdentityFiles
 from rocketmq_replica.controller.name_server import NameServerRegistration
-from rocketmq_replica.controller.operator_requests import OperatorRequests
-from rocketmq_replica.controller.replicas_manager import ReplicasManager
-from rocketmq_replica.controller.roles import Roles
-from rocketmq_replica.controller.signatures import SignatureCheck
+from rocketmq_replica.controller.operator_requests import OperatorRequests, SignatureCheck
+from rocketmq_replica.controller.replicas_manager import IdentityFiles, ReplicasManager
+from rocketmq_replica.controller.roles import GracefulShutdown, Roles
 from rocketmq_replica.ha.client import HaClient
 from rocketmq_replica.ha.metadata_sync import MetadataSync
 from rocketmq_replica.ha.server import HaServer
-from rocketmq_replica.log.durable_files import StoreFileError
+from rocketmq_replica.log.disk import StoreFileError
 from rocketmq_replica.log.message_store import MessageStore, StorePaths
-from rocketmq_replica.metadata.consumer_groups import Clients, ConsumerOffsets
-from rocketmq_replica.metadata.delay_offsets import DelayOffsets
-from rocketmq_replica.metadata.subscription_groups import SubscriptionGroups
-from rocketmq_replica.metadata.tables import Metadata
-from rocketmq_replica.metadata.topics import Topics
-from rocketmq_replica.term.broker import Broker, Role, monotonic_seconds, wall_clock_ms
+from rocketmq_replica.property_values import ConfigurationError
+from rocketmq_replica.request_dispatcher import RequestDispatcher
+from rocketmq_replica.tables import ConsumerOffsets, DelayOffsets, Metadata, SubscriptionGroups
+from rocketmq_replica.topics import Topics
+from rocketmq_replica.upkeep import SaveLoop, Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
     from rocketmq_remoting.client import RemotingClient
+
 
 logger = logging.getLogger(__name__)
 
@@ -363,3 +355,16 @@ def _log_to_stderr() -> None:
         format="%(asctime)s.%(msecs)03d %(levelname)s%(broker)s %(name)s %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
+
+
+current_broker: ContextVar[str] = ContextVar("current_broker", default="")
+
+
+class BrokerNameFilter(logging.Filter):
+    """Adds the field ``broker`` to every record: the name with a blank before it, or nothing."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep every record."""
+        name = current_broker.get()
+        record.broker = f" {name}" if name else ""
+        return True

@@ -17,14 +17,11 @@ if TYPE_CHECKING:
     from rocketmq_remoting.connection import RemotingConnection
     from rocketmq_remoting.handler import LaterAnswer
     from rocketmq_replica.clients.client_requests import ClientRequests
-    from rocketmq_replica.clients.metadata_requests import MetadataRequests
-    from rocketmq_replica.clients.pull_requests import PullRequests
-    from rocketmq_replica.clients.read_requests import ReadRequests
-    from rocketmq_replica.clients.retry_requests import RetryRequests
-    from rocketmq_replica.clients.send_requests import SendRequests
-    from rocketmq_replica.clients.topic_requests import TopicRequests
-    from rocketmq_replica.controller.operator_requests import OperatorRequests
-    from rocketmq_replica.controller.signatures import SignatureCheck
+    from rocketmq_replica.clients.metadata_requests import MetadataRequests, TopicRequests
+    from rocketmq_replica.clients.read_requests import PullRequests, ReadRequests
+    from rocketmq_replica.clients.send_requests import RetryRequests, SendRequests
+    from rocketmq_replica.controller.operator_requests import OperatorRequests, SignatureCheck
+
 
 _SENDS = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 

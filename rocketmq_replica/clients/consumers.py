@@ -1,0 +1,148 @@
+"""Which clients are in which consumer group, and which client may consume which queue in order. Pure.
+
+Memory only: clients send a heartbeat every 30 seconds, and ordered consumers ask for their locks again every 20.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rocketmq_remoting.connection import RemotingConnection
+
+CLIENT_EXPIRY_SECONDS = 120.0
+MAX_GROUPS = 10_000
+"""Consumer groups that heartbeats may name while this process runs."""
+MAX_SUBSCRIPTIONS_OF_A_GROUP = 1000
+EXPIRY_SECONDS = 60.0
+# Whoever can reach the port can ask for locks of made-up groups and queues; they must not fill the memory.
+MOST_LOCKS = 100_000
+
+
+@dataclass(frozen=True)
+class _Lock:
+    client_id: str
+    at_seconds: float
+
+
+class QueueLocks:
+    """Locks by group, topic and queue id."""
+
+    def __init__(self) -> None:
+        """Nothing is locked."""
+        self._locks: dict[tuple[str, str, int], _Lock] = {}
+
+    def lock(self, group: str, topic: str, queue_id: int, client_id: str, *, now_seconds: float) -> bool:
+        """True if the queue is the client's now."""
+        key = (group, topic, queue_id)
+        held = self._locks.get(key)
+        if held is not None and held.client_id != client_id and now_seconds - held.at_seconds <= EXPIRY_SECONDS:
+            return False
+        if held is None and len(self._locks) >= MOST_LOCKS:
+            self._forget_expired(now_seconds)
+            if len(self._locks) >= MOST_LOCKS:
+                return False
+        self._locks[key] = _Lock(client_id, now_seconds)
+        return True
+
+    def _forget_expired(self, now_seconds: float) -> None:
+        self._locks = {
+            key: held for key, held in self._locks.items() if now_seconds - held.at_seconds <= EXPIRY_SECONDS
+        }
+
+    def unlock(self, group: str, topic: str, queue_id: int, client_id: str) -> None:
+        """The client leaves the queue; nothing happens if it is somebody else's."""
+        key = (group, topic, queue_id)
+        held = self._locks.get(key)
+        if held is not None and held.client_id == client_id:
+            del self._locks[key]
+
+
+class TooManyGroupsError(Exception):
+    """A heartbeat names groups that would be too many; the message says how many."""
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What a group wants of one topic: messages with one of these tags, or all without any."""
+
+    tags: frozenset[str]
+    expression_type: str
+    version: int
+
+
+@dataclass
+class _Seen:
+    connection: RemotingConnection
+    at_seconds: float
+
+
+class Clients:
+    """Which clients are in which consumer group, by heartbeat, and over which connection they sent it."""
+
+    def __init__(self) -> None:
+        """Nobody."""
+        self._groups: dict[str, dict[str, _Seen]] = {}
+        self._subscriptions: dict[str, dict[str, Subscription]] = {}
+
+    def subscribe(self, group: str, subscriptions: Mapping[str, Subscription]) -> None:
+        """What a group wants, by topic; the newest word counts, as in Java."""
+        known = self._subscriptions.setdefault(group, {})
+        for topic, subscription in subscriptions.items():
+            if topic in known or len(known) < MAX_SUBSCRIPTIONS_OF_A_GROUP:
+                known[topic] = max(known.get(topic, subscription), subscription, key=lambda each: each.version)
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """What its consumers last said; None if they said nothing."""
+        return self._subscriptions.get(group, {}).get(topic)
+
+    def heartbeat(
+        self, client_id: str, groups: Iterable[str], connection: RemotingConnection, *, now_seconds: float
+    ) -> set[str]:
+        """A client says it is there; the groups in which it was not. TooManyGroupsError: nothing has changed."""
+        groups = set(groups)
+        new = len(groups - self._groups.keys())
+        if new and len(self._groups) + new > MAX_GROUPS:
+            raise TooManyGroupsError(
+                f"{new} new consumer groups beside {len(self._groups)}, expected at most {MAX_GROUPS}"
+            )
+        joined = set()
+        for group in groups:
+            clients = self._groups.setdefault(group, {})
+            seen = clients.get(client_id)
+            if seen is None or now_seconds - seen.at_seconds > CLIENT_EXPIRY_SECONDS:
+                joined.add(group)
+            clients[client_id] = _Seen(connection, now_seconds)
+        return joined
+
+    def unregister(self, client_id: str, group: str) -> set[str]:
+        """A client leaves a group; that group if it was in it."""
+        return set() if self._groups.get(group, {}).pop(client_id, None) is None else {group}
+
+    def connection_closed(self, connection: RemotingConnection) -> set[str]:
+        """Whoever spoke over it is gone, unless he has spoken over another since; the groups that somebody left."""
+        left = set()
+        for group, clients in self._groups.items():
+            gone = [client_id for client_id, seen in clients.items() if seen.connection is connection]
+            for client_id in gone:
+                del clients[client_id]
+                left.add(group)
+        return left
+
+    def members(self, group: str, *, now_seconds: float) -> tuple[str, ...]:
+        """Who is in the group and was heard of lately."""
+        clients = self._groups.get(group, {})
+        return tuple(
+            sorted(each for each, seen in clients.items() if now_seconds - seen.at_seconds <= CLIENT_EXPIRY_SECONDS)
+        )
+
+    def connections(self, group: str) -> set[RemotingConnection]:
+        """Where its clients can be reached."""
+        return {seen.connection for seen in self._groups.get(group, {}).values() if seen.connection.is_open}
+
+    def groups(self) -> set[str]:
+        """Every group seen since the start."""
+        return set(self._groups)

@@ -1,1 +1,0 @@
-"""What `broker.conf` and `container.conf` say, and how a replica dials and is dialled."""

@@ -1,0 +1,297 @@
+"""Tables beside the log, in files as Java writes them: consumers' offsets, delivery of delayed messages, consumer groups.
+
+A slave copies them from its master (``ha/metadata_sync.py``). Losing the last seconds of offsets means reading some messages twice,
+which at-least-once consumers expect.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rocketmq_replica.log.disk import StoreFileError, replace_file, sync_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+
+_SEPARATOR = "@"
+
+
+class TakenOffset(NamedTuple):
+    """How far a group has read a queue at a slave."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
+class ConsumerOffsets:
+    """``topic@group`` -> queue id -> next offset."""
+
+    def __init__(self, path: Path) -> None:
+        """Load the file, if there is one."""
+        self._path = path
+        self._table: dict[str, dict[int, int]] = {}
+        # What consumers told this slave, and no copy of the master's table had so far, by (topic@group, queue id).
+        self._taken: dict[tuple[str, int], int] = {}
+        self._changed = False
+        sync_names(path.parent)
+        if path.exists():
+            try:
+                self.replace_all(json.loads(path.read_bytes())["offsetTable"])
+            except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError) as error:
+                raise StoreFileError(f"{path}: is no offset table: {error!r}") from error
+            self._changed = False
+
+    def get(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The next offset the group wants to read."""
+        return self._table.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id)
+
+    def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """The group has read up to here."""
+        self._table.setdefault(f"{topic}{_SEPARATOR}{group}", {})[queue_id] = offset
+        self._changed = True
+
+    def advance(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """The group has read up to here, or further: False if it is known to be as far already."""
+        known = self.get(group, topic, queue_id)
+        if known is not None and offset <= known:
+            return False
+        self.put(group, topic, queue_id, offset)
+        return True
+
+    def take(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """A consumer says to a slave that the group has read up to here: kept until the master knows it.
+
+        Only forward: another consumer of the group may read the same queue at the master, and be further.
+        """
+        if self.advance(group, topic, queue_id, offset):
+            self._taken[f"{topic}{_SEPARATOR}{group}", queue_id] = offset
+
+    def taken(self) -> list[TakenOffset]:
+        """What the master is to be told."""
+        found = ((key.partition(_SEPARATOR), queue_id, offset) for (key, queue_id), offset in self._taken.items())
+        return [TakenOffset(group, topic, queue_id, offset) for (topic, _, group), queue_id, offset in found]
+
+    def told(self, one: TakenOffset) -> None:
+        """The master has it, or will not have it."""
+        key = (f"{one.topic}{_SEPARATOR}{one.group}", one.queue_id)
+        if self._taken.get(key) == one.offset:
+            del self._taken[key]
+
+    def tell_last(self, one: TakenOffset) -> None:
+        """The master could not take it: the others are told first the next time."""
+        key = (f"{one.topic}{_SEPARATOR}{one.group}", one.queue_id)
+        if (offset := self._taken.pop(key, None)) is not None:
+            self._taken[key] = offset
+
+    def forget_taken(self) -> None:
+        """This replica is master: nobody is to be told."""
+        self._taken = {}
+
+    def replace_all(self, table: Mapping[str, Mapping[str, int]]) -> None:
+        """Take the master's table, and keep what consumers told this slave and the master does not know yet."""
+        new = {key: {int(queue): int(offset) for queue, offset in queues.items()} for key, queues in table.items()}
+        self._taken = {
+            (key, queue): offset
+            for (key, queue), offset in self._taken.items()
+            if offset > new.get(key, {}).get(queue, -1)
+        }
+        for (key, queue), offset in self._taken.items():
+            new.setdefault(key, {})[queue] = offset
+        self._changed = self._changed or new != self._table
+        self._table = new
+
+    def forget_topics(self, topics: AbstractSet[str]) -> None:
+        """These topics are deleted: no group has read any of them."""
+        kept = {key: queues for key, queues in self._table.items() if key.partition(_SEPARATOR)[0] not in topics}
+        self._changed = self._changed or len(kept) < len(self._table)
+        self._table = kept
+        self._taken = {(key, queue): offset for (key, queue), offset in self._taken.items() if key in kept}
+
+    def groups(self) -> set[str]:
+        """Every group that ever committed an offset."""
+        return {key.partition(_SEPARATOR)[2] for key in self._table}
+
+    def to_json(self) -> dict[str, Any]:
+        """Java's ConsumerOffsetSerializeWrapper."""
+        table = {key: {str(queue): offset for queue, offset in queues.items()} for key, queues in self._table.items()}
+        return {"offsetTable": table}
+
+    def take_changes(self) -> bytes | None:
+        """The file's new content, if anything changed since it was last asked for."""
+        if not self._changed:
+            return None
+        self._changed = False
+        return json.dumps(self.to_json(), separators=(",", ":")).encode()
+
+    def write(self, content: bytes) -> None:
+        """Make the content durable; may run in a thread. If that fails it is asked for again."""
+        try:
+            replace_file(self._path, content)
+        except OSError:
+            self._changed = True
+            raise
+
+
+class DelayOffsets:
+    """Java's DelayOffsetSerializeWrapper: delay level -> queue offset of the next message to deliver."""
+
+    def __init__(self, path: Path) -> None:
+        """Load the file, if there is one."""
+        self._path = path
+        self._changed = False
+        self.document: dict[str, Any] = {"offsetTable": {}}
+        sync_names(path.parent)
+        if path.exists():
+            try:
+                self.document = dict(json.loads(path.read_bytes()))
+            except (ValueError, RecursionError, TypeError) as error:
+                raise StoreFileError(f"{path}: is no table of delay offsets: {error!r}") from error
+
+    def get(self, level: int) -> int:
+        """The next message of that level's queue."""
+        offset = (self.document.get("offsetTable") or {}).get(str(level), 0)
+        return offset if isinstance(offset, int) else 0
+
+    def put(self, level: int, offset: int) -> None:
+        """Everything before it is delivered, confirmed and on the disk."""
+        table = dict(self.document.get("offsetTable") or {})
+        self.document = {**self.document, "offsetTable": {**table, str(level): offset}}
+        self._changed = True
+
+    def replace(self, document: Mapping[str, Any]) -> None:
+        """Take the master's; OSError if it cannot be saved."""
+        if document.get("offsetTable") and dict(document) != self.document:
+            replace_file(self._path, _content(document))
+            self.document = dict(document)
+
+    def take_changes(self) -> bytes | None:
+        """The file's new content, if anything changed since it was last asked for."""
+        if not self._changed:
+            return None
+        self._changed = False
+        return _content(self.document)
+
+    def write(self, content: bytes) -> None:
+        """Make the content durable; may run in a thread. If that fails it is asked for again."""
+        try:
+            replace_file(self._path, content)
+        except OSError:
+            self._changed = True
+            raise
+
+
+def _content(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+logger = logging.getLogger(__name__)
+
+MAX_GROUP_CHARACTERS = 255
+
+
+class SubscriptionGroups:
+    """The table, its data version, and its file."""
+
+    def __init__(self, path: Path, *, now_ms: int) -> None:
+        """Load the file, if there is one."""
+        self._path = path
+        self._table: dict[str, dict[str, Any]] = {}
+        self._forbidden: dict[str, Any] = {}
+        self._counter = 0
+        self._timestamp_ms = now_ms
+        sync_names(path.parent)
+        if path.exists():
+            try:
+                self._take(json.loads(path.read_bytes()))
+            except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+                raise StoreFileError(f"{path}: is no table of consumer groups: {error!r}") from error
+
+    def find(self, name: str) -> dict[str, Any] | None:
+        """Java's SubscriptionGroupConfig of a group, if it exists."""
+        return self._table.get(name)
+
+    def adopt(self, names: Iterable[str]) -> None:
+        """Make sure that these groups exist."""
+        missing = [name for name in names if name not in self._table and 0 < len(name) <= MAX_GROUP_CHARACTERS]
+        if missing:
+            self._table |= {name: _with_defaults(name) for name in missing}
+            self._changed()
+
+    def create(self, settings: object) -> None:
+        """Make a group as an operator asks; ValueError for a setting that this replica would not act on."""
+        if not isinstance(settings, dict):
+            raise ValueError("expected the settings of one group")  # noqa: TRY004 - the caller's input, not its type
+        name = settings.get("groupName")
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_GROUP_CHARACTERS:
+            raise ValueError(f"groupName {str(name)[:50]!r}, expected 1 to {MAX_GROUP_CHARACTERS} characters")
+        known = self._table.get(name) or _with_defaults(name)
+        for key, value in settings.items():
+            if value not in (None, known.get(key)):
+                raise ValueError(
+                    f"{key}={value!r} of group {name}: this replica does not act on it, expected {known.get(key)!r}"
+                )
+        self.adopt([name])
+
+    def replace_all(self, document: Mapping[str, Any]) -> None:
+        """Take the master's table, Java's SubscriptionGroupWrapper; KeyError, TypeError or AttributeError if it is none."""
+        before = (self._table, self._forbidden)
+        self._take(document)
+        if (self._table, self._forbidden) != before:
+            self._changed()
+
+    def to_json(self) -> dict[str, Any]:
+        """Java's SubscriptionGroupWrapper."""
+        return {
+            "subscriptionGroupTable": self._table,
+            "forbiddenTable": self._forbidden,
+            "dataVersion": {"stateVersion": 0, "timestamp": self._timestamp_ms, "counter": self._counter},
+        }
+
+    def _take(self, document: Mapping[str, Any]) -> None:
+        table = {str(name): dict(settings) for name, settings in document["subscriptionGroupTable"].items()}
+        self._forbidden = dict(document.get("forbiddenTable") or {})
+        self._table = table
+
+    def _changed(self) -> None:
+        self._counter += 1
+        try:
+            replace_file(self._path, json.dumps(self.to_json(), separators=(",", ":")).encode())
+        except OSError as error:
+            logger.warning("%s: not saved: %s", self._path, error)  # the next change, or the next copy, saves it
+
+
+def _with_defaults(name: str) -> dict[str, Any]:
+    """Java's SubscriptionGroupConfig as its constructor leaves it."""
+    return {
+        "groupName": name,
+        "attributes": {},
+        "brokerId": 0,
+        "consumeBroadcastEnable": True,
+        "consumeEnable": True,
+        "consumeFromMinEnable": True,
+        "consumeMessageOrderly": False,
+        "consumeTimeoutMinute": 15,
+        "groupRetryPolicy": {"type": "CUSTOMIZED"},
+        "groupSysFlag": 0,
+        "notifyConsumerIdsChangedEnable": True,
+        "retryMaxTimes": 16,
+        "retryQueueNums": 1,
+        "whichBrokerWhenConsumeSlowly": 1,
+    }
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """All of them but the topics, which the broker has."""
+
+    offsets: ConsumerOffsets
+    groups: SubscriptionGroups
+    delay_offsets: DelayOffsets

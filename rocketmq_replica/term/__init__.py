@@ -1,1 +1,0 @@
-"""Who is master in which epoch, and when a message may be acknowledged."""
