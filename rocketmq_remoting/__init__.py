@@ -1,4 +1,4 @@
 """SPEAKS. RocketMQ's remoting protocol: frames, codes, typed headers and bodies, an asyncio server and client.
 
-Knows nothing of broker groups' state or of Kubernetes.
+It knows neither the state of broker groups nor Kubernetes.
 """

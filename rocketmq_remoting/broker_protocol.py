@@ -26,7 +26,7 @@ class RegisterBrokerRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
 
 
 class RegisterBrokerResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """103; for slaves: where the master is and where it serves its log."""
+    """103; for slaves: the master's address and its HA address."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -42,7 +42,7 @@ class UnRegisterBrokerRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
 
 
 class GetRouteInfoRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """105; standard JSON has quoted keys, given to requests of version 401 and above."""
+    """105; requests of version 401 and above get standard JSON, with quoted keys."""
 
     topic: str | None = None
     accept_standard_json_only: bool | None = None
@@ -56,7 +56,7 @@ class GetBrokerMemberGroupRequestHeader(ExtFieldsHeader, frozen=True, kw_only=Tr
 
 
 class ExchangeHAInfoRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """906, to a broker: with ``master_ha_address`` its HA client goes there; without, the master tells about itself."""
+    """906, to a broker: with ``master_ha_address`` its HA client dials it; without, a master answers with its own addresses."""
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
@@ -84,7 +84,7 @@ class AddBrokerRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
 
 
 class RemoveBrokerRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """903: 211 (BROKER_NOT_EXIST) where there is none."""
+    """903; the answer is 211 (BROKER_NOT_EXIST) if there is no such broker."""
 
     broker_name: str | None = None
     broker_cluster_name: str | None = None
@@ -92,7 +92,7 @@ class RemoveBrokerRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
 
 
 class DataVersion(JsonPart, frozen=True):
-    """Version of a broker's topics; ``state_version`` is the master epoch and decides who owns an id."""
+    """Version of a broker's topics. ``state_version`` is the master epoch: it decides between two brokers with one id."""
 
     state_version: int = 0
     timestamp: int = 0
@@ -127,7 +127,7 @@ class TopicConfigBody(JsonBody, frozen=True):
 
 
 class RegisterBrokerBody(JsonBody, frozen=True):
-    """103. A first registration with exactly one topic is refused."""
+    """103. A NameServer refuses a first registration with exactly one topic."""
 
     filter_server_list: tuple[str, ...] = ()
     topic_config_serialize_wrapper: TopicConfigBody = TopicConfigBody()
@@ -181,7 +181,7 @@ def body_crc32(body: bytes) -> int:
 
 
 OPEN_END_OFFSET: Final = 2**63 - 1
-"""End offset of the epoch that is being written."""
+"""End offset of the current epoch."""
 
 
 class EpochEntry(JsonPart, frozen=True):
@@ -214,7 +214,7 @@ class HAConnectionRuntimeInfo(JsonPart, frozen=True):
 
 
 class HAClientRuntimeInfo(JsonPart, frozen=True):
-    """The HA client of a slave: whom it reads from and how far it is."""
+    """The HA client of a slave: its master and its progress."""
 
     master_addr: str | None = None
     transferred_byte_in_second: int = 0
@@ -225,7 +225,7 @@ class HAClientRuntimeInfo(JsonPart, frozen=True):
 
 
 class HARuntimeInfoBody(JsonBody, frozen=True):
-    """907. What it says of the slaves is proof only at the master (measured)."""
+    """907. Only the master's answer is reliable about the slaves (measured)."""
 
     master: bool = False
     master_commit_log_max_offset: int = 0
@@ -235,6 +235,6 @@ class HARuntimeInfoBody(JsonBody, frozen=True):
 
 
 class BrokerRuntimeInfoBody(JsonBody, frozen=True):
-    """28: everything as text."""
+    """28: all values as text."""
 
     table: dict[str, str] = msgspec.field(default_factory=dict)

@@ -1,9 +1,8 @@
-"""A remoting client: one connection per address, made when it is needed and again after it was lost.
+"""A remoting client: one connection per address, opened when needed and again after it was lost.
 
-Every call has a deadline, and its failure says what is known: :class:`RemotingConnectError` means the request was surely not
-sent, :class:`RemotingTimeoutError` and :class:`RemotingConnectionLostError` that it may have been executed. Callers that meet
-on one address share its connection, also while it is being made; the connection survives a single late answer (see
-``RemotingConnection``). Nothing is repeated by itself.
+Every call has a deadline. :class:`RemotingConnectError` means that the request was not sent, :class:`RemotingTimeoutError` and
+:class:`RemotingConnectionLostError` that it may have been executed. Calls to one address share its connection, also while it is
+being opened; it survives a single late answer (``RemotingConnection._note_timeout``). The client never retries.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
     from rocketmq_remoting.tls import ClientTls
 
 _UNACKNOWLEDGED_MS: Final = 10_000
-"""The kernel gives a connection up when the peer's host has acknowledged nothing for so long (TCP_USER_TIMEOUT)."""
+"""The kernel closes a connection whose peer has acknowledged no data for this time (TCP_USER_TIMEOUT)."""
 
 
 class RemotingClient:
-    """Asks servers. ``on_connection_closed`` hears the address of every connection that ends, whoever ended it.
+    """Sends requests to servers. ``on_connection_closed`` gets the address of every connection that ends.
 
-    ``tls`` is for all connections, or says for each address which, or that it is a plain one.
+    ``tls`` applies to all connections, or is a function that returns the TLS settings of an address (None: plain).
     """
 
     def __init__(
@@ -59,30 +58,30 @@ class RemotingClient:
         self._closed = False
 
     async def invoke(self, address: str, command: RemotingCommand, *, timeout_seconds: float) -> RemotingCommand:
-        """The answer of ``address`` (``host:port``), whatever its code. The deadline includes connecting."""
+        """Send a request to ``address`` (``host:port``); return its answer, whatever the code. The deadline includes connecting."""
         deadline_seconds = asyncio.get_running_loop().time() + timeout_seconds
         connection = await self._connection(address, timeout_seconds)
         return await connection.invoke(command, timeout_seconds=_left_seconds(deadline_seconds))
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, *, timeout_seconds: float) -> None:
-        """Send a request that nobody answers."""
+        """Send a request without an answer."""
         deadline_seconds = asyncio.get_running_loop().time() + timeout_seconds
         connection = await self._connection(address, timeout_seconds)
         await connection.send_oneway(command, timeout_seconds=_left_seconds(deadline_seconds))
 
     def is_connected(self, address: str) -> bool:
-        """Whether a connection to ``address`` stands now, as far as this side knows."""
+        """Whether a connection to ``address`` is open, as far as this side knows."""
         connection = self._connections.get(address)
         return connection is not None and connection.is_open
 
     def disconnect(self, address: str) -> None:
-        """Close the connection to ``address``, if there is one; the next call makes a new one."""
+        """Close the connection to ``address``, if there is one; the next call opens a new one."""
         connection = self._connections.get(address)
         if connection is not None:
             connection.close()
 
     async def close(self) -> None:
-        """Close every connection. Calls that wait get RemotingConnectionLostError; later calls RemotingConnectError."""
+        """Close every connection. Waiting calls raise RemotingConnectionLostError, later calls RemotingConnectError."""
         self._closed = True
         connecting = list(self._connecting.values())
         for task in connecting:
@@ -114,7 +113,7 @@ class RemotingClient:
     def _connect_ended(self, address: str, task: asyncio.Task[RemotingConnection]) -> None:
         del self._connecting[address]
         if not task.cancelled():
-            task.exception()  # every caller may have given up before: then nobody else looks at it
+            task.exception()  # retrieved: every caller may have timed out before, and asyncio logs an unhandled error
 
     async def _connect(self, address: str) -> RemotingConnection:
         try:
@@ -125,12 +124,12 @@ class RemotingClient:
             raise RemotingConnectError(message, refused=False) from None
 
     async def _connect_to_any(self, address: str) -> RemotingConnection:
-        """One address after the other of those the host name stands for; refused only when each of them refused."""
+        """Try the addresses of the host name in turn. ``refused`` is true only if each of them refused."""
         host, port = _split(address)
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, ValueError) as error:  # ValueError: a name that cannot even be asked for
+        except (OSError, ValueError) as error:  # ValueError: an invalid host name
             raise RemotingConnectError(f"{address}: {error}", refused=False) from error
         errors: list[OSError] = []
         for family, _, _, _, socket_address in found:
@@ -152,7 +151,7 @@ class RemotingClient:
         if isinstance(front, ClientFront):
             await _shake_hands(address, front)
         if not made.is_open:
-            raise ConnectionResetError(errno.ECONNRESET, "closed as soon as it stood")
+            raise ConnectionResetError(errno.ECONNRESET, "closed immediately after it was opened")
         return made
 
     def _make(self, address: str) -> RemotingConnection:
@@ -171,7 +170,7 @@ class RemotingClient:
 
 
 def _split(address: str) -> tuple[str, int]:
-    """Host and port. Addresses come from peers' registrations, so a bad one is a failure of the call, not of the caller."""
+    """Return host and port. Addresses come from peers' registrations, so an invalid one is a RemotingConnectError of the call."""
     found = heard_address(address)
     if found is None:
         raise RemotingConnectError(f"address {address!r}: expected {EXPECTED}", refused=False)
@@ -179,7 +178,7 @@ def _split(address: str) -> tuple[str, int]:
 
 
 def _with_zone(found: tuple[Any, ...]) -> str:
-    """Return the IP address of a ``getaddrinfo`` entry; a link-local one leads nowhere without its interface."""
+    """Return the IP address of a ``getaddrinfo`` entry, with its zone if it is link-local."""
     ip = str(found[0])
     return f"{ip}%{found[3]}" if len(found) == 4 and found[3] and "%" not in ip else ip
 
@@ -199,7 +198,7 @@ async def _shake_hands(address: str, front: ClientFront) -> None:
 
 
 def _watch_path(sock: socket.socket | None) -> None:
-    """Let the kernel notice a peer whose host is gone: it sends no RST, and one-way requests get no answer to miss."""
+    """Let the kernel detect a peer whose host is gone: it sends no RST, and one-way requests have no answer that could time out."""
     if sock is None or not hasattr(socket, "TCP_USER_TIMEOUT"):
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)

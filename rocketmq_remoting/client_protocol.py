@@ -49,13 +49,13 @@ class SendMessageRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
 
 
 class SendMessageRequestHeaderV2(SendMessageRequestHeader, frozen=True, kw_only=True):
-    """310 and 320: the same under one-letter names; 320 says ``batch`` and its body holds several messages."""
+    """310 and 320: the same fields under one-letter names; 320 sets ``batch``, and its body holds several messages."""
 
     WIRE_NAMES: ClassVar = tuple("abcdefghijklmn")
 
 
 class SendFields(msgspec.Struct, frozen=True, gc=False):
-    """What a broker reads of a send header, absent fields as Java's broker takes them."""
+    """The fields of a send header that a broker reads, with the Java broker's values for absent ones."""
 
     topic: str
     queue_id: int
@@ -85,7 +85,7 @@ _small_number = lru_cache(maxsize=4096)(parse_int32)  # the same few texts in ev
 
 
 def read_send_fields(command: RemotingCommand) -> SendFields:
-    """What a broker reads of a send's header, several times as fast as the header class does: this is read once per message."""
+    """Read a send's header, several times as fast as the header class: this runs once per message."""
     names = _FULL_NAMES if command.code == _SEND_MESSAGE else _SHORT_NAMES
     fields: Mapping[str, str] = command.ext_fields or {}
     get = fields.get
@@ -187,7 +187,7 @@ class QueryMessageRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
 
 
 class QueryMessageResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """12's answer; its body are records, one after the other."""
+    """The answer to 12; its body is a sequence of records."""
 
     index_last_update_timestamp: Int64 | None = None
     index_last_update_phyoffset: Int64 | None = None
@@ -203,7 +203,7 @@ class QueryConsumerOffsetRequestHeader(ExtFieldsHeader, frozen=True, kw_only=Tru
 
 
 class UpdateConsumerOffsetRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """15. ``onlyForward`` is ours, from a slave that reports what consumers told it; Java ignores it."""
+    """15. ``onlyForward`` is our extension, from a slave that reports its consumers' offsets; Java ignores it."""
 
     consumer_group: str | None = None
     topic: str | None = None
@@ -213,7 +213,7 @@ class UpdateConsumerOffsetRequestHeader(ExtFieldsHeader, frozen=True, kw_only=Tr
 
 
 class OffsetResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """14, 29, 30 and 31 answer with one offset."""
+    """The answer to 14, 29, 30 and 31."""
 
     offset: Int64 | None = None
 
@@ -233,7 +233,7 @@ class GetConsumerListByGroupRequestHeader(ExtFieldsHeader, frozen=True, kw_only=
 
 
 class NotifyConsumerIdsChangedRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """40, one-way from the broker to each consumer of the group."""
+    """40, one-way from a broker to each consumer of the group."""
 
     consumer_group: str | None = None
 
@@ -259,7 +259,7 @@ class DeleteTopicRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
 
 
 class ConsumerSendMsgBackRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """36; ``offset`` is the physical offset of the message that was not consumed."""
+    """36; ``offset`` is the physical offset of the message that failed."""
 
     offset: Int64 | None = None
     group: str | None = None
@@ -278,7 +278,7 @@ class GetEarliestMsgStoretimeRequestHeader(ExtFieldsHeader, frozen=True, kw_only
 
 
 class GetEarliestMsgStoretimeResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """32's answer, in milliseconds; -1 for an empty queue."""
+    """The answer to 32, in milliseconds; -1 for an empty queue."""
 
     timestamp: Int64 | None = None
 
@@ -292,7 +292,7 @@ class MessageQueue(JsonPart, frozen=True):
 
 
 class LockBatchBody(JsonBody, frozen=True):
-    """41 and 42: who wants, or gives back, which queues."""
+    """41 and 42: the queues that a client locks or unlocks."""
 
     consumer_group: str
     client_id: str
@@ -300,7 +300,7 @@ class LockBatchBody(JsonBody, frozen=True):
 
 
 class LockBatchAnswerBody(JsonBody, frozen=True):
-    """41's answer: the queues that are locked for the asker."""
+    """The answer to 41: the queues that are locked for the client."""
 
     locked: tuple[MessageQueue, ...] = msgspec.field(default=(), name="lockOKMQSet")
 
@@ -320,7 +320,7 @@ _BATCH_HEAD = struct.Struct(">iiiii")
 
 
 def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
-    """The body of request 320: total 4, magic 4, CRC 4, flag 4, body length 4, body, properties length 2, properties."""
+    """Encode the body of request 320: total 4, magic 4, CRC 4, flag 4, body length 4, body, properties length 2, properties."""
     parts: list[bytes] = []
     for message in messages:
         total = _BATCH_HEAD.size + len(message.body) + 2 + len(message.properties)
@@ -330,7 +330,7 @@ def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
 
 
 def decode_batch(data: bytes) -> list[BatchedMessage]:
-    """The messages of a SEND_BATCH_MESSAGE body."""
+    """Decode the messages of a SEND_BATCH_MESSAGE body, each of which the broker stores as a record of its own."""
     messages: list[BatchedMessage] = []
     position = 0
     while position < len(data):
@@ -357,7 +357,7 @@ class ProducerData(JsonPart, frozen=True):
 
 
 class SubscriptionData(JsonPart, frozen=True):
-    """What a consumer group wants of one topic."""
+    """A consumer group's subscription to one topic."""
 
     topic: str = ""
     sub_string: str = "*"

@@ -1,8 +1,8 @@
 """Frames: a length word, a word with serialize type and header length, the header (JSON or binary), the body.
 
-:class:`FrameDecoder` takes the bytes as TCP delivers them and gives out whole commands. The length word is checked before
-anything is buffered, so a peer that announces gigabytes costs nothing. What is not a frame
-raises :class:`FrameError`, and the connection is to be closed: after a bad length nobody knows where the next frame begins.
+:class:`FrameDecoder` turns the byte stream into commands. It checks the length word before it buffers anything, so a peer that
+announces gigabytes costs nothing. Bytes that are not a frame raise :class:`FrameError`, and the connection must be closed: after
+a bad length the start of the next frame is unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 JAVA_MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
-"""Java's `com.rocketmq.remoting.frameMaxLength`: the total length may reach it, not exceed it."""
+"""Java's `com.rocketmq.remoting.frameMaxLength`, the largest allowed total length."""
 
 _MAX_HEADER_BYTES: Final = 0xFFFFFF
 _PREFIX: Final = struct.Struct(">iI")
@@ -33,10 +33,10 @@ _ROCKETMQ: Final = SerializeType.ROCKETMQ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameLimits:
-    """How long a frame may say it is.
+    """The largest allowed length of a frame.
 
-    ``max_frame_bytes_until_known`` holds from the start of a connection until its owner declares the peer known
-    (:meth:`FrameDecoder.peer_is_known`); ``None`` means the same limit from the start, as Java has it.
+    ``max_frame_bytes_until_known`` applies until the owner of the connection calls :meth:`FrameDecoder.peer_is_known`.
+    ``None``: the same limit from the start, as in Java.
     """
 
     max_frame_bytes: int = JAVA_MAX_FRAME_BYTES
@@ -52,7 +52,7 @@ class FrameLimits:
 
 
 class FrameDecoder:
-    """Bytes in, commands out; one per connection and direction."""
+    """Decodes the byte stream of one connection into commands."""
 
     def __init__(self, limits: FrameLimits | None = None) -> None:
         self._limits = limits or FrameLimits()
@@ -63,18 +63,18 @@ class FrameDecoder:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of a frame that has not arrived whole yet."""
+        """Bytes of the incomplete frame at the end."""
         return len(self._buffer)
 
     def peer_is_known(self) -> None:
-        """From now on ``max_frame_bytes`` holds instead of ``max_frame_bytes_until_known``."""
+        """Apply ``max_frame_bytes`` from now on."""
         self._max_frame_bytes = self._limits.max_frame_bytes
 
     def feed(self, data: bytes | bytearray | memoryview, *, at_most: int | None = None) -> list[RemotingCommand]:
-        """The commands that ``data`` completes, in order; with ``at_most``, the others at the next calls.
+        """Return the commands that ``data`` completes, in order; with ``at_most``, the next calls return the rest.
 
-        Raises FrameError at the first bytes that are no frame, with the good commands before them in
-        ``decoded_before``; from then on every call raises.
+        Raise FrameError at the first bytes that are not a frame, with the commands before them in ``decoded_before``. From then
+        on every call raises.
         """
         if self._broken is not None:
             raise FrameError(self._broken)
@@ -93,7 +93,7 @@ class FrameDecoder:
         return commands
 
     def _decode_whole_frames(self, view: memoryview, commands: list[RemotingCommand], at_most: int | None) -> int:
-        """Append the command of every frame that is there whole; where the first that is not begins."""
+        """Append the command of every complete frame. Return where the first incomplete one begins."""
         position, available = 0, len(view)
         while available - position >= _LENGTH.size and len(commands) != at_most:
             length: int = _LENGTH.unpack_from(view, position)[0]
@@ -108,7 +108,7 @@ class FrameDecoder:
 
 
 def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
-    """The command of one frame, given without its length word."""
+    """Decode one frame, given without its length word."""
     word = int.from_bytes(frame[:4], "big")
     serialize_type, header_length = word >> 24, word & _MAX_HEADER_BYTES
     if len(frame) < 4 or header_length > len(frame) - 4:
@@ -123,7 +123,7 @@ def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
 
 
 def encode(command: RemotingCommand) -> bytes:
-    """The frame of a command, with its length word. CommandEncodeError when a peer would refuse it."""
+    """Encode a command as a frame with its length word. Raise CommandEncodeError if a peer would refuse it."""
     try:
         _INTEGERS.pack(command.code, command.flag, command.opaque, command.version)
     except struct.error:
@@ -175,7 +175,7 @@ class _TolerantHeader(msgspec.Struct):
 
 
 class _WrittenHeader(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """Members in the order Java writes them; integers have no default so that zeros are written."""
+    """Members in the order in which Java writes them. Integers have no default, so zeros are written."""
 
     code: Int32
     extFields: dict[str, str] | None = None  # noqa: N815 - the name on the wire
@@ -194,7 +194,11 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def decode_json_header(header: bytes | memoryview, body: bytes | None) -> RemotingCommand:
-    """The command of a frame whose header is JSON; FrameError when it is not the JSON of a header."""
+    """Decode a JSON header as tolerantly as Java's fastjson does. Raise FrameError if it is not a header.
+
+    Members may come in any order, unknown ones are ignored; nulls, numbers and booleans are taken as values of extFields. The
+    strict shape is tried first: every peer sends it, and it decodes in one step.
+    """
     try:
         read = _STRICT.decode(header)
     except (ValueError, RecursionError):
@@ -238,7 +242,7 @@ def _language(value: str | int | None) -> LanguageCode | None:
 
 
 def _text_values(raw_fields: dict[str, msgspec.Raw]) -> dict[str, str]:
-    """Every value as text: strings as they are, numbers and booleans as written, nulls left out as Java writes none."""
+    """Return every value as text: strings unchanged, numbers and booleans as written. Nulls are left out."""
     fields: dict[str, str] = {}
     for key, raw in raw_fields.items():
         text = bytes(raw)
@@ -250,7 +254,7 @@ def _text_values(raw_fields: dict[str, msgspec.Raw]) -> dict[str, str]:
 
 
 def encode_json_header(command: RemotingCommand) -> bytes:
-    """The header as Java writes it."""
+    """Encode as Java does, byte for byte: members in alphabetical order, absent instead of null, extFields in their order."""
     fields, language = command.ext_fields, command.language
     try:
         return _ENCODER.encode(
@@ -275,7 +279,11 @@ _KEY_LENGTH: Final = struct.Struct(">h")
 
 
 def decode_binary_header(header: bytes, body: bytes | None) -> RemotingCommand:
-    """The command of a frame whose header is binary; FrameError when the fields do not fill the header exactly."""
+    """Decode a binary header. Raise FrameError unless the fields fill the header exactly.
+
+    This form has no null: a zero-length string reads as None, an ext field with an empty value as absent, and an empty set of ext
+    fields as None. The code is an int16, so requests above 32767 (pop, for instance) only travel as JSON.
+    """
     if len(header) < _FIXED.size:
         raise FrameError(f"binary header has {len(header)} bytes, expected at least {_FIXED.size}")
     code, language, version, opaque, flag = _FIXED.unpack_from(header)
@@ -319,7 +327,7 @@ def _read_text(header: bytes, position: int, length_field: struct.Struct, what: 
 
 
 def _read_length(header: bytes, position: int, length_field: struct.Struct, what: str) -> tuple[int, int]:
-    """A length and the position after it; the length is checked to lie inside the header."""
+    """Return a length and the position after it. Raise FrameError if it exceeds the header."""
     start = position + length_field.size
     if start > len(header):
         raise FrameError(f"binary header ends at {len(header)}, inside the length of {what}")
@@ -330,7 +338,7 @@ def _read_length(header: bytes, position: int, length_field: struct.Struct, what
 
 
 def encode_binary_header(command: RemotingCommand) -> bytes:
-    """The header in binary form. A language nobody named is written as OTHER: the field has no null."""
+    """Encode the header in binary form. A missing language is written as OTHER: the field has no null."""
     language = LanguageCode.OTHER if command.language is None else command.language
     try:
         remark = (command.remark or "").encode("utf-8")

@@ -1,7 +1,7 @@
 """Request and response codes under their Java names.
 
-Only the codes that we send, answer or read. An unknown code
-is an ordinary int on the wire: a command carries ``int``, and compares equal to these members.
+Only the codes that this project sends, answers or reads. A command carries a plain ``int``, which compares equal to these members;
+an unknown code stays a number.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """One remoting command: what travels in a frame, whichever header encoding carries it.
 
-A request and its answer have the same shape; bit 0 of ``flag`` tells them apart, bit 1 marks a request that wants no
-answer. ``opaque`` ties the answer to the request. ``ext_fields`` is the typed header of the request or response code in
-string form; the modules ``*_protocol.py`` give it types. ``None`` and an empty mapping differ on the wire in the JSON form,
-so they differ here.
+A request and its answer have the same fields; bit 0 of ``flag`` marks an answer, bit 1 a one-way request. ``opaque`` matches the
+answer to the request. ``ext_fields`` is the typed header of the request or response code in string form; the ``*_protocol``
+modules give it types. ``None`` and an empty mapping differ on the wire in the JSON form, so they differ here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - who builds commands from their type hints looks it up
+from collections.abc import Mapping  # noqa: TC003 - hypothesis builds commands from their type hints
 from enum import IntEnum
 from typing import Final
 
@@ -30,7 +29,7 @@ class SerializeType(IntEnum):
 
 
 class LanguageCode(IntEnum):
-    """Language of the sender: by name in the JSON header, by number in the binary one."""
+    """The sender's language: a name in the JSON header, a number in the binary header."""
 
     JAVA = 0
     CPP = 1
@@ -49,10 +48,9 @@ class LanguageCode(IntEnum):
 
 
 class RemotingCommand(msgspec.Struct, frozen=True, gc=False):
-    """A request or an answer. ``language`` is ``None`` when the sender did not say it or said a name nobody knows.
+    """A request or an answer. ``language`` is ``None`` if the header has none or an unknown one.
 
-    Two are made for every message sent; a Struct costs an eighteenth of what a frozen dataclass does. ``gc=False``: nothing in
-    it can refer back to it.
+    Every send makes two of these. A Struct costs an eighteenth of a frozen dataclass. ``gc=False`` is safe: no field refers back.
     """
 
     code: int
@@ -71,12 +69,12 @@ class RemotingCommand(msgspec.Struct, frozen=True, gc=False):
         return bool(self.flag & RESPONSE_FLAG)
 
     def with_opaque(self, opaque: int) -> RemotingCommand:
-        """The same under another opaque."""
+        """Return a copy with this opaque."""
         return msgspec.structs.replace(self, opaque=opaque)
 
     @property
     def is_oneway(self) -> bool:
-        """Whether this is a request that must never be answered (flag bit 1)."""
+        """Whether this is a request without an answer (flag bit 1)."""
         return bool(self.flag & ONEWAY_FLAG)
 
     def answer(
@@ -87,9 +85,9 @@ class RemotingCommand(msgspec.Struct, frozen=True, gc=False):
         ext_fields: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> RemotingCommand:
-        """The answer to this request: same opaque, response flag, written in the request's header encoding.
+        """Return the answer to this request: same opaque, response flag, the request's header encoding.
 
-        Java answers in its own configured encoding instead; every decoder takes both.
+        Java uses its own configured encoding instead; every decoder takes both.
         """
         return RemotingCommand(
             code=code,
@@ -111,7 +109,7 @@ def request(
     version: int = 0,
     serialize_type: SerializeType = SerializeType.JSON,
 ) -> RemotingCommand:
-    """A request; the client fills in ``opaque``. NameServers want ``version`` of 401 or above."""
+    """Return a request; the client sets ``opaque``. NameServers require a ``version`` of at least 401."""
     return RemotingCommand(
         code=code,
         flag=ONEWAY_FLAG if oneway else 0,

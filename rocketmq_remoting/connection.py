@@ -1,15 +1,12 @@
-"""One TCP connection, in both directions: requests, answers, and who answers what.
+"""One TCP connection, in both directions: either side may send requests, and the response flag marks the answers.
 
-Roles are told apart by the response flag, not by who connected: either side may ask. Requests
-of the peer go to the handler; its answer is written as soon as it is there, so a slow one does not hold up those behind it.
-Answers of the peer go to the caller who waits for that opaque.
+A request of the peer goes to the handler, whose answer is written as soon as it exists: a slow one delays no other. An answer of
+the peer goes to the call that waits for its opaque. Four rules limit what a peer costs:
 
-Four things keep a peer from costing more than its share:
-
-* at most ``max_in_flight`` of its requests are being handled at once; the rest wait unread in the socket,
-* at most 64 frames of one connection are handled in one turn of the event loop, however small they are,
-* nothing more is read while the peer does not read our answers,
-* no byte of its can raise into the event loop: what is no frame closes the connection.
+* at most ``max_in_flight`` of its requests are handled at once; the rest stay unread in the socket,
+* at most 64 frames of one connection are handled in one turn of the event loop,
+* reading stops while the peer does not read our answers,
+* the peer's bytes never raise into the event loop: bytes that are not a frame close the connection.
 """
 
 from __future__ import annotations
@@ -50,10 +47,9 @@ _FRAMES_PER_TURN: Final = 64
 
 
 class RemotingConnection(asyncio.Protocol):
-    """One connection. ``id`` is unique in the process; peer host and port are what the socket says.
+    """One connection. ``id`` is unique in the process; peer host and port come from the socket.
 
-    ``certificate_names`` are the names in the certificate that the peer showed and that was checked, ``tls_version`` is empty
-    where there is no TLS.
+    ``certificate_names`` are the names in the peer's verified certificate. ``tls_version`` is empty without TLS.
     """
 
     def __init__(
@@ -103,16 +99,16 @@ class RemotingConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can be sent on it."""
+        """Whether requests can be sent over it."""
         return self._transport is not None and not self._transport.is_closing()
 
     @property
     def in_flight(self) -> int:
-        """Requests of the peer whose answers are still being made."""
+        """The number of the peer's requests that are not answered yet."""
         return len(self._in_flight) + len(self._backlog)
 
     def peer_is_known(self) -> None:
-        """The owner recognised the peer: the full frame limit holds from now on."""
+        """Called by the owner when it has recognised the peer. The full frame limit applies from now on."""
         if not self.is_known:
             self.is_known = True
             self._decoder.peer_is_known()
@@ -126,32 +122,32 @@ class RemotingConnection(asyncio.Protocol):
             self.peer_is_known()
 
     def close(self) -> None:
-        """Close after what is already written has been sent."""
+        """Close the connection after sending what is already written."""
         if self._transport is not None:
             self._write_outgoing()
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, whatever waits to be sent."""
+        """Close the connection at once and drop unsent bytes."""
         if self._transport is not None:
             self._transport.abort()
 
     async def wait_closed(self) -> None:
-        """Until the connection is gone."""
+        """Return when the connection is closed."""
         await self._closed.wait()
 
     async def wait_answered(self) -> None:
-        """Until no request of the peer is being handled."""
+        """Return when no request of the peer is being handled."""
         await self._in_flight.wait()
 
     def cancel_in_flight(self) -> None:
-        """Give up the requests that are being handled. Only when the whole server stops: a lost peer is no reason."""
+        """Cancel the requests that are being handled. Only for a server that stops: a lost connection cancels nothing."""
         self._in_flight.cancel()
 
     # ------------------------------------------------------------------------------------------------------- asking
 
     async def invoke(self, command: RemotingCommand, *, timeout_seconds: float) -> RemotingCommand:
-        """Ask the peer; the answer to this request, whatever its code. ``opaque`` is ours to choose."""
+        """Send a request and return its answer, whatever the code. This connection chooses ``opaque``."""
         opaque = self._pending.take_opaque()
         frame = encode(command.with_opaque(opaque))
         answer = self._pending.wait_for(opaque)
@@ -169,7 +165,7 @@ class RemotingConnection(asyncio.Protocol):
             self._pending.forget(opaque)
 
     async def send_oneway(self, command: RemotingCommand, *, timeout_seconds: float) -> None:
-        """Send a request nobody answers; done when it is handed to the socket's buffer."""
+        """Send a request without an answer. Return when it is in the socket's buffer."""
         frame = encode(command.with_opaque(self._pending.take_opaque()))
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -186,10 +182,10 @@ class RemotingConnection(asyncio.Protocol):
         self._write(frame)
 
     def _note_timeout(self, begun_seconds: float) -> None:
-        """One late answer is a slow peer; a request begun after that, and still not a single byte, is a dead path: close.
+        """Close the connection at the second timeout in a row without a received byte: one late answer only means a slow peer.
 
-        Java closes at the first, and its controllers take that for a broker's end.
-        Keeping the connection is safe because the opaque is not used again soon: a late answer finds nobody and is dropped.
+        Java closes at the first timeout, which its controllers take for the death of a broker. Keeping the connection is safe
+        because opaques are not reused soon: a late answer matches no request and is dropped.
         """
         if self._silent_since_seconds is None:
             self._silent_since_seconds = self._loop.time()
@@ -206,13 +202,13 @@ class RemotingConnection(asyncio.Protocol):
         if isinstance(peer, tuple):
             self.peer_host, self.peer_port = plain_host(str(peer[0])), int(peer[1])
         self._schedule_timer(self._settings.idle_timeout_seconds)
-        if self._handler is not None:  # first: the owner may know the peer, and an unknown one may be one too many
+        if self._handler is not None:  # before on_opened, which counts unknown peers: the owner may recognise this one
             self._handler.connection_opened(self)
         if self._on_opened is not None:
             self._on_opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Called by asyncio. Whatever the peer sends ends here as commands or as a closed connection."""
+        """Called by asyncio. Turns bytes into commands, or closes the connection."""
         self._last_activity_seconds = self._loop.time()
         self._silent_since_seconds = None
         self._decode(data)
@@ -234,7 +230,7 @@ class RemotingConnection(asyncio.Protocol):
         self._receive(commands)
 
     def _holds_within_budget(self) -> bool:
-        """Tell the budget what this connection holds; False: it held too much, and is closed."""
+        """Report the buffered bytes to the budget. Close the connection and return False if they are too many."""
         if self._settings.budget is None:
             return True
         held, self._held_bytes = self._held_bytes, self._decoder.buffered_bytes
@@ -249,7 +245,7 @@ class RemotingConnection(asyncio.Protocol):
         if self._settings.budget is not None and self._held_bytes:
             self._settings.budget.change(self.peer_host, -self._held_bytes)
             self._held_bytes = 0
-        self._decoder = FrameDecoder(self._settings.limits)  # what had begun to arrive is held no longer
+        self._decoder = FrameDecoder(self._settings.limits)  # drop the incomplete frame
         if self._timer is not None:
             self._timer.cancel()
         for handle in (self._turn, self._leaving):
@@ -266,7 +262,7 @@ class RemotingConnection(asyncio.Protocol):
             self._on_closed(self)
 
     def pause_writing(self) -> None:
-        """Called by asyncio: the peer does not read. We stop reading it."""
+        """Called by asyncio when the peer does not read. Reading from it stops, too."""
         self._writable.clear()
         self._balance_reading()
 
@@ -282,12 +278,14 @@ class RemotingConnection(asyncio.Protocol):
             if not command.is_response:
                 self._backlog.append(command)
             elif not self._pending.resolve(command):
-                logger.debug("%s: answer to opaque %d, which nobody waits for", self._peer(), command.opaque)
+                logger.debug(
+                    "%s: dropped the answer to opaque %d, which no request waits for", self._peer(), command.opaque
+                )
         self._serve_backlog()
 
     def _serve_backlog(self) -> None:
-        """Handle what may be handled now; answers that come at once leave in one write."""
-        if self._serving:  # called again from inside a handler: the outer call goes on with the backlog
+        """Handle the waiting requests, up to the limits. Answers that exist at once leave in one write."""
+        if self._serving:  # called from inside a handler: the outer call continues with the backlog
             return
         self._serving = True
         while self._backlog and self._may_serve():
@@ -314,7 +312,7 @@ class RemotingConnection(asyncio.Protocol):
             self._transport.write(data)
 
     def _send(self, frame: bytes) -> None:
-        """Answers leave together, once per turn of the event loop, or when they are many."""
+        """Collect answers and write them once per turn of the event loop, or earlier if they are many."""
         self._outgoing += frame
         if len(self._outgoing) > _WRITE_AT_ONCE_BYTES:
             self._write_outgoing()
@@ -333,7 +331,7 @@ class RemotingConnection(asyncio.Protocol):
             return
         try:
             result = self._handler.handle(request, self)
-        except Exception as error:  # noqa: BLE001 - a handler's bug must not reach the event loop: it becomes code 1
+        except Exception as error:  # noqa: BLE001 - a handler's bug becomes an answer with code 1, not an error in the event loop
             self._send_failure(request, error)
             return
         if result is None or isinstance(result, RemotingCommand):
@@ -345,13 +343,13 @@ class RemotingConnection(asyncio.Protocol):
             self._in_flight.add(request, result)
 
     def _serve_more(self) -> None:
-        """Room for another request; not at once, because whoever gives an answer must not find himself in another handler."""
+        """Handle the next request in a later turn of the event loop: the caller that gives an answer must not enter a handler."""
         if (self._backlog or self._read_paused) and self._turn is None:
             self._turn = self._loop.call_soon(self._next_turn)
 
     def _send_failure(self, request: RemotingCommand, error: BaseException) -> None:
-        """Java's answer when a processor throws: code 1, class and message."""
-        if isinstance(error, BodyError):  # the peer's fault: no traceback for it to fill our log with
+        """Answer as Java does when a processor throws: code 1, class and message."""
+        if isinstance(error, BodyError):  # the peer's fault: no traceback
             peer_log.warning("%s: code %d: %s", self._peer(), request.code, error)
         else:
             logger.error("%s: handler of code %d failed", self._peer(), request.code, exc_info=error)
@@ -372,7 +370,7 @@ class RemotingConnection(asyncio.Protocol):
         self._send(frame)
 
     def _balance_reading(self) -> None:
-        """Read only while what was read can be handled and answered."""
+        """Read only while requests can be handled and answers written."""
         pause = bool(self._backlog) or self._undecoded or not self._writable.is_set()
         if pause == self._read_paused or self._transport is None or self._transport.is_closing():
             return
@@ -380,7 +378,7 @@ class RemotingConnection(asyncio.Protocol):
         if pause:
             self._transport.pause_reading()
         else:
-            if self._frame_begun_seconds is not None:  # the pause was ours, not the peer's
+            if self._frame_begun_seconds is not None:  # the pause was on our side
                 self._frame_begun_seconds = self._loop.time()
             self._transport.resume_reading()
 
@@ -420,7 +418,10 @@ _MAX_OPAQUE: Final = 2**31 - 1
 
 
 class PendingRequests:
-    """Opaques go round in 2^31, and one that still waits is passed over: a late answer never meets another's request."""
+    """Our requests that wait for an answer, by opaque.
+
+    Opaques repeat after 2^31 requests and skip those still in use, so a late answer never matches another request.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -431,7 +432,7 @@ class PendingRequests:
         return len(self._futures)
 
     def take_opaque(self) -> int:
-        """An opaque nobody waits for."""
+        """Return an unused opaque."""
         while True:
             opaque = self._next_opaque
             self._next_opaque = 0 if opaque == _MAX_OPAQUE else opaque + 1
@@ -439,19 +440,19 @@ class PendingRequests:
                 return opaque
 
     def wait_for(self, opaque: int) -> asyncio.Future[RemotingCommand]:
-        """The answer to come. Whoever asks for it calls :meth:`forget` in the end."""
+        """Return a future for the answer. The caller must call :meth:`forget` in the end."""
         future: asyncio.Future[RemotingCommand] = self._loop.create_future()
         self._futures[opaque] = future
         return future
 
     def forget(self, opaque: int) -> None:
-        """Nobody waits any more."""
+        """Remove the request, answered or not."""
         future = self._futures.pop(opaque)
         if future.done() and not future.cancelled():
-            future.exception()  # looked at, so that asyncio does not report it when another error was faster
+            future.exception()  # retrieved, so that asyncio does not log it as unhandled
 
     def resolve(self, answer: RemotingCommand) -> bool:
-        """Hand the answer to whoever waits; False when nobody does."""
+        """Pass the answer to its request. Return False if none waits for it."""
         future = self._futures.get(answer.opaque)
         if future is None or future.done():
             return False
@@ -459,7 +460,7 @@ class PendingRequests:
         return True
 
     def fail_all(self, error: Exception) -> None:
-        """The connection is gone: so are the answers."""
+        """Fail all waiting requests, because the connection is closed."""
         for future in self._futures.values():
             if not future.done():
                 future.set_exception(error)

@@ -1,7 +1,7 @@
 """Headers and bodies of the controller's requests and answers, under Java's class names (docs/reference/controller.md).
 
-Defaults are those of the Java classes, because a request without a field is handled, not refused: text that Java leaves
-null is None, an elect request without names has empty ones, primitive booleans and the new epoch of 1001 are never absent.
+Defaults are those of the Java classes, because Java handles a request without a field: text that Java leaves null is None, an
+elect request without names has empty ones, primitive booleans and the new epoch of 1001 are never absent.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 DEFAULT_HEARTBEAT_TIMEOUT_MS = 10_000
-"""What a controller assumes of a heartbeat that does not say (docs/reference/controller.md)."""
+"""The timeout that a controller assumes if a heartbeat has none (docs/reference/controller.md)."""
 LOWEST_ELECTION_PRIORITY = 2**31 - 1
-"""Lower wins; a broker without brokerElectionPriority has this (docs/reference/controller.md)."""
+"""The priority of a broker without brokerElectionPriority; lower wins (docs/reference/controller.md)."""
 
 
 class AlterSyncStateSetRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class RegisterBrokerToControllerRequestHeader(ExtFieldsHeader, frozen=True, kw_o
 
 
 class RegisterBrokerToControllerResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """1003; the four fields of the master only when there is one and it is alive."""
+    """1003; the four fields of the master are set only if it is alive."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -101,7 +101,7 @@ class GetReplicaInfoResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
 
 
 class GetMetaDataResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """1005; an absent leader address means "ask the next controller" (docs/reference/controller.md)."""
+    """1005; without a leader address the broker asks the next controller (docs/reference/controller.md)."""
 
     group: str | None = None
     controller_leader_id: str | None = None
@@ -111,7 +111,7 @@ class GetMetaDataResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
 
 
 class BrokerHeartbeatRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """904 (docs/reference/controller.md). To a NameServer only the first three fields mean anything."""
+    """904 (docs/reference/controller.md). A NameServer only uses the first three fields."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -134,7 +134,7 @@ class NotifyBrokerRoleChangedRequestHeader(ExtFieldsHeader, frozen=True, kw_only
 
 
 class CleanBrokerDataRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
-    """1011; ids separated by ``;``, ignored when living brokers are cleaned too (docs/reference/controller.md)."""
+    """1011; ids separated by ``;``, ignored if live brokers are cleaned too (docs/reference/controller.md)."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -175,7 +175,7 @@ class ApplyBrokerIdResponseHeader(ExtFieldsHeader, frozen=True, kw_only=True):
 
 
 class SyncStateSetBody(JsonBody, frozen=True):
-    """1001 both ways, 1003 and 1004 answers, 1008. Java's reader throws when ``syncStateSet`` is missing, so does ours."""
+    """1001 both ways, answers to 1003 and 1004, 1008. Decoding fails without ``syncStateSet``, as in Java."""
 
     sync_state_set: frozenset[int]
     sync_state_set_epoch: int = 0
@@ -190,13 +190,13 @@ class BrokerMemberGroup(JsonPart, frozen=True):
 
 
 class ElectMasterResponseBody(JsonBody, frozen=True):
-    """1002: with the group on code 0, the set alone on 2011. The broker needs the body in both cases."""
+    """1002: with the group on code 0, only the set on 2011. The broker needs the body in both cases."""
 
     broker_member_group: BrokerMemberGroup | None = None
     sync_state_set: frozenset[int] = frozenset()
 
     def encode(self) -> bytes:
-        """Both shapes in one object: mqadmin reads the body as a bare member group, a Java bug."""
+        """Write the group twice: as ``brokerMemberGroup``, and its members at the top, where mqadmin reads them (a Java bug)."""
         members = msgspec.to_builtins(self, order="sorted")
         if self.broker_member_group is not None:
             members |= msgspec.to_builtins(self.broker_member_group, order="sorted")
@@ -213,7 +213,7 @@ class ReplicaIdentity(JsonPart, frozen=True):
 
 
 class ReplicasInfo(JsonPart, frozen=True):
-    """One broker group as 1006 shows it; both lists must be there, mqadmin dereferences them."""
+    """One broker group as 1006 shows it. Both lists must be present: mqadmin dereferences them."""
 
     master_broker_id: int | None = None
     master_address: str | None = None
@@ -230,12 +230,12 @@ class BrokerReplicasInfoBody(JsonBody, frozen=True):
 
 
 def encode_broker_names(broker_names: Iterable[str]) -> bytes:
-    """The body of a 1006 request."""
+    """Return the body of a 1006 request."""
     return dump_json(list(broker_names))
 
 
 def decode_broker_names(body: bytes | None) -> tuple[str, ...]:
-    """The broker names a 1006 request asks for; empty for no body, ``null`` and an empty list, which Java treats alike."""
+    """Return the broker names of a 1006 request; empty for no body, ``null`` and an empty list, as in Java."""
     if body is None:
         return ()
     names: tuple[str | None, ...] | None = load_json_as(body, tuple[str | None, ...] | None)

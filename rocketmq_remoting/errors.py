@@ -1,15 +1,11 @@
-"""What can go wrong on a remoting connection, told by type.
+"""Errors of a remoting connection. The type tells the caller what to do:
 
-The type carries the caller's policy:
-
-* :class:`FrameError`: the peer sent something that is not a frame. The connection is closed, there is never an error
-  answer.
-* :class:`CommandEncodeError`: our own command does not fit the wire. A bug or an oversized value on our side; nothing was
-  sent and the connection stays usable.
-* :class:`BodyError`: the frame was good, its body is not what the code promises. The connection stays usable.
-* :class:`RemotingConnectError`: there is no connection, so the request was surely not sent. Safe to repeat elsewhere.
-* :class:`RemotingTimeoutError`, :class:`RemotingConnectionLostError`: the request may have been executed. Ask before
-  repeating anything that is not idempotent.
+* :class:`FrameError`: the peer's bytes are not a frame. The connection is closed without an answer.
+* :class:`CommandEncodeError`: our command does not fit the wire format. Nothing was sent, the connection stays usable.
+* :class:`BodyError`: the frame was valid, its body is not what the request code requires. The connection stays usable.
+* :class:`RemotingConnectError`: there is no connection, so the request was not sent. It is safe to retry elsewhere.
+* :class:`RemotingTimeoutError`, :class:`RemotingConnectionLostError`: the peer may have executed the request. Check before
+  retrying a request that is not idempotent.
 """
 
 from __future__ import annotations
@@ -25,9 +21,9 @@ class RemotingError(Exception):
 
 
 class FrameError(RemotingError):
-    """The bytes of the peer are not a frame: close the connection.
+    """The peer's bytes are not a frame: close the connection.
 
-    ``decoded_before`` holds the good commands of the same read that preceded the bad frame; Java processes them too.
+    ``decoded_before`` holds the commands of the same read before the bad frame. They are processed, as in Java.
     """
 
     def __init__(self, message: str) -> None:
@@ -36,11 +32,11 @@ class FrameError(RemotingError):
 
 
 class CommandEncodeError(RemotingError):
-    """A command of ours cannot be written: a value is out of the range of its field on the wire."""
+    """A command of ours cannot be encoded: a value exceeds the range of its field on the wire."""
 
 
 class RemotingConnectError(RemotingError):
-    """No connection to the address within the deadline. ``refused`` is true when the peer's host answered: no listener."""
+    """No connection to the address within the deadline. ``refused``: the host answered that nothing listens there."""
 
     def __init__(self, message: str, *, refused: bool) -> None:
         super().__init__(message)
@@ -48,7 +44,7 @@ class RemotingConnectError(RemotingError):
 
 
 class RemotingTimeoutError(RemotingError):
-    """The request was written, no answer came within the deadline. The peer may have executed it."""
+    """The request was written and not answered within the deadline. The peer may have executed it."""
 
 
 class RemotingConnectionLostError(RemotingError):
@@ -56,4 +52,4 @@ class RemotingConnectionLostError(RemotingError):
 
 
 class BodyError(RemotingError):
-    """The body of a good frame is not what its code promises. Java answers such a request with code 1, so may we."""
+    """The body of a valid frame is not what its code requires. Such a request is answered with code 1, as in Java."""

@@ -1,4 +1,4 @@
-"""The object that answers a server's requests and hears of its connections, and the answers that are not there yet."""
+"""What a server calls: the handler of requests and connections, and answers that come later."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Answer = RemotingCommand | None
 
 
 class LaterAnswer:
-    """An answer that is not made yet, and that needs neither task nor future: who handles the request keeps it and gives it.
+    """An answer that the handler gives later, without a task or a future: the handler keeps this object and calls ``give``.
 
-    Answers given in one turn of the event loop leave together in one write per connection.
+    Answers given in one turn of the event loop leave in one write per connection.
     """
 
     __slots__ = ("_answer", "_given", "_taker")
@@ -31,7 +31,7 @@ class LaterAnswer:
         self._taker: Callable[[LaterAnswer, Answer], None] | None = None
 
     def give(self, answer: Answer) -> None:
-        """The answer, once; what is given after that is not sent."""
+        """Send the answer. Only the first call counts."""
         if self._given:
             return
         self._given = True
@@ -41,39 +41,39 @@ class LaterAnswer:
             self._taker(self, answer)
 
     def deliver_to(self, taker: Callable[[LaterAnswer, Answer], None]) -> None:
-        """Whom to call with the answer, at once if it was given already."""
+        """Call ``taker`` with the answer: now if it was given already, else once it is."""
         self._taker = taker
         if self._given:
             taker(self, self._answer)
 
 
 class RemotingHandler(Protocol):
-    """What a server (or a client whose peer asks back) does with requests."""
+    """Answers the requests of a server, or of a client whose peer sends requests back."""
 
     def handle(
         self, request: RemotingCommand, connection: RemotingConnection
     ) -> Answer | LaterAnswer | Awaitable[Answer]:
-        """The answer, now or later; None when there is none to send. Never called with an answer."""
+        """Return the answer, or one that comes later; None sends nothing. Only called with requests."""
         ...
 
     def connection_opened(self, connection: RemotingConnection) -> None:
-        """A connection stands."""
+        """A connection was opened."""
         ...
 
     def connection_closed(self, connection: RemotingConnection) -> None:
-        """It is gone, whoever closed it; called once for every ``connection_opened``."""
+        """The connection is closed, from either side. Called once for each ``connection_opened``."""
         ...
 
 
 def not_supported(request: RemotingCommand) -> RemotingCommand:
-    """Java's answer to a code nobody handles: code 3, remark with its leading space."""
+    """Return Java's answer to an unknown request code: code 3, remark with its leading space."""
     return request.answer(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {int(request.code)} not supported"
     )
 
 
 class InFlight:
-    """Each is handed to ``on_answer`` when it is there, or to ``on_failure`` when making it raised; after that it is forgotten."""
+    """Requests of the peer that are being handled. Each ends with ``on_answer``, or with ``on_failure`` if the handler raised."""
 
     def __init__(
         self,
@@ -93,18 +93,18 @@ class InFlight:
         return len(self._made) + len(self._later)
 
     def add(self, request: RemotingCommand, answer: Awaitable[Answer]) -> None:
-        """Its answer is being made by a coroutine, task or future."""
+        """Track a request whose answer a coroutine, task or future returns."""
         future = asyncio.ensure_future(answer)
         self._made.add(future)
         future.add_done_callback(lambda done: self._answer_made(request, done))
 
     def add_later(self, request: RemotingCommand, answer: LaterAnswer) -> None:
-        """Its answer will be given, or was given already."""
+        """Track a request whose answer is given later, or was given already."""
         self._later[answer] = request
         answer.deliver_to(self._answer_given)
 
     async def wait(self) -> None:
-        """Until there is none."""
+        """Return when no request is being handled."""
         while self._made or self._later:
             if self._made:
                 await asyncio.wait(set(self._made))
@@ -113,7 +113,7 @@ class InFlight:
                 await asyncio.wait({self._none_later})
 
     def cancel(self) -> None:
-        """Give them up."""
+        """Cancel all of them."""
         for future in tuple(self._made):
             future.cancel()
         self._later.clear()
@@ -131,7 +131,7 @@ class InFlight:
 
     def _answer_given(self, later: LaterAnswer, answer: Answer) -> None:
         request = self._later.pop(later, None)
-        if request is None:  # it was given up
+        if request is None:  # it was cancelled
             return
         self._on_answer(request, answer)
         self._note_none_later()

@@ -1,4 +1,4 @@
-"""What a peer may cost: time, requests and bytes of a connection, bytes of all connections, lines in the log."""
+"""Limits on what a peer costs: time, requests and bytes of a connection, bytes of all connections, lines in the log."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """Limits of one connection, the same for all of a server or client."""
+    """Limits of one connection; all connections of a server or client share them."""
 
     limits: FrameLimits = dataclasses.field(default_factory=FrameLimits)
     idle_timeout_seconds: float = 120.0
-    """Without a byte in either direction for so long, the connection is closed (Java: 120 s on both sides)."""
+    """The connection is closed after this time without a byte in either direction (Java: 120 s on both sides)."""
     frame_timeout_seconds: float = 15.0
-    """A frame that has begun must be there in full within this time."""
+    """A frame must arrive completely within this time from its first byte."""
     max_in_flight: int = 1024
-    """Requests of this peer being handled at once."""
+    """Requests of this peer handled at the same time."""
     budget: ByteBudget | None = None
-    """For bytes of unfinished frames, shared by all connections of a server; None on a client, who chose its peers."""
+    """Bytes of incomplete frames, shared by all connections of a server. None on a client, which chose its peers."""
 
 
 class ByteBudget:
-    """Counts what is held; says when a host, or all of them, hold too much."""
+    """Bytes of incomplete frames over all connections of a server: in total and per host.
+
+    A frame may have 16 MiB and a host a thousand connections: half a frame on each would be 8 GiB without a single request.
+    """
 
     def __init__(self, *, max_bytes: int, max_bytes_per_host: int) -> None:
-        """Nothing is held."""
         self._max_bytes = max_bytes
         self._max_bytes_per_host = max_bytes_per_host
         self._per_host: Counter[str] = Counter()
         self.held_bytes = 0
 
     def change(self, host: str, by_bytes: int) -> str | None:
-        """A connection of ``host`` holds so many bytes more, or fewer; why it has to be closed, if that is too much."""
+        """Add to the bytes of ``host``. Return why its connection must be closed if they are too many, else None."""
         self.held_bytes += by_bytes
         self._per_host[host] += by_bytes
         if not self._per_host[host]:
@@ -59,7 +61,10 @@ MAX_CHARACTERS: Final = 2000
 
 
 class PeerLog:
-    """A budget of lines for one logger."""
+    """Warnings about peers, at most 30 lines a minute for one logger: a hostile peer cannot fill the log.
+
+    Unprintable characters are escaped, because names and errors come from the peer: none of them may begin a line of its own.
+    """
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -68,7 +73,7 @@ class PeerLog:
         self._left_out = 0
 
     def warning(self, message: str, *arguments: object) -> None:
-        """Tell it while the budget lasts; what was left out is counted, and said when the next window begins."""
+        """Log the warning while lines are left in this minute. The next minute begins with the number of those left out."""
         now_seconds = time.monotonic()
         if now_seconds >= self._window_ends_seconds:
             if self._left_out:
@@ -83,6 +88,6 @@ class PeerLog:
 
 
 def one_line(text: str) -> str:
-    """The text as one line of a log: unprintable characters escaped, at most ``MAX_CHARACTERS``."""
+    """Return the text as one log line: unprintable characters escaped, at most ``MAX_CHARACTERS``."""
     text = text[:MAX_CHARACTERS]
     return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -1,8 +1,7 @@
 """A message as RocketMQ stores it: one record of the commit log.
 
-The same bytes travel three ways: they are appended to the commit log, replicated to slaves as raw log bytes, and handed
-to consumers as the body of a pull answer (records one after the other). So this module is both the storage format of the
-replica and the read side of every client.
+The same bytes are appended to the commit log, replicated to slaves as raw log bytes, and sent to consumers as the body of a pull
+answer (a sequence of records). So this module is the storage format of the replica and the read side of every client.
 
 Layout, in order (all integers big-endian and signed)::
 
@@ -11,8 +10,8 @@ Layout, in order (all integers big-endian and signed)::
     reconsume times 4 · prepared transaction offset 8 · body length 4 + body
     topic length 1 (v1) or 2 (v2) + topic · properties length 2 + properties
 
-The physical offset must equal the place where the record is found. Java does not compare it; we do, because it is what
-tells a stale tail of an older life of the file from a record (upstream #10666).
+The physical offset must equal the offset at which the record is found. Java does not compare them; we do, because only this
+distinguishes a record from a stale tail of earlier file content (upstream #10666).
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _BLANK = struct.Struct(">ii")
 _LONG_HEX = "{:016X}".format
-# total size … born timestamp; then the born host, whose length depends on the sys flag.
+# total size … born timestamp; the born host follows, whose length depends on the sys flag.
 _HEAD = struct.Struct(">iiiiiqqiq")
 # reconsume times, prepared transaction offset, body length.
 _MIDDLE = struct.Struct(">iqi")
-# All up to the body, by the lengths of the two addresses.
+# Everything up to the body, by the lengths of the two addresses.
 _UP_TO_BODY = {
     (born, store): struct.Struct(f">iiiiiqqiq{born}siq{store}siiqi") for born in (4, 16) for store in (4, 16)
 }
@@ -70,15 +69,15 @@ _SMALLEST_RECORD_BYTES = 91
 
 
 class MessageRecordError(ValueError):
-    """Bytes that are not a record of the commit log."""
+    """The bytes are not a record of the commit log."""
 
 
 class IncompleteRecordError(MessageRecordError):
-    """The bytes end inside a record: read on, or cut here if there is nothing to read on."""
+    """The bytes end inside a record: read more, or cut here if there is no more."""
 
 
 class CorruptRecordError(MessageRecordError):
-    """The bytes contradict themselves: no reading on can repair it."""
+    """The bytes contradict themselves: more bytes cannot repair it."""
 
 
 class Host(NamedTuple):
@@ -90,7 +89,7 @@ class Host(NamedTuple):
 
 @dataclass(frozen=True)
 class StoredMessage:
-    """One decoded record, with the place it was stored at."""
+    """One decoded record and its place in the log."""
 
     topic: str
     body: bytes
@@ -116,20 +115,20 @@ class StoredMessage:
 
     @property
     def message_id(self) -> str:
-        """The offsetMsgId of send answers: store host, port and physical offset in upper-case hex (C.4)."""
+        """The ``msgId`` of the send answer."""
         return offset_message_id(self.store_host, self.physical_offset)
 
 
 class EntryKind(enum.Enum):
-    """What stands at a position of the log."""
+    """What a position of the log holds."""
 
     RECORD = enum.auto()
-    BLANK = enum.auto()  # the rest of this file is unused: go on with the next file
+    BLANK = enum.auto()  # the rest of this file is unused: continue with the next file
     END = enum.auto()  # zeros: no data from here on
 
 
 class LogEntry(msgspec.Struct, frozen=True, gc=False):
-    """A position of the log, looked at just closely enough to index it."""
+    """What the index needs of an entry of the log."""
 
     kind: EntryKind
     size_bytes: int
@@ -147,9 +146,9 @@ _END = LogEntry(EntryKind.END, 0)
 def inspect_entry(
     data: bytes | memoryview, position: int, end: int, *, physical_offset: int, check_crc: bool = True
 ) -> LogEntry:
-    """Look at the entry of the log at ``data[position:end]``, which is said to be stored at ``physical_offset``.
+    """Check the entry at ``data[position:end]``, which should be stored at ``physical_offset``, and return it.
 
-    Raises IncompleteRecordError when the bytes end inside the entry and CorruptRecordError when they cannot be one.
+    Raise IncompleteRecordError if the bytes end inside the entry, CorruptRecordError if they are not an entry.
     """
     available = end - position
     if available < BLANK_HEADER_BYTES:
@@ -186,9 +185,9 @@ def inspect_entry(
 
 
 def inspect_entries(data: bytes | memoryview, *, physical_offset: int) -> tuple[list[LogEntry], int]:
-    """Every whole entry from the front of ``data``, which is said to be stored at ``physical_offset``, and their size in all.
+    """Return the complete entries at the start of ``data``, which should be stored at ``physical_offset``, and their total size.
 
-    The same checks as ``inspect_entry``, which is asked for each entry that is not an ordinary record: it names what is wrong.
+    Does the checks of ``inspect_entry`` inline for ordinary records, and calls it for all other entries: it raises the error.
     """
     entries: list[LogEntry] = []
     position, size = 0, len(data)
@@ -238,7 +237,7 @@ def _wrong_size(total: int, available: int, physical_offset: int) -> MessageReco
 
 
 def _up_to_body_v6(sys_flag: int, total: int, physical_offset: int) -> struct.Struct:
-    """The layout of a record with one IPv6 address or two."""
+    """Return the layout of a record with one or two IPv6 addresses."""
     up_to_body = _UP_TO_BODY[_ADDRESS_BYTES[sys_flag & _HOSTS_V6]]
     if up_to_body.size > total:
         raise CorruptRecordError(f"record at offset {physical_offset}: its IPv6 addresses do not fit its {total} bytes")
@@ -246,7 +245,7 @@ def _up_to_body_v6(sys_flag: int, total: int, physical_offset: int) -> struct.St
 
 
 def _check_end(data: bytes | memoryview, topic_at: int, properties_at: int, end: int, physical_offset: int) -> None:
-    """The properties have to end with the record, and neither they nor the topic in zeros: those bytes were never written."""
+    """Check that the properties end with the record, and that neither they nor the topic end in zeros, which were never written."""
     if properties_at + 2 + _SHORT.unpack_from(data, properties_at)[0] != end:
         raise CorruptRecordError(f"record at offset {physical_offset}: its parts do not add up to its size")
     if topic_at == properties_at or data[properties_at - 1] == 0 or (end > properties_at + 2 and data[end - 1] == 0):
@@ -262,7 +261,7 @@ def _no_record(total: int, magic: int, physical_offset: int) -> LogEntry:
 
 
 def _body_position(sys_flag: int) -> int:
-    """Where the body begins, counted from the record's start."""
+    """Return where the body begins, counted from the start of the record."""
     return (
         _IPV4_FIXED_BYTES
         + (12 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 0)
@@ -287,7 +286,7 @@ def _ip_text(packed: bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def _packed_topic(topic: str) -> bytes:
-    """Its length, in two bytes where one is too short, and the topic."""
+    """Return the topic with its length before it, in two bytes if one is too short."""
     raw = topic.encode()
     if not 0 < len(raw) <= MAX_TOPIC_BYTES_V2:
         raise MessageRecordError(f"topic of {len(raw)} bytes, a record takes 1 to {MAX_TOPIC_BYTES_V2}")
@@ -296,7 +295,7 @@ def _packed_topic(topic: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def record_overhead_bytes(topic: str, born_ip: str, store_ip: str) -> int:
-    """The size of a record without its body and properties."""
+    """Return the size of a record without its body and properties."""
     hosts = len(_packed_ip(born_ip)) + len(_packed_ip(store_ip))
     return _IPV4_FIXED_BYTES - 8 + hosts + len(_packed_topic(topic)) + _SHORT.size
 
@@ -318,7 +317,7 @@ def encode_record(  # noqa: PLR0913 - one keyword per field of the record
     reconsume_times: int = 0,
     prepared_transaction_offset: int = 0,
 ) -> bytes:
-    """One record; the IPv6 bits of ``sys_flag`` are set from the hosts, v2 is chosen for topics above 127 bytes."""
+    """Encode a record. The hosts set the IPv6 bits of ``sys_flag``; topics above 127 bytes select v2."""
     packed_topic = _packed_topic(topic)
     if len(properties) > MAX_PROPERTIES_BYTES:
         raise MessageRecordError(f"properties of {len(properties)} bytes, at most {MAX_PROPERTIES_BYTES} fit a record")
@@ -351,14 +350,14 @@ def encode_record(  # noqa: PLR0913 - one keyword per field of the record
 
 
 def encode_blank(size_bytes: int) -> bytes:
-    """The filler at the end of a file: its header and zeros (C.2)."""
+    """Encode the filler at the end of a file: its header and zeros (C.2)."""
     if size_bytes < BLANK_HEADER_BYTES:
         raise MessageRecordError(f"a blank of {size_bytes} bytes, it has at least {BLANK_HEADER_BYTES}")
     return _BLANK.pack(size_bytes, BLANK_MAGIC) + bytes(size_bytes - BLANK_HEADER_BYTES)
 
 
 def decode_record(data: bytes | memoryview, position: int = 0, *, physical_offset: int | None = None) -> StoredMessage:
-    """The record that begins at ``position``; its own word is taken for where it is stored unless that is given."""
+    """Decode the record at ``position``. Without ``physical_offset``, the record's own offset is not checked."""
     if len(data) - position < _SMALLEST_RECORD_BYTES:
         raise IncompleteRecordError(
             f"{len(data) - position} bytes left, a record has at least {_SMALLEST_RECORD_BYTES}"
@@ -398,7 +397,7 @@ def decode_record(data: bytes | memoryview, position: int = 0, *, physical_offse
 
 
 def decode_records(data: bytes) -> list[StoredMessage]:
-    """Every record of a pull answer's body, checked; the bytes must end with a whole record."""
+    """Decode and check the records of a pull answer's body, which must end with a complete record."""
     messages: list[StoredMessage] = []
     position = 0
     while position < len(data):
@@ -409,7 +408,7 @@ def decode_records(data: bytes) -> list[StoredMessage]:
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """``name \\x01 value \\x02`` for each, as Java writes them."""
+    """Encode each as ``name \\x01 value \\x02``, as Java does."""
     for name, value in properties.items():
         if any(mark in text for mark in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR) for text in (name, value)):
             raise MessageRecordError(f"property {name!r} has the value {value!r}: \\x01 and \\x02 are the separators")
@@ -419,7 +418,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:
-    """The reverse; a last property without its closing mark is read too, an entry without a value is left out."""
+    """Decode properties. The last one may lack its closing mark; an entry without a value is left out."""
     properties: dict[str, str] = {}
     if not raw:
         return properties
@@ -431,7 +430,7 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 
 def offset_message_id(store_host: Host, physical_offset: int) -> str:
-    """``msgId`` of a send answer: IP, port and physical offset, upper-case hex (C.4)."""
+    """Return the ``msgId`` of a send answer: IP, port and physical offset, upper-case hex (C.4)."""
     return _message_id_prefix(store_host) + _LONG_HEX(physical_offset)
 
 

@@ -1,4 +1,4 @@
-"""How headers and bodies are written: a header's ext fields, JSON as Java's fastjson has it, Java properties."""
+"""How headers and bodies are encoded: a header's ext fields, JSON as Java's fastjson writes it, Java properties."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Value = str | int | bool
 
 Int32 = Annotated[int, 32]
-"""Java's Integer: text outside its range does not parse and keeps the default."""
+"""Java's Integer. Text outside its range does not parse, so the field keeps its default."""
 Int64 = Annotated[int, 64]
 """Java's Long."""
 
@@ -28,17 +28,17 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 class ExtFieldsHeader(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """Base of every typed header: a frozen struct whose fields are text, integers or booleans.
 
-    On the wire each field that is not None is one entry of ``extFields``: the field's name in Java's camel case and Java's
-    ``toString()`` of the value. Reading never refuses: a missing field, or one whose number cannot be parsed, keeps the class
-    default, and unknown fields are ignored, as in Java. What a missing field means is for the handler to say.
+    On the wire each field that is not None is one entry of ``extFields``: its name in camel case and Java's ``toString()`` of
+    the value. Decoding never fails: a missing field, or one whose number does not parse, keeps the class default, and unknown
+    fields are ignored, as in Java. The handler decides what a missing field means.
     """
 
     WIRE_NAMES: ClassVar[tuple[str, ...] | None] = None
-    """The names on the wire, in the order of the fields, where they are not the camel case of these."""
+    """The names on the wire in the order of the fields, if they are not the camel case of the fields' names."""
 
     @classmethod
     def decode(cls, ext_fields: Mapping[str, str] | None) -> Self:
-        """The header in these ext fields; never fails."""
+        """Read the header from ext fields; never fails."""
         values: dict[str, Any] = {}
         if ext_fields:
             for column in _columns(cls):
@@ -48,7 +48,7 @@ class ExtFieldsHeader(msgspec.Struct, frozen=True, rename="camel", gc=False):
         return cls(**values)
 
     def encode(self) -> dict[str, str]:
-        """The ext fields of this header, None left out."""
+        """Return the ext fields of this header, without fields that are None."""
         ext_fields: dict[str, str] = {}
         for column in _columns(type(self)):
             value = getattr(self, column.name)
@@ -91,7 +91,7 @@ def _column(name: str, wire_name: str, hint: Any) -> _Column:
 
 
 def _parse_boolean(text: str) -> bool:
-    """Java's Boolean.parseBoolean: everything that is not "true" in some case is false."""
+    """Java's Boolean.parseBoolean: "true" in any case is true, all other text is false."""
     return text.lower() == "true"
 
 
@@ -106,7 +106,7 @@ def parse_int64(text: str) -> int | None:
 
 
 def _parse_integer(text: str, limit: int) -> int | None:
-    plain = len(text) < 19 and text.isascii() and text.isdigit()  # what nearly all are, told at a third of the cost
+    plain = len(text) < 19 and text.isascii() and text.isdigit()  # nearly all numbers, checked at a third of the cost
     if not plain and _INTEGER.fullmatch(text) is None:
         return None
     value = int(text)
@@ -114,7 +114,7 @@ def _parse_integer(text: str, limit: int) -> int | None:
 
 
 class JsonPart(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of a body. Members with a default may be missing, as old and new Java versions know different ones."""
+    """A part of a body: a frozen struct, camel case on the wire. Members with a default may be absent; unknown ones are ignored."""
 
 
 class JsonBody(JsonPart, frozen=True):
@@ -122,40 +122,44 @@ class JsonBody(JsonPart, frozen=True):
 
     @classmethod
     def decode(cls, body: bytes | None) -> Self:
-        """The body of a command. BodyError names what is missing or wrong."""
+        """Decode the body of a command. Raise BodyError, which names what is missing or wrong."""
         if body is None:
             raise BodyError(f"no body, expected the JSON of {cls.__name__}")
         decoded: Self = load_json_as(body, cls)
         return decoded
 
     def encode(self) -> bytes:
-        """The JSON of this body."""
+        """Return the JSON of this body."""
         return dump_json(self)
 
 
 _UNQUOTED_KEY: Final = "object keys must be strings"
-"""How msgspec tells of a key that is no string; the tests read bodies with number keys, so a new wording is noticed."""
+"""msgspec's message about a key that is not a string. Tests with number keys fail if a new version changes it."""
 
 T = TypeVar("T")
 
-# A string literal is consumed as a whole (possessively, and to the end of the text when it is not terminated, so that the
-# walk stays linear whatever the input); a number key is what stands between { or , and a colon.
+# A string literal matches as a whole (possessively, and to the end of the text if it is unterminated, so that the search stays
+# linear for any input); a number key is a number between { or , and a colon.
 _STRING_OR_NUMBER_KEY: Final = re.compile(
     rb'(?P<string>"(?:[^"\\]|\\.)*+"?)|(?P<before>[{,]\s*+)(?P<key>-?[0-9]++)(?=\s*+:)', re.DOTALL
 )
 
 
 def load_json(data: bytes) -> Any:
-    """The value of a body whose shape is not known beforehand. BodyError when it is not JSON."""
+    """Decode a body of unknown shape. Raise BodyError if it is not JSON."""
     return load_json_as(data, Any)
 
 
 def load_json_as(data: bytes, kind: type[T] | Any) -> Any:
-    """The body as ``kind``; numbers in quotes are taken for numbers, as Java casts them. BodyError when it is not one."""
+    """Decode a body as ``kind``; quoted numbers become numbers, as in Java. Raise BodyError if it is not one.
+
+    Java writes maps with number keys unquoted, ``{1:"10.0.0.1:10911"}``, which no JSON parser accepts: if a key stops the
+    decoder, such keys are quoted and it is tried again.
+    """
     try:
         return msgspec.json.decode(data, type=kind, strict=False)
     except (ValueError, RecursionError) as error:
-        if _UNQUOTED_KEY not in str(error):  # else it is broken JSON, not worth a second walk
+        if _UNQUOTED_KEY not in str(error):  # broken JSON: a second try would fail, too
             raise BodyError(f"body of {len(data)} bytes: {error}") from None
     try:
         return msgspec.json.decode(quote_number_keys(data), type=kind, strict=False)
@@ -164,7 +168,7 @@ def load_json_as(data: bytes, kind: type[T] | Any) -> Any:
 
 
 def quote_number_keys(data: bytes) -> bytes:
-    """The same text with ``"1":`` where ``1:`` stood."""
+    """Return the text with number keys quoted: ``"1":`` instead of ``1:``."""
     return _STRING_OR_NUMBER_KEY.sub(_quoted, data)
 
 
@@ -175,7 +179,7 @@ def _quoted(match: re.Match[bytes]) -> bytes:
 
 
 def dump_json(value: Any) -> bytes:
-    """Compact JSON, members in alphabetical order as Java writes them, nulls left out, sets as sorted arrays."""
+    """Encode as Java does: compact, members in alphabetical order, nulls left out, sets as sorted arrays."""
     return msgspec.json.encode(_without_nulls(msgspec.to_builtins(value, order="sorted")))
 
 
@@ -197,7 +201,10 @@ _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 
 
 def decode_properties(body: bytes | None) -> dict[str, str]:
-    """The properties in a body; none for no body. BodyError when it is not UTF-8."""
+    """Decode the Java properties of a body (25, 26, 1009, 1010); empty for no body. Raise BodyError if it is not UTF-8.
+
+    Java reads them as properties: comments, ``=`` or ``:`` or blank as separator, line continuation, backslash escapes.
+    """
     try:
         text = (body or b"").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -213,13 +220,13 @@ def decode_properties(body: bytes | None) -> dict[str, str]:
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """``key=value`` lines, sorted, each with its line end."""
+    """Encode as sorted ``key=value`` lines. Only what would be read otherwise is escaped."""
     lines = (f"{_escape_key(key)}={_escape_value(value)}\n" for key, value in sorted(properties.items()))
     return "".join(lines).encode("utf-8")
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blanks, a line that ends with an odd number of backslashes joined with the next."""
+    """Yield lines without comments and blank lines. A line that ends with an odd number of backslashes continues on the next."""
     joined: list[str] = []
     for physical in re.split(r"\r\n|\r|\n", text):
         line = physical.lstrip(" \t\f")

@@ -1,7 +1,7 @@
-"""A remoting server: a listener whose connections hand their requests to one handler.
+"""A remoting server: a listener whose connections pass their requests to one handler.
 
-The protocol itself is in connection.py; here are the listener, the count of connections, and the end: stop listening, let
-requests that are being handled be answered, then close.
+The protocol is in ``connection.py``. This module listens, limits the number of connections, and stops in order: no new
+connections, answers to the requests that are being handled, then close.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ peer_log = PeerLog(logging.getLogger(__name__))
 
 
 class RemotingServer:
-    """Serves one address. Handler tasks of a lost connection run to their end; only their answers have nowhere to go.
+    """Serves one address. Handler tasks of a lost connection run to their end, and their answers are dropped.
 
-    Peers nobody knows (``RemotingConnection.peer_is_known`` was not called) have a share of the connections that is their own:
-    they can take it from each other, never from those who are known. ``TlsConfigurationError``
-    when the TLS files cannot be used. ``max_unfinished_bytes`` are those of frames that have not arrived whole, over all
-    connections: who goes beyond is closed.
+    Unknown peers (``RemotingConnection.peer_is_known`` was not called) have a limit of their own, so they never displace known
+    ones. ``max_unfinished_bytes`` limits the bytes of incomplete frames over all connections; a connection that exceeds it is
+    closed. The constructor raises ``TlsConfigurationError`` if the TLS files cannot be used.
     """
 
     def __init__(  # noqa: PLR0913 - limits, each with its own default
@@ -79,26 +78,26 @@ class RemotingServer:
 
     @property
     def host(self) -> str:
-        """The address it listens on."""
+        """The host it listens on."""
         return self._host
 
     @property
     def port(self) -> int:
-        """The port it listens on: the real one where 0 was asked for."""
+        """The port it listens on: the chosen one if 0 was requested."""
         return self._port
 
     @property
     def address(self) -> str:
-        """Where it listens, as ``host:port``."""
+        """The listening address as ``host:port``."""
         return join_address(self._host, self._port)
 
     @property
     def connections(self) -> frozenset[RemotingConnection]:
-        """The connections that stand now."""
+        """The open connections."""
         return frozenset(self._connections)
 
     async def start(self, host: str, port: int) -> None:
-        """Listen. OSError when the address cannot be bound."""
+        """Listen. Raise OSError if the address cannot be bound."""
         if self._listener is not None:
             raise RuntimeError(f"the server listens on {self.address} already")
         self._listener = await Listener.open(self._connection, host, port, backlog=1024)
@@ -107,12 +106,12 @@ class RemotingServer:
             self._tls_files = asyncio.create_task(_watch_files(self._tls), name="tls files")
 
     def stop_listening(self) -> None:
-        """Take no more connections; those that stand go on."""
+        """Accept no more connections; open ones continue."""
         if self._listener is not None:
             self._listener.stop_accepting()
 
     async def stop(self, *, grace_seconds: float = 3.0) -> None:
-        """Stop listening, answer what is being handled for at most ``grace_seconds``, close every connection."""
+        """Stop listening, wait at most ``grace_seconds`` for answers under way, then close every connection."""
         if self._listener is None:
             return
         if self._tls_files is not None:
@@ -157,15 +156,15 @@ class RemotingServer:
     def _too_many(self, connection: RemotingConnection) -> str | None:
         host = connection.peer_host
         if len(self._connections) > self._max_connections:
-            return f"{self._max_connections} connections is the most we keep"
+            return f"{self._max_connections} connections is the limit"
         if self._per_host[host] > self._max_connections_per_host:
-            return f"{self._max_connections_per_host} connections is the most we keep of one host"
+            return f"{self._max_connections_per_host} connections is the limit per host"
         if connection.is_known:
             return None
         if len(self._unknown) > self._max_unknown_connections:
-            return f"{self._max_unknown_connections} connections is the most we keep of unknown peers"
+            return f"{self._max_unknown_connections} connections is the limit of unknown peers"
         if self._unknown_per_host[host] > self._max_unknown_connections_per_host:
-            return f"{self._max_unknown_connections_per_host} connections is the most we keep of one unknown host"
+            return f"{self._max_unknown_connections_per_host} connections is the limit per unknown host"
         return None
 
     def _known(self, connection: RemotingConnection) -> None:
@@ -189,14 +188,14 @@ def _count_down(counter: Counter[str], host: str) -> None:
 
 
 async def _watch_files(tls: ServerTls) -> None:
-    """A broken new certificate is told when it comes, not when the next connection does."""
+    """Reload changed TLS files regularly: a broken certificate is logged when it appears, not at the next connection."""
     while True:
         await asyncio.sleep(tls.settings.check_files_seconds)
         tls.context.refresh()
 
 
 async def _within(deadline_seconds: float, waits: Sequence[Coroutine[None, None, None]]) -> None:
-    """Wait for all, but not longer than the deadline."""
+    """Wait for all of them, at most until the deadline."""
     if not waits:
         return
     tasks = [asyncio.ensure_future(wait) for wait in waits]
@@ -207,11 +206,16 @@ async def _within(deadline_seconds: float, waits: Sequence[Coroutine[None, None,
 
 
 _TURNS_FROM_ACCEPTED_TO_OPENED = 3
-"""One makes the transport, the next calls ``connection_made``, one to spare."""
+"""One turn makes the transport, the next calls ``connection_made``, one is spare."""
 
 
 class Listener:
-    """One address; whoever connects gets a protocol of the factory."""
+    """A listening address that loses no accepted connection when it closes.
+
+    asyncio opens an accepted socket in two later turns of its loop, and no longer does so once its ``Server`` is closed
+    (gh-109564): the socket then stays open until the garbage collector finds it. So this class stops accepting first, lets the
+    accepted sockets open, and closes the server last. uvloop does not need it (``tests/remoting/test_stop.py``).
+    """
 
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server
@@ -222,14 +226,14 @@ class Listener:
     async def open(
         cls, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, backlog: int = 100
     ) -> Listener:
-        """Listen; port 0 takes a free one. OSError when the address cannot be bound."""
+        """Listen; port 0 chooses a free port. Raise OSError if the address cannot be bound."""
         loop, both = asyncio.get_running_loop(), dual_stack_socket(host, port)
         if both is not None:
             return cls(await loop.create_server(factory, sock=both, backlog=backlog))
         return cls(await loop.create_server(factory, host, port, backlog=backlog))
 
     def stop_accepting(self) -> None:
-        """Take no more connections; the address is free some turns later."""
+        """Accept no more connections. The address is free some turns of the loop later."""
         if not self._accepts:
             return
         self._accepts = False
@@ -238,7 +242,7 @@ class Listener:
         self._close_after(_TURNS_FROM_ACCEPTED_TO_OPENED if any(paused) else 0)
 
     async def close(self) -> None:
-        """Take no more connections. Afterwards every one that was taken has had its ``connection_made``."""
+        """Accept no more connections. Afterwards ``connection_made`` was called for every accepted one."""
         self.stop_accepting()
         for _ in range(_TURNS_FROM_ACCEPTED_TO_OPENED):
             await asyncio.sleep(0)
@@ -252,9 +256,9 @@ class Listener:
 
 
 def dual_stack_socket(host: str, port: int) -> socket.socket | None:
-    """Return a socket that hears IPv6 and IPv4, for the host ``::``; None for any other host, which asyncio opens itself.
+    """Return a socket for both IPv6 and IPv4 if the host is ``::``; None for any other host.
 
-    asyncio opens ``::`` for IPv6 alone. Where the kernel has no IPv6 at all, the socket is IPv4's.
+    asyncio would open ``::`` for IPv6 only. Without IPv6 in the kernel, the socket is an IPv4 one.
     """
     if host != "::":
         return None

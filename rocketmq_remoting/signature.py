@@ -1,9 +1,9 @@
-"""RocketMQ's ACL signature: who signs a request proves that he holds the secret key.
+"""RocketMQ's ACL signature: it proves that the sender of a request holds the secret key.
 
 The sender adds ``AccessKey`` (and perhaps ``SecurityToken``) to the extFields and signs the *values* of all of them, in ascending
-order of their names, followed by the raw body: Base64(HMAC-SHA1(secret key, content)). What that does not cover: the request code,
-the flags, the remark, the names of the fields and where one value ends; and there is neither a nonce nor a time in it, so whoever
-can read a signed request can send it again. It tells who speaks where nobody listens in; against listeners there is TLS.
+order of their names, followed by the raw body: Base64(HMAC-SHA1(secret key, content)). Not covered: the request code, the flags,
+the remark, the names of the fields and the boundaries of the values. There is no nonce and no time, so a signed request can be
+replayed by anyone that can read it; TLS protects against that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIGNATURE: Final = "Signature"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """An access key and its secret. The secret is in no text this object gives of itself."""
+    """An access key and its secret. The secret is left out of ``repr``."""
 
     access_key: str
     secret_key: str = dataclasses.field(repr=False)
@@ -40,7 +40,7 @@ class Credentials:
 
 
 class SignatureState(Enum):
-    """What a request's signature says of its sender."""
+    """The result of checking a request's signature."""
 
     UNSIGNED = "unsigned"
     VALID = "valid"
@@ -49,7 +49,7 @@ class SignatureState(Enum):
 
 
 def signature_of(ext_fields: Mapping[str, str], body: bytes | None, secret_key: str) -> str:
-    """The ``Signature`` that belongs to these fields (an existing ``Signature`` among them is left out)."""
+    """Return the ``Signature`` of these fields, without an existing ``Signature`` among them."""
     values = (ext_fields[name] for name in sorted(ext_fields, key=_java_order) if name != SIGNATURE)
     content = "".join(values).encode("utf-8", "surrogatepass") + (body or b"")
     digest = hmac.new(secret_key.encode(), content, hashlib.sha1).digest()
@@ -57,7 +57,7 @@ def signature_of(ext_fields: Mapping[str, str], body: bytes | None, secret_key: 
 
 
 def sign(ext_fields: Mapping[str, str] | None, body: bytes | None, credentials: Credentials) -> dict[str, str]:
-    """The extFields with ``AccessKey`` and ``Signature`` added; to be called when all other fields are in place."""
+    """Return the extFields with ``AccessKey`` and ``Signature``. All other fields must be present already."""
     signed = {name: value for name, value in (ext_fields or {}).items() if name != SIGNATURE}
     signed[ACCESS_KEY] = credentials.access_key
     signed[SIGNATURE] = signature_of(signed, body, credentials.secret_key)
@@ -65,12 +65,12 @@ def sign(ext_fields: Mapping[str, str] | None, body: bytes | None, credentials: 
 
 
 def sign_command(command: RemotingCommand, credentials: Credentials) -> RemotingCommand:
-    """The same command, signed."""
+    """Return a signed copy of the command."""
     return msgspec.structs.replace(command, ext_fields=sign(command.ext_fields, command.body, credentials))
 
 
 def verify(ext_fields: Mapping[str, str] | None, body: bytes | None, credentials: Credentials) -> SignatureState:
-    """What the signature says, given the one key it could be made with. Takes the same time for any wrong signature."""
+    """Check a signature against the only valid key, in the same time for any wrong signature."""
     given_key, given = (ext_fields or {}).get(ACCESS_KEY), (ext_fields or {}).get(SIGNATURE)
     if ext_fields is None or (given_key is None and given is None):
         return SignatureState.UNSIGNED
@@ -84,5 +84,5 @@ def verify(ext_fields: Mapping[str, str] | None, body: bytes | None, credentials
 
 
 def _java_order(name: str) -> bytes:
-    """Java compares strings by UTF-16 units, Python by code points: they differ above U+FFFF only."""
+    """Return a sort key as Java compares strings: by UTF-16 units, which differ from code points above U+FFFF."""
     return name.encode("utf-16-be", "surrogatepass")

@@ -1,13 +1,11 @@
-"""TLS as RocketMQ has it: on the same port as plain frames, told apart by the first byte.
+"""TLS as in RocketMQ: on the same port as plain frames, distinguished by the first byte.
 
-There is no negotiation in the protocol. A connection that begins with 0x16 begins with a TLS ClientHello; no frame can begin so,
-since its length would be above 16 MiB. Clients send no server name and check none, so nothing of the kind is asked of them.
+A connection that begins with 0x16 begins with a TLS ClientHello: a frame with that first byte would exceed 16 MiB. Clients send
+no server name and check none.
 
-Certificates are files that somebody renews (cert-manager, a mounted Secret). They are looked at again while the server runs: new
-connections get the new certificate, old ones live on, and a new file that does not load leaves the old one in force and is
-reported as an error until it loads. TLS 1.2 is the oldest version spoken, and nothing is renegotiated. No session is resumed but in
-TLS 1.2, and none from before the files changed: every connection is judged by the certificate authority that is in force when it is
-made. (Python has no way to tell OpenSSL to keep no sessions of TLS 1.2.)
+The certificate files may be renewed (cert-manager, a mounted Secret). New connections use the new files, old connections continue;
+files that do not load leave the old ones in use and log an error. The minimum is TLS 1.2, without renegotiation. Sessions are only
+resumed in TLS 1.2, which Python cannot turn off, and none from before a change of files.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ class TlsConfigurationError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """PEM files: our certificate with its chain, its key without a password, and whom we believe."""
+    """PEM files: our certificate with its chain, its key without a password, and the trusted certificate authorities."""
 
     certificate: Path | None = None
     key: Path | None = None
@@ -68,15 +66,15 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsServerSettings:
-    """What a server asks of its peers."""
+    """What a server requires of its peers."""
 
     mode: TlsMode
     files: TlsFiles
     client_certificates: ClientCertificates = ClientCertificates.NONE
     handshake_timeout_seconds: float = 10.0
-    """From the first byte of the hello (where TLS is enforced: from the connection) to the end of the handshake."""
+    """From the first byte of the hello (if TLS is enforced: from the connection) to the end of the handshake."""
     max_handshakes: int = 512
-    """Unfinished handshakes at once; one more closes the newcomer."""
+    """Unfinished handshakes at the same time; one more connection is closed."""
     check_files_seconds: float = 5.0
 
     def __post_init__(self) -> None:
@@ -89,7 +87,7 @@ class TlsServerSettings:
 
 
 class ReloadedContext:
-    """An ``SSLContext`` made of files, made anew when they change."""
+    """An ``SSLContext`` that is reloaded when its files change."""
 
     def __init__(self, files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext], *, check_seconds: float) -> None:
         self._files = files
@@ -99,17 +97,17 @@ class ReloadedContext:
         self._context = self._load()
         self._checked_seconds: float | None = None
         self.problem: str | None = None
-        """Why the files as they are now are not in use; None while they are."""
+        """Why the present files are not in use; None if they are."""
 
     def get(self, now_seconds: float) -> ssl.SSLContext:
-        """The context for a new connection."""
+        """Return the context for a new connection."""
         if self._checked_seconds is None or now_seconds - self._checked_seconds >= self._check_seconds:
             self._checked_seconds = now_seconds
             self.refresh()
         return self._context
 
     def refresh(self) -> None:
-        """Look at the files; a broken one is tried again each time, and told once for each state it is in."""
+        """Reload the files if they changed. Broken files are retried at each call and logged once per change."""
         seen = self._look()
         if seen == self._seen and self.problem is None:
             return
@@ -139,7 +137,7 @@ class ReloadedContext:
 
 
 class ServerTls:
-    """A server's TLS while it runs: the context in force, and how many handshakes are under way."""
+    """A server's TLS at run time: the context in use and the number of handshakes under way."""
 
     def __init__(self, settings: TlsServerSettings) -> None:
         self.settings = settings
@@ -176,14 +174,14 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
     """OSError (of which ssl.SSLError is one) when a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _harden(context)
-    context.check_hostname = False  # pods are dialled by their IP, which no certificate names
+    context.check_hostname = False  # pods are dialled by their IP address, which no certificate contains
     context.verify_mode = ssl.CERT_REQUIRED if files.ca is not None else ssl.CERT_NONE
     _load_files(context, files)
     return context
 
 
 def certificate_names(peer_certificate: object) -> tuple[str, ...]:
-    """Common names, DNS names, addresses and URIs of a certificate as ``SSLObject.getpeercert`` gives it, each once."""
+    """Return the common names, DNS names, addresses and URIs of a certificate from ``SSLObject.getpeercert``, each once."""
     if not isinstance(peer_certificate, dict):
         return ()
     names: list[str] = []
@@ -204,14 +202,14 @@ def _harden(context: ssl.SSLContext) -> None:
 
 def _load_files(context: ssl.SSLContext, files: TlsFiles) -> None:
     if files.certificate is not None:
-        # The password keeps OpenSSL from asking the terminal for one: a key that has one is refused instead.
+        # An empty password: a key with a password is refused, and OpenSSL does not prompt on the terminal.
         context.load_cert_chain(files.certificate, files.key, password="")
     if files.ca is not None:
         context.load_verify_locations(cafile=files.ca)
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written or a mounted Secret is swapped."""
+    """Return what changes when a file is written or a mounted Secret is swapped."""
     try:
         status = path.stat()
     except OSError:
@@ -223,11 +221,11 @@ _READ_BYTES = 64 * 1024
 
 
 class TlsError(RemotingError):
-    """What the peer sent is no TLS we accept. ``outgoing`` of the channel may hold the alert that tells him."""
+    """The peer's bytes are not TLS that we accept. ``outgoing`` of the channel may hold the alert for the peer."""
 
 
 class TlsChannel:
-    """One end. After every call, :meth:`outgoing` is to be sent."""
+    """One end of a TLS connection without its socket. After every call the caller sends :meth:`outgoing`."""
 
     def __init__(self, context: ssl.SSLContext, *, server_side: bool) -> None:
         self._incoming = ssl.MemoryBIO()
@@ -235,10 +233,10 @@ class TlsChannel:
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
         self.established = False
         self.ended = False
-        """The peer said that he sends no more."""
+        """The peer has closed its sending side."""
 
     def begin(self) -> None:
-        """The client speaks first."""
+        """Begin the handshake, as the client."""
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
@@ -247,7 +245,7 @@ class TlsChannel:
             raise TlsError(_text_of(error)) from error
 
     def receive(self, data: bytes) -> bytes:
-        """The plain bytes that these complete. TlsError: nothing more can be read."""
+        """Return the plain bytes that ``data`` completes. After a TlsError nothing more can be read."""
         self._incoming.write(data)
         plain: list[bytes] = []
         try:
@@ -266,28 +264,28 @@ class TlsChannel:
         return b"".join(plain)
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
-        """Seal what is to be sent."""
+        """Encrypt bytes to send."""
         view = memoryview(data)
         while view:
             view = view[self._object.write(view) :]
 
     def end(self) -> None:
-        """Say that nothing more will be sent."""
+        """Send the TLS close notification."""
         try:
             self._object.unwrap()
-        except ssl.SSLError:  # the peer's own farewell is not waited for
+        except ssl.SSLError:  # the peer's own notification is not awaited
             return
 
     def outgoing(self) -> bytes:
-        """What is to be sent now."""
+        """Return the bytes to send now."""
         return self._outgoing.read()
 
     def peer_names(self) -> tuple[str, ...]:
-        """The names in the certificate that the peer showed and that was checked; empty where he showed none."""
+        """Return the names in the peer's verified certificate; empty if it sent none."""
         return certificate_names(self._object.getpeercert())
 
     def version(self) -> str:
-        """As ``TLSv1.3``."""
+        """Return the version, for example ``TLSv1.3``."""
         return self._object.version() or ""
 
 

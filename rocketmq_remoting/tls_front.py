@@ -1,9 +1,8 @@
-"""What stands between a socket and a :class:`RemotingConnection` where there may be TLS.
+"""The layer between a socket and a :class:`RemotingConnection` that may use TLS. The connection sees a transport either way.
 
-Why not asyncio's own TLS: ``loop.start_tls`` after the peek has no way to be given the byte that was already read, and peeking
-with ``MSG_PEEK`` needs the socket before the loop has it, which uvloop does not give. A ``MemoryBIO`` needs neither, behaves the
-same under uvloop and plain asyncio, and lets a connection be counted, limited and timed from its first moment on, handshake
-included. The connection sees a transport either way and does not know which it is.
+asyncio's own TLS does not fit: ``loop.start_tls`` cannot take the byte that was already read, and peeking with ``MSG_PEEK`` needs
+the socket before uvloop hands it over. A ``MemoryBIO`` needs neither, behaves the same under uvloop and asyncio, and lets the
+server count, limit and time a connection including its handshake.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ peer_log = PeerLog(logging.getLogger(__name__))
 
 
 class FrontTransport(asyncio.Transport):
-    """The transport that the connection sees: seals what is written once there is a channel."""
+    """The transport that the connection sees. It encrypts if there is a TLS channel."""
 
     def __init__(self, raw: asyncio.Transport) -> None:
         super().__init__()
@@ -34,11 +33,11 @@ class FrontTransport(asyncio.Transport):
         self.channel: TlsChannel | None = None
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What the socket says."""
+        """Return the socket's information."""
         return self.raw.get_extra_info(name, default)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send; sealed on a TLS connection. Nothing is sent before its handshake is done: there is nothing to answer yet."""
+        """Send bytes, encrypted on a TLS connection. Before the end of the handshake nothing is sent: there is no request yet."""
         if self.channel is None:
             self.raw.write(data)
         elif self.channel.established and not self.raw.is_closing():
@@ -46,16 +45,16 @@ class FrontTransport(asyncio.Transport):
             self.flush()
 
     def flush(self) -> None:
-        """Send what the channel has for the peer."""
+        """Send the channel's outgoing bytes."""
         if self.channel is not None and (outgoing := self.channel.outgoing()) and not self.raw.is_closing():
             self.raw.write(outgoing)
 
     def is_closing(self) -> bool:
-        """Whether it is closed or about to be."""
+        """Whether it is closed or closing."""
         return self.raw.is_closing()
 
     def close(self) -> None:
-        """Say good-bye, send what is written, close."""
+        """Send the written bytes and the TLS close notification, then close."""
         if self.channel is not None and self.channel.established and not self.raw.is_closing():
             self.channel.end()
             self.flush()
@@ -66,16 +65,16 @@ class FrontTransport(asyncio.Transport):
         self.raw.abort()
 
     def pause_reading(self) -> None:
-        """Leave the peer's bytes in the socket."""
+        """Stop reading from the socket."""
         self.raw.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Continue reading from the socket."""
         self.raw.resume_reading()
 
 
 class _Front(asyncio.Protocol):
-    """What both sides share: the socket's events, passed on."""
+    """Passes the socket's events to the connection."""
 
     def __init__(self, connection: RemotingConnection) -> None:
         self.connection = connection
@@ -96,12 +95,12 @@ class _Front(asyncio.Protocol):
         self.connection.resume_writing()
 
     def _receive(self, channel: TlsChannel, data: bytes) -> None:
-        """Bytes of a TLS connection: handshake, then frames. Whatever they are, nothing is raised into the loop."""
+        """Take bytes of a TLS connection: the handshake, then frames. Raises nothing into the event loop."""
         was_established = channel.established
         try:
             plain = channel.receive(data)
         except TlsError as error:
-            self.transport.flush()  # the alert, so that the peer's log says why
+            self.transport.flush()  # the alert, which the peer can log
             self._failed(error)
             self.transport.raw.close()
             return
@@ -127,7 +126,7 @@ class _Front(asyncio.Protocol):
 
 
 class ServerFront(_Front):
-    """Looks at the first byte, and lets through what the mode allows."""
+    """The server's side: decides by the first byte between TLS and plain frames, as the mode allows."""
 
     def __init__(self, connection: RemotingConnection, tls: ServerTls) -> None:
         super().__init__(connection)
@@ -136,10 +135,10 @@ class ServerFront(_Front):
         self._counted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio. The connection counts from here on, whatever it turns out to be."""
+        """Called by asyncio. The connection counts towards the limits from here on."""
         self._transport = FrontTransport(cast("asyncio.Transport", transport))
         self.connection.connection_made(self._transport)
-        if self._tls.settings.mode is TlsMode.ENFORCING:  # whoever may speak here speaks at once
+        if self._tls.settings.mode is TlsMode.ENFORCING:  # a TLS client sends its hello at once
             self._start_timer()
 
     def data_received(self, data: bytes) -> None:
@@ -203,7 +202,7 @@ class ServerFront(_Front):
 
 
 class ClientFront(_Front):
-    """Shakes hands first; the connection begins when that is done. ``opened`` is awaited by whoever connects."""
+    """The client's side: the connection begins after the handshake. The caller that connects awaits ``opened``."""
 
     def __init__(self, connection: RemotingConnection, context: ssl.SSLContext) -> None:
         super().__init__(connection)
