@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.controller.admin_credentials import AdminCredentialsError, read_credentials
+from brokergroup_operator.controller.security import AdminCredentialsError, read_credentials
 from brokergroup_operator.kube.decoding import decode
 from brokergroup_operator.kube.settings import KubeconfigError, settings_from_kubeconfig
 from brokergroup_operator.observe.incident_file import _documents

@@ -8,7 +8,7 @@ import pytest
 
 from brokergroup_operator.cli.operator_command import OperatorOptions
 from brokergroup_operator.cli.operator_process import reconcile_settings
-from brokergroup_operator.controller.security_settings import SecuritySettings
+from brokergroup_operator.controller.security import SecuritySettings
 from rocketmq_remoting.tls import ClientCertificates, TlsFiles, TlsMode, TlsServerSettings
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer, PodPlace
-from brokergroup_operator.controller.group.addresses import AddressNotes
-from brokergroup_operator.controller.group.receiver_check import PROOF_SECONDS, ReceiverCheck
+from brokergroup_operator.controller.group.groups import PROOF_SECONDS, ReceiverCheck
+from brokergroup_operator.controller.group.notes import AddressNotes
 from brokergroup_operator.observe.group_view import AddressFact, AddressSource, BrokerUnreachableError
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, Replica
@@ -135,7 +135,7 @@ class Behind:
         groups = SimpleNamespace(members_at=lambda address: [(self.group, 3)] if address == SERVICE else [])
         self._check = ReceiverCheck(groups, directory)  # type: ignore[arg-type]
         monkeypatch.setattr(
-            "brokergroup_operator.controller.group.receiver_check.asyncio.get_running_loop",
+            "brokergroup_operator.controller.group.groups.asyncio.get_running_loop",
             lambda: SimpleNamespace(time=lambda: self.seconds),
         )
 

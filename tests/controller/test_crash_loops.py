@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.group.crash_loops import CrashLoops
+from brokergroup_operator.controller.group.notes import CrashLoops
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import StartPlane, record_of, snapshot_of
 from tests.support.fake_broker import FakeGroup, eventually

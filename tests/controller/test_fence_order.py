@@ -11,7 +11,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.meaning.fence_keys import FenceKeys
-from brokergroup_operator.controller.change import fence_order, fencing
+from brokergroup_operator.controller.change import fencing
 from brokergroup_operator.controller.change.fencing import KubernetesFencer
 from brokergroup_operator.fence.kill_order import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal
 from brokergroup_operator.kube.resources import PODS
@@ -190,7 +190,7 @@ async def test_a_fence_that_was_started_again_is_asked_anew(
     monkeypatch: pytest.MonkeyPatch, api: KubernetesApi, tmp_path: Path
 ) -> None:
     """It has forgotten the challenge: the order would be refused for ever."""
-    monkeypatch.setattr(fence_order, "ANEW_SECONDS", 0.1)
+    monkeypatch.setattr(fencing, "ANEW_SECONDS", 0.1)
     uid = await make_pod(api)
     fences = [real_fence(tmp_path, uid), real_fence(tmp_path, uid)]
     key = KEYS.key_of(GROUP_UID)
@@ -207,7 +207,7 @@ async def test_a_fence_that_was_started_again_is_asked_anew(
 
 
 def test_the_root_and_the_keys_are_in_no_repr() -> None:
-    fence = fence_order.PodFence("orders-1", "uid", HOST, PORT, b"s" * 32)
+    fence = fencing.PodFence("orders-1", "uid", HOST, PORT, b"s" * 32)
     assert "sss" not in repr(fence)
     assert "rrr" not in repr(KEYS)
 

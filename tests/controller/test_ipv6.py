@@ -19,12 +19,16 @@ from brokergroup_operator.controller.directory.kubernetes_binding import (
     pod_ips,
 )
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
-from brokergroup_operator.controller.directory.places import ha_address_of, process_address
+from brokergroup_operator.controller.directory.places import (
+    ha_address_of,
+    level_members,
+    process_address,
+    respelled,
+    unlinked,
+)
 from brokergroup_operator.controller.directory.pod_index import PodIndex
-from brokergroup_operator.controller.group.link_hosts import level_members, respelled, unlinked
 from brokergroup_operator.controller.peers.planes import dial
-from brokergroup_operator.controller.settings import PlaneSettings
-from brokergroup_operator.controller.wire.configuration import effective_configuration
+from brokergroup_operator.controller.settings import PlaneSettings, effective_configuration
 from brokergroup_operator.fence.questions import told_by
 from brokergroup_operator.kube.client import WatchEvent
 from brokergroup_operator.kube.resources import PODS

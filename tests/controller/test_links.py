@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.group.link_hosts import level_members, links_by_host, speeds_of_links, unlinked
+from brokergroup_operator.controller.directory.places import level_members, links_by_host, speeds_of_links, unlinked
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.directory.member_facts import NodePlace, member_facts, place_of_node, tenant_of
+from brokergroup_operator.controller.directory.kubernetes_binding import (
+    NodePlace,
+    member_facts,
+    place_of_node,
+    tenant_of,
+)
 
 
 def pod(broker_id: int, node: str = "", **labels: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry
 
 import metric_names
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.group.link_hosts import links_by_host
+from brokergroup_operator.controller.directory.places import links_by_host
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.metrics import GroupCollector, MetricsObserver

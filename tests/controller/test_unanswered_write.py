@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.group.unanswered_write import UnansweredWrite, UnansweredWrites
+from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome
 from brokergroup_operator.records.memory import MemoryRecordStore

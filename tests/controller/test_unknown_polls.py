@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.wire.unknown_polls import UnknownPolls
+from brokergroup_operator.controller.wire.heartbeats import UnknownPolls
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, Replica

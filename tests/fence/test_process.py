@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.controller.change.fence_order import PodFence, confirmed_kill
+from brokergroup_operator.controller.change.fencing import PodFence, confirmed_kill
 from brokergroup_operator.fence import deletion
 from brokergroup_operator.fence.role_file import RoleFile
 from rocketmq_remoting.codes import RequestCode, ResponseCode

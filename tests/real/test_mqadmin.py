@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from brokergroup_operator.controller.admin_credentials import AdminCredentials
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.security_settings import SecuritySettings
+from brokergroup_operator.controller.security import AdminCredentials, SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings

@@ -14,15 +14,14 @@ from brokergroup_operator.controller.access.authorization import (
     authorize,
     certificate_name_of,
 )
-from brokergroup_operator.controller.access.callers import identify
-from brokergroup_operator.controller.access.replay_guard import MOST_REMEMBERED, ReplayGuard
-from brokergroup_operator.controller.admin_credentials import (
+from brokergroup_operator.controller.access.callers import MOST_REMEMBERED, ReplayGuard, identify
+from brokergroup_operator.controller.directory.group_directory import Credentials, GroupBinding, Peer, SignaturePolicy
+from brokergroup_operator.controller.security import (
     AdminCredentials,
     AdminCredentialsError,
+    SecuritySettings,
     read_credentials,
 )
-from brokergroup_operator.controller.directory.group_directory import Credentials, GroupBinding, Peer, SignaturePolicy
-from brokergroup_operator.controller.security_settings import SecuritySettings
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.command import request
 from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE, sign, sign_command
@@ -299,7 +298,7 @@ def test_a_file_that_cannot_be_used_is_named_and_not_quoted(tmp_path: Path, text
 def test_a_changed_file_is_read_again_and_a_broken_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("brokergroup_operator.controller.admin_credentials.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("brokergroup_operator.controller.security.CHECK_SECONDS", 0.0)
     path = tmp_path / "credentials.json"
     path.write_text('{"accessKey":"a","secretKey":"first"}', encoding="utf-8")
     admins = AdminCredentials(path=path)

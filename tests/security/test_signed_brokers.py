@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from brokergroup_operator.controller.access.replay_guard import GUARDED
-from brokergroup_operator.controller.admin_credentials import AdminCredentials
+from brokergroup_operator.controller.access.callers import GUARDED
 from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, Peer, SignaturePolicy
-from brokergroup_operator.controller.security_settings import SecuritySettings
+from brokergroup_operator.controller.security import AdminCredentials, SecuritySettings
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode

@@ -8,8 +8,7 @@ import pytest
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.peers.planes import Planes
-from brokergroup_operator.controller.peers.transport import open_client
-from brokergroup_operator.controller.security_settings import SecuritySettings
+from brokergroup_operator.controller.security import SecuritySettings, open_client
 from brokergroup_operator.controller.settings import PlaneSettings
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode
@@ -55,7 +54,7 @@ async def test_planes_hear_each_others_testimony_over_tls(
     for address in addresses:
         await start_plane(listen_port=int(address.rpartition(":")[2]), peer_addresses=addresses, security=security)
     settings = PlaneSettings(peer_addresses=addresses, advertise_address=addresses[0], security=security)
-    client = open_client(settings, FixedDirectory().is_name_server)
+    client = open_client(settings.security, settings.peer_addresses, FixedDirectory().is_name_server)
     broker = client_of(authority, f"{NAME}.standalone")
     try:
         beat = {"brokerId": 1, "brokerAddr": "10.0.0.1:1", "heartbeatTimeoutMills": 60_000, "epoch": 0, "maxOffset": 0}
@@ -104,7 +103,7 @@ def test_each_kind_of_address_is_dialled_with_its_own_tls(authority: Authority) 
     directory.find(NAME, cluster_name=CLUSTER)
 
     def dialled(security: SecuritySettings) -> dict[str, bool]:
-        client = open_client(PlaneSettings(peer_addresses=("plane:9878",), security=security), directory.is_name_server)
+        client = open_client(security, ("plane:9878",), directory.is_name_server)
         assert callable(client._tls)
         return {address: client._tls(address) is not None for address in ("plane:9878", "ns:9876", "broker:10911")}
 

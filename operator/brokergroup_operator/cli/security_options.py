@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from brokergroup_operator.controller.admin_credentials import (
+from brokergroup_operator.controller.security import (
     AdminCredentials,
     AdminCredentialsError,
+    SecuritySettings,
     read_credentials,
 )
-from brokergroup_operator.controller.security_settings import SecuritySettings
 from rocketmq_remoting.signature import Credentials
 from rocketmq_remoting.tls import (
     ClientCertificates,

@@ -18,61 +18,51 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.access.group_credentials import GroupCredentials
-from brokergroup_operator.controller.change.drain import Drain
 from brokergroup_operator.controller.change.executor import Executor
 from brokergroup_operator.controller.change.failover import Failover
 from brokergroup_operator.controller.change.fencing import NoFencer
 from brokergroup_operator.controller.change.group_verbs import GroupVerbs
-from brokergroup_operator.controller.change.switchover import Switchover
+from brokergroup_operator.controller.change.switchover import Drain, Switchover
 from brokergroup_operator.controller.change.takeover import Takeover
 from brokergroup_operator.controller.detect.holdings_watch import HoldingsWatch
-from brokergroup_operator.controller.detect.master_watch import MasterWatch
-from brokergroup_operator.controller.detect.pause_guard import PauseGuard
+from brokergroup_operator.controller.detect.master_watch import MasterWatch, PauseGuard
 from brokergroup_operator.controller.detect.recovery import Recovery
 from brokergroup_operator.controller.group.adoption import AdoptionDesk
-from brokergroup_operator.controller.group.groups import Groups
-from brokergroup_operator.controller.group.receiver_check import ReceiverCheck, Whereabouts, note_pods
+from brokergroup_operator.controller.group.groups import GroupCredentials, Groups, ReceiverCheck, Whereabouts, note_pods
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.planes import Planes
 from brokergroup_operator.controller.peers.services import Services, is_running
-from brokergroup_operator.controller.peers.transport import open_client, open_server
+from brokergroup_operator.controller.security import open_client, open_server
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.upkeep.canary import Canary
-from brokergroup_operator.controller.upkeep.denied_masters import DeniedMasters
 from brokergroup_operator.controller.upkeep.keeper import Keeper
-from brokergroup_operator.controller.upkeep.links import Links
+from brokergroup_operator.controller.upkeep.links import DeniedMasters, Links
 from brokergroup_operator.controller.upkeep.metadata_guard import MetadataGuard
 from brokergroup_operator.controller.upkeep.recovery_watch import RecoveryWatch
 from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
 from brokergroup_operator.controller.wire.heartbeats import Heartbeats
 from brokergroup_operator.controller.wire.request_handler import RequestHandler
 from brokergroup_operator.observe.group_view import (
-    SWITCHOVER_DEADLINE_SECONDS,
-    ElectionResult,
     GroupSnapshot,
-    SwitchoverResult,
 )
 from brokergroup_operator.observe.observer import Observer
-from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.records.store import RecordStoreError
 from rocketmq_remoting.address import WILDCARDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from brokergroup_operator.controller.change.fencing import Fencer
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory, MemberGone
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.records.store import GroupKey, RecordStore
-    from rocketmq_remoting.broker_protocol import TopicConfig
 
 STOP_GRACE_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
 
 
-class ControllerPlane:
+class ControllerPlane(GroupVerbs):
     """One controller plane. Store, directory and fencer belong to the caller; it may share the store with other planes."""
 
     def __init__(
@@ -84,73 +74,57 @@ class ControllerPlane:
         fencer: Fencer | None = None,
         observer: Observer | None = None,
     ) -> None:
-        self._settings = settings or PlaneSettings()
-        self._directory = directory
-        self._store = store
-        self._unsubscribe: Callable[[], None] | None = None
-        self._observer = observer or Observer()
+        settings, observer = settings or PlaneSettings(), observer or Observer()
+        self._store, self._directory = store, directory
         self._callbacks: list[Callable[[GroupKey], None]] = []
         self._loads: dict[GroupKey, asyncio.Task[None]] = {}
+        self._unsubscribe: Callable[[], None] | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._stopping = False
         self._guard = PauseGuard(
-            threshold_seconds=self._settings.pause_threshold_seconds,
-            distrust_seconds=self._settings.heartbeat_timeout_seconds,
+            threshold_seconds=settings.pause_threshold_seconds, distrust_seconds=settings.heartbeat_timeout_seconds
         )
-        self._groups = Groups(
-            store=store,
-            directory=directory,
-            settings=self._settings,
-            observer=self._observer,
-            on_change=self._changed,
-        )
-        self._client = open_client(self._settings, directory.is_name_server)
+        groups = Groups(store=store, directory=directory, settings=settings, observer=observer, on_change=self._changed)
+        self._client = open_client(settings.security, settings.peer_addresses, directory.is_name_server)
         calls = BrokerCalls(
             self._client,
-            self._settings,
-            credentials_of=GroupCredentials(self._groups),
-            dialled_at=Whereabouts(self._groups),
-            receiver_check=ReceiverCheck(self._groups, directory),
+            settings,
+            credentials_of=GroupCredentials(groups),
+            dialled_at=Whereabouts(groups),
+            receiver_check=ReceiverCheck(groups, directory),
         )
-        self._planes = Planes(self._client, self._settings)
-        services = Services(settings=self._settings, observer=self._observer, calls=calls, planes=self._planes)
-        self._tasks = services.tasks
+        services = Services(settings=settings, observer=observer, calls=calls, planes=Planes(self._client, settings))
         self._executor = executor = Executor(services)
-        self._takeover = Takeover(services, executor)
-        recovery = Recovery(services)
         self._watch = MasterWatch(services, directory=directory, guard=self._guard)
-        self._failover = Failover(
-            services,
-            watch=self._watch,
-            fencer=fencer or NoFencer(),
-            executor=executor,
-            recovery=recovery,
+        recovery = Recovery(services)
+        failover = Failover(
+            services, watch=self._watch, fencer=fencer or NoFencer(), executor=executor, recovery=recovery
         )
         self._metadata = MetadataGuard(services)
         switchover = Switchover(services, executor=executor, metadata=self._metadata)
+        super().__init__(services, groups=groups, failover=failover, switchover=switchover)
         self._drain = Drain(services, switchover)
-        self._verbs = GroupVerbs(services, groups=self._groups, failover=self._failover, switchover=switchover)
-        links = Links(services, executor=executor, denied_masters=DeniedMasters(services, self._failover))
+        self._takeover = Takeover(services, executor)
+        links = Links(services, executor=executor, denied_masters=DeniedMasters(services, failover))
         self._keeper = Keeper(services, executor=executor, links=links)
         self._silent_members = SilentMembers(services)
         self._canary = Canary(services)
         self._recovery_watch = RecoveryWatch(services, self._canary)
         self.handler = RequestHandler(
-            groups=self._groups,
+            services,
+            groups=groups,
             directory=directory,
             heartbeats=Heartbeats(
-                settings=self._settings,
-                holdings=HoldingsWatch(services, recovery=recovery, on_news=self._news),
+                services,
+                holdings=HoldingsWatch(services, recovery=recovery, on_news=self._look_for_master),
                 adoption=AdoptionDesk(services),
                 silent_members=self._silent_members,
             ),
-            failover=self._failover,
+            failover=failover,
             switchover=switchover,
-            settings=self._settings,
-            observer=self._observer,
             on_connection_closed=self._connection_closed,
         )
-        self._server = open_server(self.handler, self._settings)
+        self._server = open_server(self.handler, settings.security)
 
     @property
     def address(self) -> str:
@@ -170,9 +144,7 @@ class ControllerPlane:
         self._directory.subscribe_leaving(self._members_leaving)
         await self._directory.start()
         await self._server.start(self._settings.listen_host, self._settings.listen_port)
-        if not self.handler.advertise_address:
-            self.handler.advertise_address = self.address
-        self._planes.own_address = self.handler.advertise_address
+        self._planes.own_address = self._settings.advertise_address or self.address
         self._ticker = asyncio.create_task(self._tick_for_ever(), name="rmq:tick")
 
     async def stop(self) -> None:
@@ -215,52 +187,6 @@ class ControllerPlane:
         """Be told of every change; the call returned ends it."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
-
-    async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
-        """Return the id kept for this pod, reserving the next one durably where it has none. ``GroupViewError`` if refused."""
-        return await self._verbs.reserve_broker_id(key, pod_name, broker_id)
-
-    async def switch_master(
-        self,
-        key: GroupKey,
-        *,
-        from_broker_id: int | None = None,
-        to_broker_id: int | None = None,
-        deadline_seconds: float = SWITCHOVER_DEADLINE_SECONDS,
-        cause: Cause = Cause.PLANNED_SWITCHOVER,
-    ) -> SwitchoverResult:
-        """Move the mastership in order; see ``GroupView``."""
-        return await self._verbs.switch_master(
-            key,
-            from_broker_id=from_broker_id,
-            to_broker_id=to_broker_id,
-            deadline_seconds=deadline_seconds,
-            cause=cause,
-        )
-
-    async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
-        """Make a member master of a group without one; see ``GroupView``."""
-        return await self._verbs.elect(key, to_broker_id=to_broker_id, unclean=unclean)
-
-    async def remove_member(self, key: GroupKey, broker_id: int) -> None:
-        """Forget a dead member; see ``GroupView``."""
-        await self._verbs.remove_member(key, broker_id)
-
-    async def broker_config(self, key: GroupKey, broker_id: int) -> dict[str, str]:
-        """26; see ``GroupView``."""
-        return await self._verbs.broker_config(key, broker_id)
-
-    async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
-        """25; see ``GroupView``."""
-        await self._verbs.set_broker_config(key, broker_id, values)
-
-    async def topic(self, key: GroupKey, name: str) -> TopicConfig | None:
-        """351; see ``GroupView``."""
-        return await self._verbs.topic(key, name)
-
-    async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
-        """17; see ``GroupView``."""
-        await self._verbs.put_topic(key, topic)
 
     async def load(self, key: GroupKey) -> GroupSnapshot | None:
         """The same as ``snapshot``, with the record read if it was not yet."""
@@ -329,8 +255,7 @@ class ControllerPlane:
                 group.changed()
                 self._failover.look_at(group)
 
-    def _news(self, group: Group) -> None:
-        """What the members hold has changed the record; there may be no master any more."""
+    def _look_for_master(self, group: Group) -> None:
         if not self._stopping:
             self._failover.look_at(group)
 

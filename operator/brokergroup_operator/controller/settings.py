@@ -1,20 +1,22 @@
-"""The controller plane's knobs, with the reason of each default. Per-group knobs are in the group's spec, not here.
+"""The controller plane's settings, with the reason of each default, and how 1010 shows them. Settings of one group are in its spec.
 
-All times are monotonic seconds. The chain they must keep: a broker's RPC gives up after 3 s and then closes its connection,
-which we would take for a death, so every answer leaves before ``answer_deadline_seconds``, and
-what an answer waits for (the record store) has less.
+All times are monotonic seconds. A broker's RPC gives up after 3 s and closes its connection, which would count as a death here. So
+every answer leaves before `answer_deadline_seconds`, and what an answer waits for (the record store) has less.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from brokergroup_operator.controller.security_settings import SecuritySettings
+from brokergroup_operator.controller.security import SecuritySettings
+from rocketmq_remoting.address import heard_address
+from rocketmq_remoting.serialization import encode_properties
+from rocketmq_remoting.tls import ClientCertificates, TlsMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaneSettings:
-    """How one controller plane listens, speaks, and loses patience."""
+    """How one controller plane listens, calls, and waits."""
 
     listen_host: str = "0.0.0.0"  # noqa: S104 - brokers come from other pods
     listen_port: int = 9878
@@ -65,10 +67,10 @@ class PlaneSettings:
     mark_pause_seconds: float = 30.0
     # A broker with an unknown id that was not adopted is proposed again by its heartbeats after this.
     adoption_pause_seconds: float = 10.0
-    # A 1001 that knows more than the record is believed when its sender says the same again after this long (forgotten_commits.py).
+    # A 1001 that knows more than the record is believed if its sender repeats it after this long (`DisputedSets`).
     believed_again_seconds: float = 0.5
     # A master that proposes from another set than the record's for this long has not learnt it by its own poll (2 s), and is
-    # told it again (sets_apart.py).
+    # answered it again (`DisputedSets`).
     set_apart_seconds: float = 2.5
     # A master that has answered its role change, and by its own 907 denies it, is told again under an epoch far above,
     # after this long.
@@ -157,3 +159,67 @@ class PlaneSettings:
     drain_rank_delay_seconds: float = 1.0
     # A move that failed is tried again after this.
     drain_again_seconds: float = 1.0
+
+
+def configuration_text(settings: PlaneSettings, *, advertise_address: str) -> bytes:
+    """Return what 1010 answers: sorted `key=value` lines, which mqadmin reads as Java properties."""
+    return encode_properties(effective_configuration(settings, advertise_address=advertise_address))
+
+
+def effective_configuration(settings: PlaneSettings, *, advertise_address: str) -> dict[str, str]:
+    """Return the settings in effect: Java's keys, then ours with `brokergroup.`. Of credentials only whether there are any."""
+    peers = settings.peer_addresses or (advertise_address,)
+    own = peers.index(advertise_address) if advertise_address in peers else 0
+    java = {
+        "bindAddress": settings.listen_host,
+        "listenPort": _port_of(advertise_address, settings.listen_port),
+        "controllerType": "Kubernetes",
+        "controllerDLegerGroup": settings.controller_group,
+        "controllerDLegerPeers": ";".join(f"n{index}-{peer}" for index, peer in enumerate(peers)),
+        "controllerDLegerSelfId": f"n{own}",
+        "scanNotActiveBrokerInterval": _milliseconds(settings.tick_seconds),
+        "scanInactiveMasterInterval": _milliseconds(settings.tick_seconds),
+        "notifyBrokerRoleChanged": "true",
+        "isProcessReadEvent": "true",
+        "enableShutdownGracefully": "true",
+        "serverChannelMaxIdleTimeSeconds": "120",
+    }
+    return java | _security(settings) | _timing(settings)
+
+
+def _security(settings: PlaneSettings) -> dict[str, str]:
+    security = settings.security
+    tls = security.tls
+    wanted = tls.client_certificates if tls is not None else ClientCertificates.NONE
+    return {
+        "tls.server.mode": (tls.mode if tls is not None else TlsMode.DISABLED).value,
+        "tls.server.need.client.auth": "require" if wanted is ClientCertificates.REQUIRED else wanted.value,
+        "tls.enable": _truth(security.broker_tls is not None),
+        "brokergroup.openAdmin": _truth(security.open_admin),
+        "brokergroup.adminAccessKeys": _truth(security.admin_credentials is not None),
+        "brokergroup.brokersWithoutPods": _truth(security.brokers_without_pods),
+        "brokergroup.maxFrameBytes": str(security.frame_limits.max_frame_bytes),
+    }
+
+
+def _timing(settings: PlaneSettings) -> dict[str, str]:
+    return {
+        "brokergroup.answerDeadlineMilliseconds": _milliseconds(settings.answer_deadline_seconds),
+        "brokergroup.recordDeadlineMilliseconds": _milliseconds(settings.record_deadline_seconds),
+        "brokergroup.heartbeatTimeoutMilliseconds": _milliseconds(settings.heartbeat_timeout_seconds),
+        "brokergroup.reconnectGraceMilliseconds": _milliseconds(settings.reconnect_grace_seconds),
+        "brokergroup.switchoverDeadlineMilliseconds": _milliseconds(settings.switchover_deadline_seconds),
+    }
+
+
+def _port_of(address: str, otherwise: int) -> str:
+    found = heard_address(address)
+    return str(found.port if found is not None else otherwise)
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(round(seconds * 1000))
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,15 +1,15 @@
-"""Who may ask what: a caller, a request and a group in, a verdict out. Pure.
+"""Which caller may send which request about which group. Pure.
 
-Three ways to be known (``docs/concepts/security.md``): the pod at the address one speaks from, the access key one signs with,
-the names in the certificate one showed. The rules, most particular first:
+A caller is known by the pod at its address, by the access key of its signature, or by the names in its certificate
+(docs/concepts/security.md). The rules, most particular first:
 
-* Configuring the controller over the wire (1009) is nobody's right: the two worst RocketMQ vulnerabilities came that way.
-  Reading its configuration (1010) is opened by a setting.
-* Replacing a living master (1002 with designateElect) and making the controller forget brokers (1011) is an administrator's.
-* A broker speaks for itself. A member whose id is kept for a pod is that pod, whatever else may be signed; only where no pod
-  has the address (NAT, host network) does the group's own key or certificate count. A member without a pod is spoken for by the
-  group's pods, by whoever has the group's key or certificate, and by anybody where the group or the settings are open.
-* Reading who is master (1004, 1005, 1006) is open.
+* No caller configures the controller over the wire (1009): the two worst RocketMQ vulnerabilities came that way
+ . Reading its configuration (1010) is opened by a setting.
+* Replacing a living master (1002 with designateElect) and cleaning (1011) need an administrator.
+* A broker speaks for itself. If the record keeps a member's id for a pod, only that pod may speak for the member; where no pod has
+  the caller's address (NAT, host network), the group's own key or certificate counts. A member without a pod is spoken for by the
+  group's pods, by the group's key or certificate, and by any caller if the group or the settings are open.
+* Reading the master (1004, 1005, 1006) is open.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from brokergroup_operator.controller.directory.group_directory import SignaturePolicy
+from brokergroup_operator.controller.directory.places import advertises
+from controller_core.step import step
+from rocketmq_remoting.address import host_of
 from rocketmq_remoting.codes import RequestCode
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer
-    from brokergroup_operator.controller.security_settings import SecuritySettings
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.security import SecuritySettings
+    from controller_core.requests import RegisterBroker, Request
 
 
 class Access(Enum):
@@ -53,7 +58,10 @@ _ACCESS_OF_CODE = {
 
 
 class Caller(NamedTuple):
-    """What is known of who asks. ``access_key`` is one whose signature was right, ``certificate_names`` were checked."""
+    """What is known of the caller.
+
+    `access_key` is one whose signature was right; the certificate of `certificate_names` was verified.
+    """
 
     host: str
     peer: Peer | None = None
@@ -71,7 +79,10 @@ class Caller(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """Whom a request is about, as its own decoder read it. ``pod`` is the one that the broker's id is kept for, if any."""
+    """What a request is about, as its decoder read it.
+
+    `pod` is the one for which the record keeps the broker's id; empty: none.
+    """
 
     binding: GroupBinding | None
     broker_id: int | None = None
@@ -95,7 +106,7 @@ class NotPermittedError(Exception):
 
 
 def authorize(caller: Caller, code: int, subject: Subject, settings: SecuritySettings) -> Verdict:
-    """Whether this caller may ask this of this group."""
+    """Return whether this caller may send this request about this subject."""
     access = _ACCESS_OF_CODE.get(RequestCode(code)) if code in _KNOWN else None
     if access is None:
         return Verdict(allowed=False, reason=f"request type {code} is not the controller's")
@@ -115,7 +126,7 @@ _KNOWN = frozenset(int(code) for code in _ACCESS_OF_CODE)
 
 
 def _signed_enough(caller: Caller, code: int, binding: GroupBinding | None) -> bool:
-    """A group may want every request about itself signed; 1006 is about many groups and only read."""
+    """Whether the request is signed as the group demands. 1006 is only read, and about many groups: it needs no signature."""
     if binding is None or binding.signature is not SignaturePolicy.REQUIRED:
         return True
     if code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA:
@@ -168,5 +179,43 @@ def _has_key_of(caller: Caller, binding: GroupBinding) -> bool:
 
 
 def certificate_name_of(binding: GroupBinding) -> str:
-    """The name that a certificate of the group's brokers bears."""
+    """Return the name that a certificate of the group's brokers has."""
     return f"{binding.key.name}.{binding.key.namespace}"
+
+
+def pod_of(group: Group, broker_id: int | None) -> str:
+    """Return the pod for which the record keeps this member's id; empty if for none."""
+    replica = group.record.replicas.get(broker_id) if group.record is not None and broker_id is not None else None
+    return (replica.reserved_for or "") if replica is not None else ""
+
+
+def refuse_elsewhere(caller: Caller, group: Group, wanted: RegisterBroker) -> None:
+    """Raise if a pod registers an address that is not its own (safety rule 8). Behind NAT the address proves nothing."""
+    address = wanted.broker_address
+    if caller.peer is None or not address or not pod_of(group, wanted.broker_id):
+        return
+    if host_of(address) != caller.host and not advertises(group.binding, caller.peer.pod_name, address):
+        raise NotPermittedError(f"{caller} is at {caller.host}, not at {address}")
+
+
+def refuse_to_forget_pods(group: Group, wanted: Request) -> None:
+    """Raise if a 1011 would forget a pod's member that is alive or holds a seat.
+
+    Not even an administrator may: such members belong to their BrokerGroup, which would create them again.
+    """
+    record = group.record
+    if record is None:
+        return
+    after = step(record, wanted, group.live(), group.binding.settings).record
+    forgotten = [one for one in record.replicas if after is None or after.claimed_replica(one) is None]
+    needed = sorted(
+        one
+        for one in forgotten
+        if record.claimed_replica(one) is not None
+        and pod_of(group, one)
+        and (group.is_live(one) or one in record.seats)
+    )
+    if needed:
+        raise NotPermittedError(
+            f"brokers {needed} of group {group.key} are pods, alive or with a seat: their BrokerGroup rules them"
+        )

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.directory.places import ha_address_of
-from brokergroup_operator.controller.group.election_premises import could_have_been_heard
-from brokergroup_operator.controller.group.living import is_outdated, live_members
-from brokergroup_operator.controller.group.patient_decision import decided_at_last
+from brokergroup_operator.controller.group.commits import decided_at_last
+from brokergroup_operator.controller.group.election_premises import could_have_been_heard, is_outdated, live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import BackgroundTasks, Part
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
@@ -437,7 +436,7 @@ class Executor(Part):
         )
         await decided_at_last(
             lambda: group.decide(request),
-            group=group,
+            key=group.key,
             waits=f"giving change {change_id} up",
             longest_pause_seconds=LONGEST_RETRY_SECONDS,
             retried=(RecordUnavailableError,),
@@ -485,7 +484,7 @@ class Executor(Part):
         try:
             await decided_at_last(
                 lambda: group.decide(request),
-                group=group,
+                key=group.key,
                 waits=f"the end of change {key[0]}",
                 longest_pause_seconds=LONGEST_RETRY_SECONDS,
             )

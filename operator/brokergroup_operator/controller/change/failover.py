@@ -21,6 +21,7 @@ from brokergroup_operator.controller.change.fencing import FenceOutcome, NoFence
 from brokergroup_operator.controller.detect.master_watch import Suspicion
 from brokergroup_operator.controller.detect.recovery import ActingMasters
 from brokergroup_operator.controller.directory.places import process_address
+from brokergroup_operator.controller.group.commits import decided_at_last
 from brokergroup_operator.controller.group.election_premises import (
     but_the_unsteady,
     may_be_too_early,
@@ -30,8 +31,8 @@ from brokergroup_operator.controller.group.election_premises import (
     silence_seconds,
 )
 from brokergroup_operator.controller.group.group import PremiseGoneError
-from brokergroup_operator.controller.group.patient_decision import decided_at_last
 from brokergroup_operator.controller.group.timelines import (
+    finish,
     masterless_timeline,
     new_timeline,
     note_election,
@@ -103,7 +104,7 @@ class Failover(Part):
                 return
             self.look_at(group)
             if group.master_change is not None:
-                await asyncio.wait([group.master_change], timeout=left_seconds)
+                await group.changes.wait_for_end(left_seconds)
             else:
                 await asyncio.sleep(POLL_SECONDS)  # not warm yet: the master may be heard any moment
 
@@ -206,8 +207,8 @@ class Failover(Part):
             if may_be_too_early(group, record, wanted):
                 await group.first_report(wanted.broker_id or 0, self._settings.first_heartbeat_seconds)
             self.look_at(group)
-            if group.master_change is not None and may_have_acting_masters(group, record):
-                await asyncio.wait([group.master_change], timeout=self._settings.first_heartbeat_seconds)
+            if may_have_acting_masters(group, record):
+                await group.changes.wait_for_end(self._settings.first_heartbeat_seconds)
         try:
             return await self._decide_for_caller(group, wanted)
         except PremiseGoneError:
@@ -244,8 +245,7 @@ class Failover(Part):
 
     async def elect(self, group: Group, wanted: ElectMaster) -> tuple[FailoverTimeline, Decision]:
         """A person's election for a group that lost its master: decided as wanted, then told in order like any other."""
-        if group.master_change is not None:
-            await asyncio.wait([group.master_change], timeout=self._settings.switchover_deadline_seconds)
+        await group.changes.wait_for_end(self._settings.switchover_deadline_seconds)
         record = group.record
         if record is None or group.master_change is not None:
             raise PremiseGoneError(f"group {group.key}: a change of master is under way")
@@ -266,8 +266,7 @@ class Failover(Part):
                 decisions.append(decision)
 
         self._start(group, run())
-        if group.master_change is not None:
-            await asyncio.wait([group.master_change], timeout=self._settings.switchover_deadline_seconds)
+        await group.changes.wait_for_end(self._settings.switchover_deadline_seconds)
         if not decisions:
             raise PremiseGoneError(f"group {group.key}: the record has moved on, or is older than the brokers")
         return timeline, decisions[0]
@@ -347,7 +346,7 @@ class Failover(Part):
             self._refused(group, timeline, error)
             return
         if change is None:
-            self._withdraw(group, timeline, "another plane is at it")
+            withdraw(group, timeline, self._observer, "another plane is at it")
             return
         timeline.change_id = change.id
         outcome: list[FenceOutcome] = []
@@ -395,7 +394,7 @@ class Failover(Part):
             request = TakeOverChange(
                 broker_name=record.broker_name, change=found, carried_out_by=self._planes.own_address
             )
-        decision = await decided_at_last(lambda: group.decide(request), group=group, waits="change")
+        decision = await decided_at_last(lambda: group.decide(request), key=group.key, waits="change")
         return decision.record.change if decision.code == ControllerCode.SUCCESS and decision.record else None
 
     def _pod_fence_is_over(self, group: Group, master: int) -> float:
@@ -440,15 +439,15 @@ class Failover(Part):
             self._nobody(group, timeline, decisions[-1], wanted)
             return decisions[-1]
         if record.change is None:  # the kind installed in the cluster is older, and keeps no change: the keeper tells
-            self._finish(group, timeline, Outcome.INCOMPLETE)
+            finish(group, timeline, self._observer, Outcome.INCOMPLETE)
             return decisions[-1]
         course = self._executor.course_of(group, record.change, timeline=timeline)
         course.acting = frozenset(acting.besides(record.master_broker_id))
         await self._executor.run(course)
         if course.lost:
-            self._withdraw(group, timeline, "another plane took the change over")
+            withdraw(group, timeline, self._observer, "another plane took the change over")
         else:
-            self._finish(group, timeline, _outcome(timeline))
+            finish(group, timeline, self._observer)
         return decisions[-1]
 
     async def _carried_out(
@@ -463,12 +462,12 @@ class Failover(Part):
             self._refused(group, timeline, error)
         else:
             if course.lost:
-                self._withdraw(group, timeline, "another plane took the change over")
+                withdraw(group, timeline, self._observer, "another plane took the change over")
             elif not decisions:
                 timeline.evidence.append("the master was heard again")
-                self._withdraw(group, timeline, "the master was heard again, or another plane was faster")
+                withdraw(group, timeline, self._observer, "the master was heard again, or another plane was faster")
             elif decisions[-1].code == ControllerCode.SUCCESS:
-                self._finish(group, timeline, _outcome(timeline))
+                finish(group, timeline, self._observer)
             else:
                 self._nobody(group, timeline, decisions[-1], None)
 
@@ -495,10 +494,10 @@ class Failover(Part):
         )
         decision = await decided_at_last(
             lambda: group.decide(request, linearizable=False, timeline=timeline, premise=premise),
-            group=group,
+            key=group.key,
             waits="election",
         )
-        group.changes.refusals.over()
+        group.changes.accepted()
         decisions.append(decision)
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             return False
@@ -511,50 +510,30 @@ class Failover(Part):
     def _outrun(self, group: Group, timeline: FailoverTimeline) -> None:
         """Another controller plane, or the brokers themselves, were faster; they also tell the members."""
         group.changes.leave_alone(1.0)
-        self._withdraw(group, timeline, "another plane, or the brokers themselves, were faster")
+        withdraw(group, timeline, self._observer, "another plane, or the brokers themselves, were faster")
 
     def _nobody(self, group: Group, timeline: FailoverTimeline, decision: Decision, wanted: ElectMaster | None) -> None:
         # A group that is being deleted loses its members one by one: that nobody is left is no incident.
         if _is_persons(wanted):
-            self._finish(group, timeline, Outcome.CANCELLED)
+            finish(group, timeline, self._observer, Outcome.CANCELLED)
         elif decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving:
-            self._withdraw(group, timeline, decision.why)
+            withdraw(group, timeline, self._observer, decision.why)
         else:
-            self._finish(group, timeline, Outcome.NO_ELIGIBLE_REPLICA)
+            finish(group, timeline, self._observer, Outcome.NO_ELIGIBLE_REPLICA)
+            # This incident ends here; the time without a master goes on, and belongs to the failover that finds the next one.
+            group.incidents.close()
+            group.changes.masterless(max(timeline.steps.values()))
+            group.changed()
 
     def _refused(self, group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
-        pause_seconds = group.changes.refusals.note(asyncio.get_running_loop().time())
+        pause_seconds = group.changes.refused()
         log.error(
             "the record store refuses the election: tried again later",
             group=str(group.key),
             error=str(error),
             pause_seconds=pause_seconds,
         )
-        self._withdraw(group, timeline, f"the record store refuses it: {error}")
-
-    def _withdraw(self, group: Group, timeline: FailoverTimeline, why: str) -> None:
-        log.info("failover withdrawn", group=str(group.key), why=why, evidence=timeline.evidence)
-        withdraw(group, timeline, self._observer)
-
-    def _finish(self, group: Group, timeline: FailoverTimeline, outcome: Outcome) -> None:
-        timeline.outcome = outcome
-        group.changes.ended(timeline)
-        group.open_incident(timeline)
-        log.info(
-            "failover ended",
-            group=str(group.key),
-            outcome=outcome.value,
-            trigger=timeline.trigger.value,
-            steps=timeline.milliseconds(),
-            to=timeline.to_broker_id,
-            epoch=timeline.epoch_after,
-        )
-        self._observer.master_changed(timeline)
-        if outcome is Outcome.NO_ELIGIBLE_REPLICA:
-            # This incident ends here; the time without a master goes on, and belongs to the one that finds the next.
-            group.incidents.close()
-            group.changes.masterless(max(timeline.steps.values()))
-        group.changed()
+        withdraw(group, timeline, self._observer, f"the record store refuses it: {error}")
 
 
 def _answered_at_once(group: Group, decision: Decision) -> None:
@@ -579,7 +558,3 @@ def _kind(group: Group, wanted: ElectMaster | None) -> ChangeKind:
     record = group.record
     recovers = record is not None and may_have_acting_masters(group, record)
     return ChangeKind.RECOVERY if recovers else ChangeKind.FAILOVER
-
-
-def _outcome(timeline: FailoverTimeline) -> Outcome:
-    return Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE

@@ -1,27 +1,36 @@
-"""Killing a silent master before somebody else becomes master (docs/concepts/architecture.md, rule 7).
+"""Killing a silent master before another one is elected (safety rule 7).
 
-A silent master may be dead, cut off, or only frozen. A frozen Java broker that thaws acknowledges what waits in its buffers
-although no replica has it, and no epoch keeps it from that: measured, 7 of 12 freezes lost acknowledged messages without a fence
-and none of 8 with one. So its process is killed first, and only a confirmed death lets a failover
-promise that nothing acknowledged is lost. A fence that is not confirmed in time does not stop the failover; it is told.
+A silent master may be dead, cut off or frozen. A frozen Java broker that thaws acknowledges what waits in its buffers, although no
+replica has it, whatever its epoch: 7 of 12 freezes lost acknowledged messages without a fence, 0 of 8 with one (measured).
 
-In Kubernetes two ways are gone at the same time, and the first that confirms the death counts: the pod is deleted without grace,
-with a finalizer that keeps the pod object until its containers are reported terminated (``kube/held_deletion.py``), and the fence
-inside the pod is ordered to kill the broker (``fence_order.py``).
+Two ways begin together, and the first that confirms the death counts: the pod is deleted without grace, under a finalizer that
+keeps the pod object until its containers are reported terminated (`kube/held_deletion.py`); and the fence inside the pod is
+ordered to kill the broker (`PodFence`). A fence that is not confirmed in time does not stop the failover: the incident says so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from dataclasses import dataclass
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.change.fence_order import PodFence, confirmed_kill
-from brokergroup_operator.controller.directory.kubernetes_binding import has_ip_of
+from brokergroup_operator.controller.directory.kubernetes_binding import has_ip_of, pod_ip
+from brokergroup_operator.fence.kill_order import (
+    CHALLENGE,
+    CONFIRMATION,
+    NONCE_BYTES,
+    ORDER,
+    QUESTION,
+    Message,
+    open_sealed,
+    seal,
+)
 from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
@@ -41,13 +50,17 @@ LONGEST_PAUSE_SECONDS = 0.5
 ONE_CALL_SECONDS = 1.0
 # Kubernetes tells whole seconds, of two clocks. A master that is fenced for its silence has been silent for longer.
 _CLOCKS: Final = dt.timedelta(seconds=2)
+# A datagram may be lost, and a fence may be just waking.
+REPEAT_SECONDS: Final = 0.05
+# An order that is not confirmed by then is asked anew: its challenge is no longer good, or the fence was started again.
+ANEW_SECONDS: Final = 1.0
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class FenceOutcome:
-    """Whether the process is known to be dead, and how we know, or why not."""
+    """Whether the process is known to be dead, and the evidence for or against it."""
 
     confirmed: bool
     how: str
@@ -56,7 +69,7 @@ class FenceOutcome:
 
 
 class Fencer(Protocol):
-    """Something that can make sure a broker's process runs no more."""
+    """Kills a broker's process, or finds that it has ended."""
 
     async def fence(
         self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
@@ -66,7 +79,7 @@ class Fencer(Protocol):
 
 
 class NoFencer:
-    """Nothing to fence with, as outside Kubernetes: says so at once."""
+    """Confirms nothing, at once: outside Kubernetes nothing can be fenced."""
 
     async def fence(
         self,
@@ -126,7 +139,7 @@ class KubernetesFencer:
         return next(found, None)
 
     async def _fence(self, name: str, namespace: str, address: str, seconds: float) -> FenceOutcome:
-        """Both ways at once; the first that confirms counts, and an order that comes to nothing costs nothing."""
+        """Both ways at once; the first that confirms the death counts."""
         found: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         deletion = asyncio.create_task(self._delete(name, namespace, address, found), name="rmq:fence-deletion")
         order = asyncio.create_task(self._order(found), name="rmq:fence-order")
@@ -249,3 +262,87 @@ def _ended_by_its_deletion(pod: JsonObject) -> bool:
         if status.get("name") == names.CONTAINER_BROKER and deleted_at and ended_at:
             return dt.datetime.fromisoformat(ended_at) >= dt.datetime.fromisoformat(deleted_at) - _CLOCKS
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class PodFence:
+    """Where the fence of one pod hears orders, and with which key."""
+
+    pod: str
+    pod_uid: str
+    host: str
+    port: int
+    key: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, pod: JsonObject, keys: FenceKeys | None) -> PodFence | None:
+        """None where this pod's fence takes no orders of ours."""
+        key = keys.key_in(pod) if keys is not None else None
+        host, port = pod_ip(pod), _order_port(pod)
+        if key is None or not host or port is None:
+            return None
+        return cls(str(pod["metadata"]["name"]), str(pod["metadata"]["uid"]), host, port, key)
+
+
+def _order_port(pod: JsonObject) -> int | None:
+    for container in pod["spec"].get("containers") or []:
+        if container.get("name") == names.CONTAINER_FENCE:
+            for port in container.get("ports") or []:
+                if port.get("name") == names.PORT_FENCE and port.get("protocol") == "UDP":
+                    return int(port["containerPort"])
+    return None
+
+
+async def confirmed_kill(fence: PodFence) -> str | None:
+    """Order the kill until its proof is there; returns how it is known, or None where no way leads there.
+
+    The caller bounds it: the proof may never come.
+    """
+    order, loop = _Order(fence), asyncio.get_running_loop()
+    try:
+        transport, _ = await loop.create_datagram_endpoint(lambda: order, remote_addr=(fence.host, fence.port))
+    except OSError:
+        return None
+    order.transport = transport
+    try:
+        while not order.confirmed.is_set():
+            order.send()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(order.confirmed.wait(), REPEAT_SECONDS)
+    finally:
+        transport.close()
+    return f"pod {fence.pod}: its fence has killed the broker, and signed that it is dead"
+
+
+class _Order(asyncio.DatagramProtocol):
+    """One order: the question until the challenge is there, then the order until it is confirmed."""
+
+    def __init__(self, fence: PodFence) -> None:
+        self._fence = fence
+        self._loop = asyncio.get_running_loop()
+        self._said, self._began = _question(), self._loop.time()
+        self.transport: asyncio.DatagramTransport | None = None
+        self.confirmed = asyncio.Event()
+
+    def datagram_received(self, data: bytes, addr: object) -> None:  # noqa: ARG002 (asyncio's own form)
+        answer = open_sealed(data, self._fence.key, self._fence.pod_uid)
+        if answer is None or answer.nonce != self._said.nonce:
+            return
+        if answer.tag == CHALLENGE and self._said.tag == QUESTION:
+            self._said = Message(ORDER, answer.nonce, answer.challenge)
+            self.send()
+        elif answer.tag == CONFIRMATION and self._said.tag == ORDER and answer.challenge == self._said.challenge:
+            self.confirmed.set()
+
+    def error_received(self, exc: Exception) -> None:
+        """Nobody listens there yet, or no more: asked again, until the caller ends it."""
+
+    def send(self) -> None:
+        if self._said.tag == ORDER and self._loop.time() - self._began > ANEW_SECONDS:
+            self._said, self._began = _question(), self._loop.time()
+        if self.transport is not None:
+            self.transport.sendto(seal(self._said, self._fence.key, self._fence.pod_uid))
+
+
+def _question() -> Message:
+    return Message(QUESTION, os.urandom(NONCE_BYTES))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.group.election_premises import may_be_alive_unheard
+from brokergroup_operator.controller.group.election_premises import live_members, may_be_alive_unheard
 from brokergroup_operator.controller.group.group import PremiseGoneError
-from brokergroup_operator.controller.group.living import live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.group_view import (
+    SWITCHOVER_DEADLINE_SECONDS,
     BrokerUnreachableError,
     ElectionRefusedError,
     ElectionResult,
@@ -22,7 +22,7 @@ from brokergroup_operator.observe.group_view import (
     MemberNeededError,
     SwitchoverResult,
 )
-from brokergroup_operator.observe.timeline import Step
+from brokergroup_operator.observe.timeline import Cause, Step
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
 from controller_core.decision import ReserveBrokerIdAnswer
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.group.groups import Groups
     from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.observe.timeline import Cause
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.broker_protocol import TopicConfig
@@ -49,16 +48,16 @@ class GroupVerbs(Part):
         super().__init__(services)
         self._groups, self._failover, self._switchover = groups, failover, switchover
 
-    def known(self, key: GroupKey) -> Group:
+    def _known(self, key: GroupKey) -> Group:
         """The group, or ``GroupUnknownError``."""
         group = self._groups.get(key)
         if group is None:
             raise GroupUnknownError(f"the controller plane knows no BrokerGroup {key}")
         return group
 
-    async def reserve_broker_id(self, key: GroupKey, pod_name: str, broker_id: int | None) -> int:
+    async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
         """Return the id kept for this pod, reserving the next one durably where it has none."""
-        group = self.known(key)
+        group = self._known(key)
         request = ReserveBrokerId(
             cluster_name=group.binding.cluster_name,
             broker_name=group.binding.broker_name,
@@ -78,15 +77,15 @@ class GroupVerbs(Part):
         self,
         key: GroupKey,
         *,
-        from_broker_id: int | None,
-        to_broker_id: int | None,
-        deadline_seconds: float,
-        cause: Cause,
+        from_broker_id: int | None = None,
+        to_broker_id: int | None = None,
+        deadline_seconds: float = SWITCHOVER_DEADLINE_SECONDS,
+        cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> SwitchoverResult:
         """Move the mastership in order."""
         try:
             return await self._switchover.move(
-                self.known(key),
+                self._known(key),
                 from_broker_id=from_broker_id,
                 to_broker_id=to_broker_id,
                 deadline_seconds=deadline_seconds,
@@ -97,7 +96,7 @@ class GroupVerbs(Part):
 
     async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
         """Make this member master where no master lives; a silent one is first established to be dead, and fenced."""
-        group = self.known(key)
+        group = self._known(key)
         try:
             await group.load()
             await self._failover.settle(group, self._settings.switchover_deadline_seconds)
@@ -135,7 +134,7 @@ class GroupVerbs(Part):
 
     async def remove_member(self, key: GroupKey, broker_id: int) -> None:
         """Forget a dead member that nothing acknowledged can depend on."""
-        group = self.known(key)
+        group = self._known(key)
         try:
             await group.load()
             if may_be_alive_unheard(group, broker_id, self._settings):
@@ -153,7 +152,7 @@ class GroupVerbs(Part):
 
     async def broker_config(self, key: GroupKey, broker_id: int) -> dict[str, str]:
         """26. What it says is kept as the latest that is known of it."""
-        group = self.known(key)
+        group = self._known(key)
         asked = group.configuration.asking(broker_id)
         try:
             values = await self._calls.broker_config(self._address(group, broker_id))
@@ -165,7 +164,7 @@ class GroupVerbs(Part):
 
     async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
         """25. Not during a change of master: it would lift what keeps the old one from acknowledging."""
-        group = self.known(key)
+        group = self._known(key)
         try:
             # Not by the copy of the record: another plane may have begun a change of master a moment ago.
             await group.load_again()
@@ -182,7 +181,7 @@ class GroupVerbs(Part):
 
     async def topic(self, key: GroupKey, name: str) -> TopicConfig | None:
         """351, of the master."""
-        group = self.known(key)
+        group = self._known(key)
         try:
             return await self._calls.topic(self._masters_address(group), name)
         except BrokerCallError as error:
@@ -190,7 +189,7 @@ class GroupVerbs(Part):
 
     async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
         """17, of the master. Not during a change of master: the next one might never copy it."""
-        group = self.known(key)
+        group = self._known(key)
         _must_be_at_rest(group, "topics are left alone")
         try:
             await self._calls.put_topic(self._masters_address(group), topic)

@@ -22,17 +22,25 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from brokergroup_operator.controller.directory.places import hosts_of_links
-from brokergroup_operator.controller.group.election_premises import but_the_unsteady, members_leaving
+from brokergroup_operator.controller.directory.places import hosts_of_links, level_members
+from brokergroup_operator.controller.group.commits import decided_at_last
+from brokergroup_operator.controller.group.election_premises import (
+    but_the_unsteady,
+    live_members,
+    members_leaving,
+    members_removed,
+)
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.group.incidents import is_unclean
-from brokergroup_operator.controller.group.link_hosts import level_members
-from brokergroup_operator.controller.group.living import live_members
-from brokergroup_operator.controller.group.patient_decision import decided_at_last
-from brokergroup_operator.controller.group.timelines import note_election, withdraw
+from brokergroup_operator.controller.group.timelines import finish, note_election, withdraw
 from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
-from brokergroup_operator.controller.peers.services import Part
-from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError, SwitchoverResult
+from brokergroup_operator.controller.peers.services import Part, is_running
+from brokergroup_operator.observe.group_view import (
+    GroupViewError,
+    SwitchoverFailedError,
+    SwitchoverRefusedError,
+    SwitchoverResult,
+)
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Commit, Level, Quiet
@@ -48,6 +56,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.observe.group_view import MetadataDifference
+    from brokergroup_operator.records.store import GroupKey
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
 
@@ -127,8 +136,7 @@ class Switchover(Part):
         drain_seconds = deadline_at_seconds - clock()
         run = self._begin(group, now, master, election, drain_seconds=drain_seconds, planned=True, cause=cause)
         await asyncio.shield(run.decided)
-        if group.master_change is not None:
-            await asyncio.wait([group.master_change], timeout=max(0.0, deadline_at_seconds - clock()))
+        await group.changes.wait_for_end(deadline_at_seconds - clock())
         return _result(run.timeline)
 
     async def _with_metadata(
@@ -165,7 +173,7 @@ class Switchover(Part):
         ends_at_seconds = clock() + self._settings.election_waits_seconds
         while group.master_change is not None and (left_seconds := ends_at_seconds - clock()) > 0:
             # An election that a broker asked for is told to the others: over in a moment, and no reason to refuse a person.
-            await asyncio.wait([group.master_change], timeout=left_seconds)
+            await group.changes.wait_for_end(left_seconds)
         record = await group.load_again()
         if record is None:
             raise SwitchoverRefusedError(f"group {group.key} has no record")
@@ -252,14 +260,14 @@ class Switchover(Part):
             is_over = change is None or isinstance(error, BrokerCallError) or not group.is_live(old)
             is_nothing = is_over and timeline.planned_cause is Cause.DRAIN
             if is_nothing or _is_moved(group.record, timeline) or self._is_anothers(group):
-                self._withdraw(group, timeline, str(error))
+                withdraw(group, timeline, self._observer, str(error))
             else:
-                self._finish(group, timeline, Outcome.CANCELLED)
+                finish(group, timeline, self._observer, Outcome.CANCELLED)
             raise SwitchoverFailedError(f"group {group.key}: switchover given up: {error}") from error
         if lost:
-            self._withdraw(group, timeline, "another plane took the change over")
+            withdraw(group, timeline, self._observer, "another plane took the change over")
         else:
-            self._finish(group, timeline, _outcome(timeline))
+            finish(group, timeline, self._observer)
 
     async def _begin_quieting(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> Change:
         """Step 1: whoever finds the plan knows what the old master's minimum was."""
@@ -364,34 +372,17 @@ class Switchover(Part):
             await self._still_quiet(address)
             return await group.decide(election, timeline=timeline, premise=premise)
 
-        decision = await decided_at_last(while_quiet, group=group, waits="election")
+        decision = await decided_at_last(while_quiet, key=group.key, waits="election")
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             raise SwitchoverFailedError(decision.why)
         note_election(timeline, decision)
         self._observer.master_committed(timeline)
         return decision
 
-    def _withdraw(self, group: Group, timeline: FailoverTimeline, why: str) -> None:
-        """Another plane carries it out, or has."""
-        log.info("switchover withdrawn", group=str(group.key), why=why)
-        withdraw(group, timeline, self._observer)
-
-    def _finish(self, group: Group, timeline: FailoverTimeline, outcome: Outcome) -> None:
-        timeline.outcome = outcome
-        group.changes.ended(timeline)
-        group.open_incident(timeline)
-        log.info("switchover ended", group=str(group.key), outcome=outcome.value, steps=timeline.milliseconds())
-        self._observer.master_changed(timeline)
-        group.changed()
-
 
 def _waits(change: Change | None) -> bool:
     """Whether another change waits for its election, or tells of it."""
     return change is not None and change.phase is not Phase.RESTORING
-
-
-def _outcome(timeline: FailoverTimeline) -> Outcome:
-    return Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE
 
 
 def _is_moved(record: BrokerGroupRecord | None, timeline: FailoverTimeline) -> bool:
@@ -435,3 +426,47 @@ def _result(timeline: FailoverTimeline) -> SwitchoverResult:
         phases=phases,
         confirmed=Step.ROLE_CHANGED in timeline.steps,
     )
+
+
+class Drain(Part):
+    """Watches all groups for masters that are about to go; woken by the plane's tick and by the pod watch."""
+
+    def __init__(self, services: Services, switchover: Switchover) -> None:
+        super().__init__(services)
+        self._switchover = switchover
+        self._moves: dict[GroupKey, asyncio.Task[None]] = {}
+        self._not_before_seconds: dict[GroupKey, float] = {}
+
+    def look_at(self, group: Group) -> None:
+        """Begin to move the master if its pod is about to go and nobody is at it. Cheap."""
+        master = group.granted_master_id
+        if master is None or master not in members_leaving(group) or group.is_leaving:
+            self._not_before_seconds.pop(group.key, None)
+            return
+        if group.master_change is not None or is_running(self._moves.get(group.key)) or not group.is_live(master):
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        turn_seconds = self._planes.rank(group.key) * self._settings.drain_rank_delay_seconds
+        if now_seconds < self._not_before_seconds.setdefault(group.key, now_seconds + turn_seconds):
+            return
+        self._moves[group.key] = self._tasks.start(self._move(group, master), f"rmq:drain {group.key}")
+
+    async def _move(self, group: Group, master: int) -> None:
+        log.info("master's pod is about to go: moved first", group=str(group.key), broker_id=master)
+        try:
+            result = await self._switchover.move(
+                group,
+                from_broker_id=master,
+                to_broker_id=None,
+                deadline_seconds=self._settings.switchover_deadline_seconds,
+                only_staying=True,
+                # A failover a moment later would lose what the next master lacks all the same.
+                waits_for_metadata=master not in members_removed(group),
+                cause=Cause.DRAIN,
+            )
+        except (GroupViewError, RecordStoreError) as error:
+            log.warning("master about to go and not moved yet", group=str(group.key), error=str(error))
+            pause_seconds = self._settings.drain_again_seconds
+            self._not_before_seconds[group.key] = asyncio.get_running_loop().time() + pause_seconds
+            return
+        log.info("master moved off its pod", group=str(group.key), to=result.to_broker_id, epoch=result.epoch)

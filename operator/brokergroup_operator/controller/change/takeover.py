@@ -10,6 +10,7 @@ silent here too the failover takes over (``failover.py``), and fences once more,
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,10 @@ import structlog
 
 from brokergroup_operator.controller.group.election_premises import could_have_been_heard
 from brokergroup_operator.controller.group.incidents import has_incident
-from brokergroup_operator.controller.group.timelines import end_with, timeline_of, withdraw
+from brokergroup_operator.controller.group.timelines import finish, timeline_of, withdraw
 from brokergroup_operator.controller.peers.planes import dial
 from brokergroup_operator.controller.peers.services import Part
+from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.codes import ControllerCode
 from controller_core.plan import Phase
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
     from controller_core.plan import Change
@@ -88,7 +89,8 @@ class Takeover(Part):
         if change.is_told and await self._is_carried_out(group, change):
             return
         timeline = timeline_of(group, change)
-        end_with(group, timeline)
+        is_confirmed = _note_role(group, timeline)
+        timeline.outcome = Outcome.COMPLETED if is_confirmed else Outcome.INCOMPLETE
         self._observer.incident_closed(timeline)
 
     def _everybody_was_heard(self, group: Group, record: BrokerGroupRecord) -> bool:
@@ -118,17 +120,11 @@ class Takeover(Part):
         group.changes.begins(timeline)
         course = self._executor.course_of(group, taken, takes_over=True, timeline=timeline)
         await self._executor.run(course)
-        if timeline is not None:
-            self._finish(group, timeline, lost=course.lost)
-
-    def _finish(self, group: Group, timeline: FailoverTimeline, *, lost: bool) -> None:
-        if lost:
-            withdraw(group, timeline, self._observer)
-            return
-        end_with(group, timeline)
-        group.changes.ended(timeline)
-        group.open_incident(timeline)
-        self._observer.master_changed(timeline)
+        if timeline is not None and course.lost:
+            withdraw(group, timeline, self._observer, "another plane took the change over")
+        elif timeline is not None:
+            _note_role(group, timeline)
+            finish(group, timeline, self._observer)
 
     async def _is_carried_out(self, group: Group, change: Change) -> bool:
         """Whether the plane that the change names still listens: it may wait for a broker that sleeps over its role change."""
@@ -167,3 +163,10 @@ class Takeover(Part):
         group.changed()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("change not finished, the next look goes on with it", group=str(group.key), error=repr(error))
+
+
+def _note_role(group: Group, timeline: FailoverTimeline) -> bool:
+    """Note in the timeline that the new master has confirmed its role, if this plane knows that; return whether it does."""
+    if group.confirmed_epoch == timeline.epoch_after:
+        timeline.reach(Step.ROLE_CHANGED, time.monotonic())
+    return Step.ROLE_CHANGED in timeline.steps

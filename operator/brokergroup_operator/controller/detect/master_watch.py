@@ -1,17 +1,8 @@
-"""Is the master dead? From the heartbeat table's doubts to a verdict that says how sure we are.
+"""Self-distrust: noticing that it was us who stood still.
 
-A loss is suspected because the master's connection closed, because it is silent, or because it was not heard after our own start.
-Before anything is done about it, the doubt is held against everything else that can be seen at once:
-
-* dead for certain: its address refuses connections, its container was reported terminated, or a new process registered in its
-  place;
-* its connection closed and nothing else: it gets 400 ms to come back, and the whole heartbeat timeout while something still listens
-  at its address, since a healthy broker reconnects only with its next heartbeat;
-* not certainly dead: the other controller planes are asked too, and one that they hear is left alone (``corroboration.py``);
-* never heard by this plane: it may have registered with another plane and not opened its port yet. It gets as long as a start
-  takes, from when the record named it, and a closed port proves its death only when no other plane hears it either;
-* silent: shortly before its deadline it is asked something (907). A master that answers is cut off from us in one direction only,
-  its data path is healthy, and it is left alone; a frozen one does not answer.
+After a SIGSTOP, a paused virtual machine or a starved event loop, every broker looks silent at once although nobody missed a
+heartbeat but us. The tick looks here first: when more time than expected lies between two ticks, all silences begin anew, and a
+closed connection alone proves nothing for a while, since brokers close connections that do not answer.
 """
 
 from __future__ import annotations
@@ -33,7 +24,6 @@ from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
 from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
-    from brokergroup_operator.controller.detect.pause_guard import PauseGuard
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.planes import HeardElsewhere
@@ -46,6 +36,34 @@ BETWEEN_PROBES_SECONDS = 0.1
 PROBE_DEADLINE_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class PauseGuard:
+    """Remembers the last tick. All times are monotonic seconds."""
+
+    threshold_seconds: float
+    distrust_seconds: float
+    _last_tick_seconds: float | None = None
+    _distrust_until_seconds: float = 0.0
+
+    def tick(self, now_seconds: float) -> bool:
+        """Take a tick; return whether we were paused before it."""
+        paused = self._note(now_seconds)
+        self._last_tick_seconds = now_seconds
+        return paused
+
+    def distrusts(self, now_seconds: float) -> bool:
+        """Whether our own view is not to be believed now. Safe to ask between ticks, also as the first thing after a pause."""
+        self._note(now_seconds)
+        return now_seconds < self._distrust_until_seconds
+
+    def _note(self, now_seconds: float) -> bool:
+        last = self._last_tick_seconds
+        if last is None or now_seconds - last <= self.threshold_seconds:
+            return False
+        self._distrust_until_seconds = now_seconds + self.distrust_seconds
+        return True
 
 
 class Suspicion(StrEnum):

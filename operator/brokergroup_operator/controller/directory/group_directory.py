@@ -223,7 +223,7 @@ class FixedDirectory:
 
     Any caller that reaches the port may make up names. A name is a group, and kept, once its record has a registered broker;
     of the others the one that was not asked about for longest gives way. Nothing durable goes with it: a record stays in its store
-    (ids are never given again), and is read when the name is heard again. What may become durable: ``access/new_names.py``.
+    (ids are never given again), and is read when the name is heard again. What may become durable: `access/callers.py`.
     """
 
     def __init__(  # noqa: PLR0913 - one for each wish of a group

@@ -37,20 +37,23 @@ from brokergroup_operator.controller.directory.group_directory import (
     PodPlace,
 )
 from brokergroup_operator.controller.directory.kubernetes_binding import (
+    NodePlace,
     binding_of,
     broker_id_of,
     credentials_secret_of,
     is_over,
+    member_facts,
     node_of,
     peer_of,
     place_of,
+    place_of_node,
     pod_ip,
     pod_ips,
     restarts,
+    tenant_of,
     termination,
 )
 from brokergroup_operator.controller.directory.look_ups import LookUps
-from brokergroup_operator.controller.directory.member_facts import NodePlace, member_facts, place_of_node, tenant_of
 from brokergroup_operator.controller.directory.pod_index import PodIndex
 from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.kube.errors import ApiError, NotFoundError

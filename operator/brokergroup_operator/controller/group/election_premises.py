@@ -74,7 +74,7 @@ def _members_at(group: Group, hosts: frozenset[str]) -> frozenset[int]:
 
 
 def but_the_unsteady(group: Group, wanted: ElectMaster) -> ElectMaster:
-    """Pass over those that crash again and again (``crash_loops.py``) or are about to go, if somebody else can lead."""
+    """Pass over those that crash again and again (`CrashLoops`) or are about to go, if somebody else can lead."""
     penalised = group.crash_loops.penalised(asyncio.get_running_loop().time())
     leaving = members_leaving(group)
     if wanted.designate_elect:
@@ -112,3 +112,21 @@ def replaces_no_master(group: Group, wanted: ElectMaster, now: BrokerGroupRecord
         return False
     designated = wanted.designate_elect and wanted.broker_id not in (None, -1, master)
     return not designated or step(now, wanted, group.live(), group.binding.settings).code != ControllerCode.SUCCESS
+
+
+def is_outdated(group: Group, record: BrokerGroupRecord) -> bool:
+    """Whether the group has moved on to another epoch than this record's."""
+    current = group.record
+    return current is None or current.master_epoch != record.master_epoch
+
+
+def live_members(group: Group, record: BrokerGroupRecord) -> list[int]:
+    """The members that are alive, and are where the record says they are (safety rule 8: an address is not identity)."""
+    live = group.live()
+    return [
+        broker_id
+        for broker_id in sorted(record.replicas)
+        if broker_id in live
+        and (address := record.address_of(broker_id)) is not None
+        and live[broker_id].address in ("", address)
+    ]

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group.addresses import AddressNotes
-from brokergroup_operator.controller.group.commit_notes import note_commit
-from brokergroup_operator.controller.group.crash_loops import CrashLoops
+from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites, note_commit
 from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps, is_left_untold
 from brokergroup_operator.controller.group.notes import (
     ActingNotes,
+    AddressNotes,
     ConfigurationNotes,
+    CrashLoops,
     HoldingsNotes,
     LinkNotes,
     MemberNotes,
@@ -39,7 +39,6 @@ from brokergroup_operator.controller.group.notes import (
     WakingNotes,
 )
 from brokergroup_operator.controller.group.own_changes import OwnChanges
-from brokergroup_operator.controller.group.unanswered_write import UnansweredWrite, UnansweredWrites
 from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.observe.timeline import Step
 from brokergroup_operator.records.store import (

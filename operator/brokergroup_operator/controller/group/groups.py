@@ -1,23 +1,35 @@
-"""Every group this plane has met, by BrokerGroup; met means declared in the directory, or spoken of by a broker."""
+"""Every group that this plane has met, and which member is at an address: where to dial it, whose key to sign with, whether it
+is the one meant.
+
+A group is met when the directory declares it or a broker names it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Final
 
+from brokergroup_operator.controller.directory.places import own_address, pod_ip_behind
 from brokergroup_operator.controller.group.group import Group
+from brokergroup_operator.controller.group.notes import Proof
+from brokergroup_operator.observe.group_view import AddressSource
+from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory, Peer
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import GroupKey, RecordStore
     from controller_core.model import BrokerGroupRecord
+    from rocketmq_remoting.signature import Credentials
+
+PROOF_SECONDS: Final = 10.0
 
 
 class Groups:
-    """The registry. Iterating it is safe while groups are met."""
+    """The registry. Groups may be met while it is iterated."""
 
     def __init__(
         self,
@@ -44,17 +56,17 @@ class Groups:
         return iter(list(self._groups.values()))
 
     def get(self, key: GroupKey) -> Group | None:
-        """The group of this key, if it is declared in the directory now."""
+        """Return the group of this key, if it is declared in the directory now."""
         binding = self._directory.binding(key)
         return self.meet(binding) if binding is not None else None
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> Group | None:
-        """The group a request is about."""
+        """Return the group that a request is about."""
         binding = self._directory.find(broker_name, cluster_name=cluster_name, peer=peer)
         return self.meet(binding) if binding is not None else None
 
     def meet(self, binding: GroupBinding) -> Group:
-        """The group of this binding, whose wishes may have changed."""
+        """Return the group of this binding; its settings may have changed."""
         group = self._groups.get(binding.key)
         if group is None:
             group = Group(
@@ -71,7 +83,7 @@ class Groups:
         return group
 
     def meet_all(self) -> None:
-        """Meet every group of the directory, and forget those that are declared no more; at once where nothing has changed."""
+        """Meet every group of the directory, and forget those that are declared no more; a no-op unless the directory changed."""
         if self._directory.revision == self._met_revision:
             return
         revision = self._directory.revision
@@ -86,7 +98,7 @@ class Groups:
             self._met_revision = revision
 
     def members_at(self, address: str) -> list[tuple[Group, int]]:
-        """The members, by group and broker id, that the records have at this address."""
+        """Return the members, by group and broker id, that the records have at this address."""
         return [(group, broker_id) for (_, broker_id), group in self._members_at.get(address, {}).items()]
 
     def _forget(self, key: GroupKey) -> None:
@@ -102,7 +114,7 @@ class Groups:
         self._on_change(group)
 
     def _index(self, group: Group, record: BrokerGroupRecord | None) -> None:
-        """Let the index say what this record says of where the group's members are."""
+        """Replace what the index has of this group's members by what this record says."""
         before = self._indexed.pop(group.key, None)
         if record is not None:
             self._indexed[group.key] = record
@@ -115,3 +127,131 @@ class Groups:
                 del self._members_at[replica.address]
         for replica in record.replicas.values() if record is not None else ():
             self._members_at.setdefault(replica.address, {})[group.key, replica.broker_id] = group
+
+
+class Whereabouts:
+    """Called with the address by which a broker is known; returns where to dial it. That differs in one case only.
+
+    If a pod was removed by force, its Service leads elsewhere, and its process is dialled at the pod's own address: as long as
+    the member is alive on the open connection of its heartbeats from that host (safety rule 8).
+    """
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def __call__(self, address: str) -> str:
+        """Where to dial."""
+        found = _member_at(self._groups, address)
+        return address if found is None else (_own_address_of_living(*found, address) or address)
+
+
+class ReceiverCheck:
+    """Called with an address before a broker there is changed (1008, 906, 25); returns why not, or None (safety rule 8).
+
+    The member's own heartbeats, on an open connection from the host of that address, prove that it is the one meant. If the
+    host cannot be the same (a Service, a translated address), the broker is asked for its configuration (26), which counts for
+    `PROOF_SECONDS` on that connection while the same pod is behind the address. An address that belongs to another pod proves
+    the contrary, whatever the record says.
+    """
+
+    def __init__(self, groups: Groups, directory: GroupDirectory) -> None:
+        self._groups = groups
+        self._directory = directory
+
+    async def __call__(self, address: str, ask: Callable[[], Awaitable[dict[str, str]]]) -> str | None:
+        """Return why the broker at this address is not the member that the record has there.
+
+        `ask` asks it for its configuration.
+        """
+        found = _member_at(self._groups, address)
+        if found is None:
+            return None  # no member: nothing is known that could be wrong
+        group, broker_id = found
+        own = _own_address_of_living(group, broker_id, address)
+        host = host_of(own or address)
+        if own is None and (owner := self._other_pod(group, broker_id, address)) is not None:
+            return f"{address} belongs to pod {owner} now, not to broker {broker_id} of {group.key}"
+        entry = group.table.entry(group.identity(broker_id))
+        if entry is None or (connection_id := entry.connection_id) is None:
+            return _other_than(group, broker_id, address, await ask())
+        if group.addresses.channel_hosts.get(broker_id) == host:
+            return None
+        now_seconds = asyncio.get_running_loop().time()
+        proof = Proof(address, connection_id, pod_ip_behind(group.binding, address))
+        before, proven_seconds = group.addresses.proven.get(broker_id, (None, 0.0))
+        if before == proof and now_seconds - proven_seconds < PROOF_SECONDS:
+            return None
+        if (why := _other_than(group, broker_id, address, await ask())) is None:
+            group.addresses.proven[broker_id] = (proof, now_seconds)
+        return why
+
+    def _other_pod(self, group: Group, broker_id: int, address: str) -> str | None:
+        """Return the pod that has this address, if the member has a pod and it is another one, elsewhere."""
+        replica = group.record.replicas.get(broker_id) if group.record is not None else None
+        if replica is None or not replica.reserved_for:
+            return None
+        own, host = (group.key, replica.reserved_for), host_of(address)
+        known = self._directory.pods_known_by(address)
+        if known:  # where both are known by it, they are asked
+            return None if own in known else next(f"{key.namespace}/{pod}" for key, pod in sorted(known, key=str))
+        owner = self._directory.known_peer(host)
+        if owner is None or (owner.group, owner.pod_name) == own:
+            return None
+        if self._directory.pod_hosts(group.key).get(replica.reserved_for) == host:
+            return None  # both are there: the pods of a node share its address
+        return f"{owner.namespace}/{owner.pod_name}"
+
+
+def _member_at(groups: Groups, address: str) -> tuple[Group, int] | None:
+    """Return the member that the records have there; of several groups that have one, the one whose member is alive."""
+    return max(groups.members_at(address), key=lambda one: one[0].is_live(one[1]), default=None)
+
+
+def _own_address_of_living(group: Group, broker_id: int, address: str) -> str | None:
+    """Return where the member's process listens, if it lives and its pod was removed by force."""
+    entry = group.table.entry(group.identity(broker_id))
+    if not group.binding.removed_places or entry is None or entry.connection_id is None or not group.is_live(broker_id):
+        return None
+    return own_address(group.binding, address, group.addresses.channel_hosts.get(broker_id, ""))
+
+
+def _other_than(group: Group, broker_id: int, address: str, said: Mapping[str, str]) -> str | None:
+    """Return why the broker that reports this configuration is not the member. A master reports the id 0."""
+    if (name := said.get("brokerName")) != group.binding.broker_name:
+        return f"{address} says that it is {name!r}, not broker {broker_id} of {group.binding.broker_name!r}"
+    record = group.record
+    replica = record.replicas.get(broker_id) if record is not None else None
+    if record is None or replica is None or not replica.reserved_for:
+        return None
+    if (cluster := said.get("brokerClusterName", record.cluster_name)) != record.cluster_name:
+        return f"{address} says that it is of cluster {cluster!r}, not of {record.cluster_name!r}"
+    own = said.get("brokerId", "")
+    if own.isascii() and own.isdecimal() and int(own) not in (0, broker_id):
+        return f"{address} says that it is broker {own}, not broker {broker_id} of {group.binding.broker_name!r}"
+    return None
+
+
+def note_pods(group: Group, directory: GroupDirectory) -> None:
+    """Note where the pod watch says that the members are."""
+    record, now_seconds = group.record, asyncio.get_running_loop().time()
+    if record is None:
+        return
+    hosts = directory.pod_hosts(group.key)
+    for broker_id, replica in record.replicas.items():
+        if replica.reserved_for:
+            group.addresses.note(broker_id, AddressSource.POD, hosts.get(replica.reserved_for, ""), now_seconds)
+
+
+class GroupCredentials:
+    """Called with an address before each request to a broker: whose key it is signed with."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def __call__(self, address: str) -> Credentials | None:
+        """Return the credentials of the group whose live member is at this address; if none is live, of any group with a member
+        there.
+        """
+        signing = [one for one in self._groups.members_at(address) if one[0].binding.credentials is not None]
+        found = max(signing, key=lambda one: one[0].is_live(one[1]), default=None)
+        return found[0].binding.credentials if found is not None else None

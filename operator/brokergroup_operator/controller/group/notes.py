@@ -1,6 +1,6 @@
-"""What a plane notes of one group beside its record and its heartbeats, in parts. Perishable: true of this process only.
+"""What a plane notes of one group beside its record and its heartbeats, in parts. None of it outlives the process.
 
-Each part names the module that writes it; all others read. A field that two modules need is changed by a method of its part
+Each part names the module that writes it; all others read. A field that two modules change is changed by a method of its part
 (`tests/controller/test_notes.py` holds both).
 """
 
@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from brokergroup_operator.observe.group_view import AddressFact, AddressSource
+from rocketmq_remoting.address import host_of, one_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -18,7 +21,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.group_view import Silence
     from brokergroup_operator.records.store import GroupKey
 
-FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS = 0.5, 30.0
+FIRST_PENALTY_SECONDS = 60.0
+LONGEST_PENALTY_SECONDS = 960.0
+FORGIVEN_AFTER_SECONDS = 600.0
 
 
 @dataclass(slots=True)
@@ -62,7 +67,7 @@ class SilenceNotes:
 
 @dataclass(slots=True)
 class WakingNotes:
-    """A group that was put to sleep with its master, until another one is elected or its old one is heard for long enough.
+    """A group that was hibernated with its master, until another one is elected or the old one is heard for long enough.
 
     Written by `change/failover.py`, and by the group when its spec or its master changes.
     """
@@ -104,7 +109,7 @@ class ActingNotes:
 
 @dataclass(slots=True)
 class PodNotes:
-    """What the directory says of the members' pods; `take` and the rest are the only way in."""
+    """What the directory says of the members' pods. Only its methods change it."""
 
     # Where pods are that are being deleted; and of these, those that were removed by force.
     leaving_hosts: frozenset[str] = frozenset()
@@ -113,7 +118,7 @@ class PodNotes:
     reported_dead: set[int] = field(default_factory=set)
 
     def take(self, directory: GroupDirectory, key: GroupKey) -> None:
-        """Note which pods are about to go."""
+        """Note which pods are being deleted."""
         self.leaving_hosts, self.removed_hosts = directory.leaving_hosts(key), directory.removed_hosts(key)
 
     def died(self, broker_id: int) -> None:
@@ -139,10 +144,10 @@ class MemberNotes:
         self._first_reports: dict[int, asyncio.Future[None]] = {}
 
     def beats_regularly(self, broker_id: int, now_seconds: float) -> bool:
-        """Whether this heartbeat belongs to a regular row of them.
+        """Whether this heartbeat belongs to a regular row of them; until then silence means little.
 
-        A Java broker heartbeats once when it registers and then only every 5 s until its start is complete, although it may have
-        been elected meanwhile: until it has a rhythm, silence means little.
+        A Java broker heartbeats once when it registers and then every 5 s until its start is complete, although it may have
+        been elected meanwhile.
         """
         last_seconds = self._last_beat_seconds.get(broker_id)
         self._last_beat_seconds[broker_id] = now_seconds
@@ -151,7 +156,7 @@ class MemberNotes:
         return broker_id in self._regular
 
     def reported(self, broker_id: int) -> None:
-        """A heartbeat says what this member holds: a request that waits for that goes on."""
+        """A heartbeat says what this member holds: requests that wait for that go on."""
         waiting = self._first_reports.pop(broker_id, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
@@ -162,7 +167,7 @@ class MemberNotes:
         await asyncio.wait([reported], timeout=timeout_seconds)
 
     def new_process(self, broker_id: int) -> None:
-        """It registered: nothing that was noted of its former process is true of this one."""
+        """It registered: what was noted of its former process does not count any more."""
         self._last_beat_seconds.pop(broker_id, None)
         self._regular.discard(broker_id)
         self.whereabouts.pop(broker_id, None)
@@ -170,7 +175,7 @@ class MemberNotes:
 
 
 class ConfigurationNotes:
-    """What the members' brokers say that they run with (26), as far as it is watched."""
+    """The configuration that the members' brokers report (26), as far as it is watched."""
 
     def __init__(self) -> None:
         # Members that have answered since they last had a reason to run with something else, or were due to be asked again.
@@ -181,11 +186,11 @@ class ConfigurationNotes:
         self._changes: Counter[int] = Counter()
 
     def asking(self, broker_id: int) -> int:
-        """To be given back with the answer: what was changed after the question is not in it."""
+        """Return a token for `heard`: an answer does not show what was changed after the question."""
         return self._changes[broker_id]
 
     def heard(self, broker_id: int, values: Mapping[str, str], keys: Collection[str], *, asked: int) -> bool:
-        """Keep what it said of these keys, unless it was changed meanwhile; returns whether that is news."""
+        """Keep the values of these keys, unless they were changed meanwhile; return whether they are new."""
         if asked != self._changes[broker_id]:
             return False
         known = {key: values[key] for key in keys if key in values}
@@ -194,38 +199,128 @@ class ConfigurationNotes:
         return is_news
 
     def changed(self, broker_id: int) -> None:
-        """It was changed, or is another process: what it said is not true any more, and it is asked again."""
+        """It was changed, or is another process: its answer is void, and it is asked again."""
         self.may_have_changed(broker_id)
         self.said.pop(broker_id, None)
 
     def may_have_changed(self, broker_id: int) -> None:
-        """It refused a change, or its answer was lost: what it said is the latest that is known, and it is asked again."""
+        """It refused a change, or its answer was lost: its last answer stays, and it is asked again."""
         self._changes[broker_id] += 1
         self.checked.discard(broker_id)
 
 
-class Refusals:
-    """When a change of master is tried again whose record the store refused, or cannot be read: with pauses that double.
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was so when the broker at an address proved to be the member."""
 
-    A refused record is a mistake of ours, a corrupt one is for a person. Another plane or the next report of a member may mend
-    it, so the group is not given up.
+    address: str
+    connection_id: int
+    pod_ip: str | None
+
+
+class Spelled(NamedTuple):
+    """An address as a broker sends it, in the one spelling, and its host."""
+
+    sent: str
+    address: str
+    host: str
+
+
+class AddressNotes:
+    """Where each member is, by pod watch, registration and heartbeats, and since when each of them says so.
+
+    A pod's IP is a fact with an age, not an identity: pods get new ones, and other pods get the old ones (safety rule 8).
     """
 
     def __init__(self) -> None:
-        self._not_before_seconds = 0.0
-        self._pause_seconds = FIRST_REFUSAL_PAUSE_SECONDS
+        self._facts: dict[int, dict[AddressSource, tuple[str, float]]] = {}
+        # The host that each member's heartbeats come from, and the connections on which a broker proved to be the member.
+        self.channel_hosts: dict[int, str] = {}
+        self.proven: dict[int, tuple[Proof, float]] = {}
+        # What each member sent last: a heartbeat brings the same address every second, and reading one costs more than the rest.
+        self._spelled: dict[int, Spelled] = {}
 
-    def forbids(self, now_seconds: float) -> bool:
-        """Whether it is too early to try again."""
-        return now_seconds < self._not_before_seconds
+    def spelled(self, broker_id: int, sent: str) -> Spelled:
+        """Return the address of a member's heartbeat in one spelling."""
+        known = self._spelled.get(broker_id)
+        if known is None or known.sent != sent:
+            address = one_spelling(sent)
+            known = self._spelled[broker_id] = Spelled(sent, address, host_of(address))
+        return known
 
-    def note(self, now_seconds: float) -> float:
-        """The store refused a change; returns how long none is begun."""
-        pause_seconds = self._pause_seconds
-        self._not_before_seconds = now_seconds + pause_seconds
-        self._pause_seconds = min(2 * pause_seconds, LONGEST_REFUSAL_PAUSE_SECONDS)
-        return pause_seconds
+    def note(self, broker_id: int, source: AddressSource, address: str, now_seconds: float) -> None:
+        """Note where a source says that a member is; an empty address: nowhere any more."""
+        facts = self._facts.setdefault(broker_id, {})
+        if not address:
+            facts.pop(source, None)
+        elif source not in facts or facts[source][0] != address:
+            facts[source] = (address, now_seconds)
 
-    def over(self) -> None:
-        """The store took one."""
-        self._pause_seconds = FIRST_REFUSAL_PAUSE_SECONDS
+    def heard_from(self, broker_id: int, host: str, address: str, now_seconds: float) -> None:
+        """A heartbeat, or another request of the member itself, came from this host."""
+        self.channel_hosts[broker_id] = host
+        known = self._spelled.get(broker_id)
+        own_host = known.host if known is not None and known.address == address else host_of(address)
+        own = address if own_host == host else host
+        self.note(broker_id, AddressSource.HEARTBEAT, own, now_seconds)
+
+    def facts(self, broker_ids: Mapping[int, object], now_seconds: float) -> dict[int, tuple[AddressFact, ...]]:
+        """Return what is known of these members' addresses, the youngest first."""
+        return {
+            broker_id: tuple(
+                AddressFact(address, source, max(0.0, now_seconds - since_seconds))
+                for source, (address, since_seconds) in sorted(
+                    self._facts.get(broker_id, {}).items(), key=lambda item: -item[1][1]
+                )
+            )
+            for broker_id in broker_ids
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """How often one replica was lost as a master, and the last time."""
+
+    count: int
+    last_seconds: float
+    last_epoch: int
+
+    def penalty_seconds(self) -> float:
+        """How long after its last loss it is passed over."""
+        if self.count <= 1:
+            return 0.0
+        return min(FIRST_PENALTY_SECONDS * 2.0 ** (self.count - 2), LONGEST_PENALTY_SECONDS)
+
+    def is_penalised(self, now_seconds: float) -> bool:
+        """Whether it is passed over now."""
+        return now_seconds - self.last_seconds < self.penalty_seconds()
+
+    def again(self, now_seconds: float, epoch: int) -> Losses:
+        """Return the losses with one more; an epoch counts once, however often its loss is noticed."""
+        if epoch == self.last_epoch:
+            return self
+        quiet_seconds = now_seconds - self.last_seconds - self.penalty_seconds()
+        return Losses(1 if quiet_seconds > FORGIVEN_AFTER_SECONDS else self.count + 1, now_seconds, epoch)
+
+
+@dataclass(slots=True)
+class CrashLoops:
+    """The masters that were lost, of one group. One that was lost twice is passed over for a while, if another member can lead.
+
+    Among equals an election prefers the old master, which is wrong for a container that is killed for its memory use every half
+    minute. The penalty doubles with each loss and is forgotten after a quiet time; its minimum of a minute bounds a looping
+    replica to one election a minute (`test_a_loop_costs_at_most_one_election_a_minute`). Kept in memory only.
+    """
+
+    _losses: dict[int, Losses] = field(default_factory=dict)
+
+    def master_lost(self, broker_id: int, epoch: int, now_seconds: float) -> None:
+        """The process that was master of this epoch has ended, and no one asked it to."""
+        before = self._losses.get(broker_id)
+        self._losses[broker_id] = (
+            before.again(now_seconds, epoch) if before is not None else Losses(1, now_seconds, epoch)
+        )
+
+    def penalised(self, now_seconds: float) -> frozenset[int]:
+        """Return the replicas to be passed over now, if another one can lead."""
+        return frozenset(one for one, losses in self._losses.items() if losses.is_penalised(now_seconds))

@@ -10,7 +10,7 @@ import asyncio
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.group.notes import Refusals
+from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.observe.timeline import Kind
 from controller_core.plan import Phase
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from controller_core.plan import Change
 
 ChangeKey = tuple[int, str]
+FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS = 0.5, 30.0
 # No change has this key: ids begin with 1.
 _NO_CHANGE: ChangeKey = (0, "")
 
@@ -34,7 +35,8 @@ class OwnChanges:
         self._settings = settings
         self._task: asyncio.Task[None] | None = None
         self._only_tells = False
-        self.refusals = Refusals()
+        self._refusals = Backoff(FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS)
+        self._refused_until_seconds = 0.0
         self.in_progress: FailoverTimeline | None = None
         self.last_failover: FailoverTimeline | None = None
         self.last_switchover: FailoverTimeline | None = None
@@ -78,7 +80,25 @@ class OwnChanges:
 
     def may_begin(self) -> bool:
         """Whether a change of master may be begun: none runs here, and the store has not just refused one."""
-        return self._task is None and not self.refusals.forbids(self._now)
+        return self._task is None and self._now >= self._refused_until_seconds
+
+    def refused(self) -> float:
+        """The store refused a change, or cannot read the record; return for how long no other one is begun here.
+
+        A refused record is a mistake of ours, a corrupt one needs a person. Another plane, or a member's next report, may mend it.
+        """
+        pause_seconds = self._refusals.next_seconds()
+        self._refused_until_seconds = self._now + pause_seconds
+        return pause_seconds
+
+    def accepted(self) -> None:
+        """The store took a change."""
+        self._refusals.reset()
+
+    async def wait_for_end(self, timeout_seconds: float) -> None:
+        """Wait until the change that runs here has ended, at most this long; at once if none runs."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=max(0.0, timeout_seconds))
 
     # ---- what is shown of it
 

@@ -10,6 +10,8 @@ import datetime as dt
 import time
 from typing import TYPE_CHECKING
 
+import structlog
+
 from brokergroup_operator.controller.group.incidents import is_unclean
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from controller_core.change import MOVES_A_LIVING_MASTER
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
     from controller_core.plan import Change
+
+
+log = structlog.get_logger(__name__)
 
 
 def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTimeline:
@@ -37,11 +42,31 @@ def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTime
     return timeline
 
 
-def withdraw(group: Group, timeline: FailoverTimeline, observer: Observer) -> None:
-    """End a change of master in which this plane committed nothing: no incident. The plane that did commit tells of the change."""
+def withdraw(group: Group, timeline: FailoverTimeline, observer: Observer, why: str) -> None:
+    """End a change of master in which this plane committed nothing: no incident. The plane that did commit reports the change."""
     timeline.outcome = Outcome.CANCELLED
+    log.info(f"{timeline.kind.value} withdrawn", group=str(group.key), why=why, evidence=timeline.evidence)
     group.changes.withdrawn()
     observer.failover_withdrawn(timeline)
+    group.changed()
+
+
+def finish(group: Group, timeline: FailoverTimeline, observer: Observer, outcome: Outcome | None = None) -> None:
+    """End a change of master of this plane. Without `outcome`, by whether the new master has confirmed its role."""
+    told = Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE
+    timeline.outcome = told if outcome is None else outcome
+    group.changes.ended(timeline)
+    group.open_incident(timeline)
+    log.info(
+        f"{timeline.kind.value} ended",
+        group=str(group.key),
+        outcome=timeline.outcome.value,
+        trigger=timeline.trigger.value,
+        steps=timeline.milliseconds(),
+        to=timeline.to_broker_id,
+        epoch=timeline.epoch_after,
+    )
+    observer.master_changed(timeline)
     group.changed()
 
 
@@ -67,13 +92,6 @@ def timeline_of(group: Group, change: Change) -> FailoverTimeline:
     age_seconds = max(0.0, time.time() - timeline.started_at_unix_seconds)
     timeline.reach(Step.DETECTED, time.monotonic() - age_seconds)
     return timeline
-
-
-def end_with(group: Group, timeline: FailoverTimeline) -> None:
-    """How it went, as far as this plane knows: the master may have said so of itself."""
-    if group.confirmed_epoch == timeline.epoch_after:
-        timeline.reach(Step.ROLE_CHANGED, time.monotonic())
-    timeline.outcome = Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE
 
 
 def _trigger(change: Change) -> Trigger:

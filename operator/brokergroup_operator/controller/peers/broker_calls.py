@@ -289,7 +289,7 @@ class BrokerCalls:
         return configuration
 
     async def _tell(self, address: str, command: RemotingCommand, deadline_seconds: float) -> None:
-        """Something that changes a broker: only to the one that is meant (safety rule 8, ``addresses.py``)."""
+        """Something that changes a broker: only to the one that is meant (safety rule 8, `ReceiverCheck`)."""
         if self._receiver_check is not None:
             reason = await self._receiver_check(address, lambda: self.broker_config(address))
             if reason is not None:

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, NotPermittedError
+from brokergroup_operator.controller.peers.broker_calls import WRITE_AND_READ, BrokerCallError, NotPermittedError
 from brokergroup_operator.controller.peers.services import Part
-from brokergroup_operator.controller.upkeep.canary_refusal import Refusal
 from brokergroup_operator.observe.timeline import Step
 from rocketmq_remoting.broker_protocol import TopicConfig
 from rocketmq_remoting.client_protocol import SendMessageRequestHeaderV2
@@ -44,6 +43,8 @@ PRODUCER_GROUP = "brokergroup-operator-canary"
 _TEMPLATE = "TBW102"
 # An incident is looked at many times while so many messages are sent.
 _ACKNOWLEDGEMENTS_KEPT = 64
+# In Java's words and in the Python replica's, where the topic or the broker takes no messages from anybody.
+_CLOSED_TO_ALL = "forbid"
 
 log = structlog.get_logger(__name__)
 
@@ -195,3 +196,37 @@ def _message(broker_name: str) -> RemotingCommand:
         broker_name=broker_name,
     )
     return request(RequestCode.SEND_MESSAGE_V2, ext_fields=header.encode(), body=str(now_ms).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A broker's 16 to a message of the canary, or to the making of its topic."""
+
+    topic: str
+    # Of the monotonic clock.
+    at_seconds: float
+    error: NotPermittedError
+
+    @property
+    def cause(self) -> tuple[str | None, str]:
+        """The user and what he needs: as long as that is the same, there is nothing new to tell."""
+        return self.error.access_key, self.needs
+
+    @property
+    def needs(self) -> str:
+        """What has to be given for the message to be taken."""
+        if _CLOSED_TO_ALL in self.error.remark:
+            return f"perm {WRITE_AND_READ} of topic {self.topic}, and a brokerPermission that lets it be written"
+        if self.error.code != RequestCode.SEND_MESSAGE_V2:
+            return f"Create on Topic:{self.topic}, or that topic, made by somebody who may"
+        right = f"Pub on Topic:{self.topic} (and Create, where it does not exist)"
+        if self.error.access_key is None:
+            return f"spec.security.credentialsSecretName of a user of the broker's ACL who has {right}"
+        return f"that user with the group's secret in the broker's ACL, and {right}"
+
+    def __str__(self) -> str:
+        user = f"of user {self.error.access_key!r}" if self.error.access_key is not None else "that is unsigned"
+        return (
+            f"broker {self.error.address} refuses the canary {user}: needed is {self.needs};"
+            f" the broker says: {self.error.remark}"
+        )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group.living import is_outdated, live_members
+from brokergroup_operator.controller.group.election_premises import is_outdated, live_members
 from brokergroup_operator.controller.peers.broker_calls import (
     FENCING_MIN_IN_SYNC_REPLICAS,
     MIN_IN_SYNC_REPLICAS,

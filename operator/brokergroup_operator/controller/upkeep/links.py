@@ -1,16 +1,11 @@
-"""Who is alive and not linked to the master: the alarm, and what is done about it, by and by more of it.
+"""A master by the record that denies it: it was told another role under an epoch that no controller of ours committed.
 
-A slave's own 907 may lie (chained behind another slave, it shows the right address and gets all data, and never enters the set);
-the *master's* names its links, and is the proof (measured). So after every change of roles the master is asked
-until every living slave is linked, and every few seconds after that. A slave that is not:
-
-1. is told again: 1008, and 906, with another spelling of the same address first, because a Java HA client that sleeps in its retry
-   wakes up only for a changed address (a link that lives is not cut by it: measured); and so on, less and less often;
-2. is an alarm after a while (``GroupSnapshot.unlinked``, Event, metric): it does not count for anything voluntary;
-3. is cured, where it was told and still is not linked: a link that lives at the wrong place ends only by a change of role. So the
-   master's reign is renewed twice (``RenewMaster``), the slave alone is told of another master under the first new epoch, and
-   everybody of the real one under the second. Measured on a Java broker: linked 11 ms after. Not again for a long time: where
-   the network keeps the two apart no epoch helps.
+A 1008 of a stranger, or of a stale controller, with an epoch far above the record's makes a Java broker deaf: it ignores every
+epoch that is not above its own, and answers 0 all the same. Its heartbeats do not show it, for a slave's epoch file keeps the
+epoch under which its data was written; its own 907 does. A group whose master denies its role is not `writable`. A master that
+denies it for `denied_master_seconds` is told again under an epoch as far above the record's as one may jump (safety rule 3). If
+it denies its role under that epoch too, another member is elected (`Failover.replace_deaf`). Where no other can lead, the next
+jump follows.
 """
 
 from __future__ import annotations
@@ -19,12 +14,18 @@ import asyncio
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import structlog
 
-from brokergroup_operator.controller.directory.places import ha_address_of, hosts_of_links
-from brokergroup_operator.controller.group.link_hosts import respelled, speeds_of_links, unlinked
-from brokergroup_operator.controller.group.living import live_members
+from brokergroup_operator.controller.directory.places import (
+    ha_address_of,
+    hosts_of_links,
+    respelled,
+    speeds_of_links,
+    unlinked,
+)
+from brokergroup_operator.controller.group.election_premises import live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.records.store import RecordStoreError
@@ -35,9 +36,9 @@ from controller_core.requests import RenewMaster
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.change.executor import Executor
+    from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.controller.upkeep.denied_masters import DeniedMasters
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
@@ -45,6 +46,60 @@ if TYPE_CHECKING:
 TOLD_BEFORE_CURE = 3
 
 log = structlog.get_logger(__name__)
+
+
+class DeniedMasters(Part):
+    """Takes what masters say of themselves (907)."""
+
+    def __init__(self, services: Services, failover: Failover) -> None:
+        super().__init__(services)
+        self._failover = failover
+        # Under which epoch, and since when, the master of a group has denied its role.
+        self._since: WeakKeyDictionary[Group, tuple[int, float]] = WeakKeyDictionary()
+        # The master for which the epoch was raised, until it says that it is master.
+        self._raised_for: WeakKeyDictionary[Group, int] = WeakKeyDictionary()
+
+    async def said(self, group: Group, record: BrokerGroupRecord, *, is_master: bool) -> None:
+        """The recorded master's own word; raises the epoch if it goes on denying."""
+        master, epoch = record.granted_master_id, record.master_epoch
+        if master is None or group.changes.told.get(master) != epoch:
+            return  # it has not answered this plane's 1008: a change of roles is under way
+        group.master_said(epoch, is_master=is_master)
+        if is_master:
+            self._since.pop(group, None)
+            self._raised_for.pop(group, None)
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        since_epoch, since_seconds = self._since.get(group, (0, 0.0))
+        if since_epoch != epoch:
+            self._since[group] = (epoch, now_seconds)
+            return
+        patience_seconds = self._settings.denied_master_seconds * (1 + self._planes.rank(group.key))
+        if now_seconds - since_seconds < patience_seconds or group.master_change is not None:
+            return
+        if self._raised_for.get(group) == master and self._failover.replace_deaf(group, record, master):
+            return
+        self._raised_for[group] = master
+        await self._raise(group, record, master)
+
+    async def _raise(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
+        wanted = RenewMaster(
+            broker_name=record.broker_name,
+            broker_id=master,
+            master_epoch=record.master_epoch,
+            epochs=group.binding.settings.max_epoch_jump,
+        )
+        try:
+            decision = await group.decide(wanted)
+        except RecordStoreError as error:
+            log.warning("epoch not raised yet", group=str(group.key), broker_id=master, error=str(error))
+            return
+        log.error(
+            "the master denies its role, it was told an epoch that no controller committed: the epoch is raised",
+            group=str(group.key),
+            broker_id=master,
+            why=decision.why,
+        )
 
 
 @dataclass(slots=True)

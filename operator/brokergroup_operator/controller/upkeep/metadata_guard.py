@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group.living import live_members
+from brokergroup_operator.controller.group.election_premises import live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.metadata import Metadata, lacking, settled, with_named
 from brokergroup_operator.controller.peers.services import Part

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.directory.places import hosts_of_links
+from brokergroup_operator.controller.directory.places import hosts_of_links, links_by_host
 from brokergroup_operator.controller.group.election_premises import (
     may_be_alive_unheard,
     members_leaving,
     silence_seconds,
 )
-from brokergroup_operator.controller.group.link_hosts import links_by_host
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.observe.group_view import Silence

@@ -1,4 +1,4 @@
-"""Hearing the brokers: heartbeats (docs/reference/controller.md, 904) and which connection carries which group's members."""
+"""Takes heartbeats (904) and other signs of life into the groups' tables, and knows which connection carries which members."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from brokergroup_operator.controller.directory.places import advertises
+from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.group_view import AddressSource
 from controller_core.liveness import Heartbeat
 from controller_core.membership import MAX_IDS_AHEAD
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import Peer
     from brokergroup_operator.controller.group.adoption import AdoptionDesk
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
     from controller_core.liveness import HeartbeatTable
     from rocketmq_remoting.connection import RemotingConnection
@@ -26,23 +27,18 @@ if TYPE_CHECKING:
 
 # While the record was not read, ids up to this are listened to.
 _MOST_IDS_BEFORE_THE_RECORD = 10_000
+# A broker polls for one name, a container for a few dozen.
+_MAX_NAMES_PER_CONNECTION = 100
 
 
-class Heartbeats:
+class Heartbeats(Part):
     """Takes heartbeats and other signs of life into the groups' tables; knows which groups a connection carries."""
 
     def __init__(
-        self,
-        *,
-        settings: PlaneSettings,
-        holdings: HoldingsWatch,
-        adoption: AdoptionDesk,
-        silent_members: SilentMembers,
+        self, services: Services, *, holdings: HoldingsWatch, adoption: AdoptionDesk, silent_members: SilentMembers
     ) -> None:
-        self._silent_members = silent_members
-        self._holdings = holdings
-        self._adoption = adoption
-        self._settings = settings
+        super().__init__(services)
+        self._holdings, self._adoption, self._silent_members = holdings, adoption, silent_members
         # Weakly: a connection may speak for any number of names, and what gave way is not kept for its sake.
         self._carried: dict[int, WeakSet[Group]] = {}
 
@@ -54,7 +50,7 @@ class Heartbeats:
         connection: RemotingConnection,
         peer: Peer | None,
     ) -> None:
-        """A 904 from a caller that may speak for this broker of the group."""
+        """Take a 904 from a caller that may speak for this broker of the group."""
         if not _may_exist(group, broker_id):
             return
         _, address, host = group.addresses.spelled(broker_id, header.broker_addr or "")
@@ -96,7 +92,7 @@ class Heartbeats:
         self._holdings.heard(group, broker_id)
 
     def registered(self, group: Group, broker_id: int, address: str, connection: RemotingConnection) -> None:
-        """A new process of a replica registered (1003): what an earlier one said is not true any more."""
+        """A new process of a replica registered (1003): reports of the process before it do not count any more."""
         now_seconds = asyncio.get_running_loop().time()
         table = self.table_for(group, connection)
         table.registered(now_seconds, group.identity(broker_id), connection.id, address=address)
@@ -105,7 +101,7 @@ class Heartbeats:
         group.new_process(broker_id)
 
     def must_register(self, group: Group, connection: RemotingConnection) -> bool:
-        """Whether a poll (1004) comes from a member that runs and that is not heard: it is told to register again."""
+        """Whether this poll (1004) comes from a member that runs without being heard, and must register again."""
         return self._silent_members.must_register(group, connection.peer_host)
 
     def sign_of_life(self, group: Group, broker_id: int, connection: RemotingConnection) -> None:
@@ -114,7 +110,7 @@ class Heartbeats:
         table.sign_of_life(asyncio.get_running_loop().time(), group.identity(broker_id), connection.id)
 
     def table_for(self, group: Group, connection: RemotingConnection) -> HeartbeatTable:
-        """The group's heartbeat table, for an entry bound to this connection: its end is told to every group it carried."""
+        """Return the group's heartbeat table for an entry of this connection, whose end then reaches this group too."""
         carried = self._carried.get(connection.id)
         if carried is None:
             carried = self._carried[connection.id] = WeakSet()
@@ -127,10 +123,40 @@ class Heartbeats:
 
 
 def _may_exist(group: Group, broker_id: int) -> bool:
-    """Whether the group can have such a member, known or to be adopted: what is kept of each must not grow by made-up ids."""
+    """Whether the group can have such a member, known or to be adopted. Invented ids must not fill the tables."""
     record = group.record
     if record is not None and broker_id in record.replicas:
         return True
     if not group.loaded:
         return 0 <= broker_id <= _MOST_IDS_BEFORE_THE_RECORD
     return 0 <= broker_id <= (record.next_broker_id if record is not None else 1) + MAX_IDS_AHEAD
+
+
+class UnknownPolls:
+    """Remembers which names each connection was told to be unknown by a poll (1004, code 2008), until it registers.
+
+    A running broker registers on that answer alone, on the same connection. If the group became known in between, its 1003
+    would count as a new process of the recorded master and end its mastership (safety rule 6). One answer covers one 1003: the
+    next one may be of a new process, because a broker container starts its brokers again on the old connection.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[int, set[str]] = {}
+
+    def told_unknown(self, connection_id: int, broker_name: str) -> None:
+        """Note that a poll was answered with 2008."""
+        names = self._names.setdefault(connection_id, set())
+        if len(names) < _MAX_NAMES_PER_CONNECTION:
+            names.add(broker_name)
+
+    def registers_because_of_one(self, connection_id: int, broker_name: str) -> bool:
+        """Whether a registration follows such a poll. Each poll counts once."""
+        names = self._names.get(connection_id, set())
+        if broker_name not in names:
+            return False
+        names.discard(broker_name)
+        return True
+
+    def connection_closed(self, connection_id: int) -> None:
+        """Forget a connection."""
+        self._names.pop(connection_id, None)

@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.access.authorization import Caller, NotPermittedError, Subject, authorize
-from brokergroup_operator.controller.access.callers import identify
-from brokergroup_operator.controller.access.new_names import NewNames
-from brokergroup_operator.controller.access.replay_guard import ReplayGuard
-from brokergroup_operator.controller.access.speakers import pod_of, refuse_elsewhere, refuse_to_forget_pods
-from brokergroup_operator.controller.detect.forgotten_commits import ForgottenCommits
+from brokergroup_operator.controller.access.authorization import (
+    Caller,
+    NotPermittedError,
+    Subject,
+    authorize,
+    pod_of,
+    refuse_elsewhere,
+    refuse_to_forget_pods,
+)
+from brokergroup_operator.controller.access.callers import NewNames, RefusalLog, ReplayGuard, identify
+from brokergroup_operator.controller.detect.disputed_sets import DisputedSets
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.planes import ASKED_NAME, ASKED_NAMESPACE
-from brokergroup_operator.controller.upkeep.sets_apart import SetsApart
+from brokergroup_operator.controller.peers.services import Part
+from brokergroup_operator.controller.settings import configuration_text
 from brokergroup_operator.controller.wire import codec
-from brokergroup_operator.controller.wire.configuration import configuration_text
-from brokergroup_operator.controller.wire.refusal_log import RefusalLog
-from brokergroup_operator.controller.wire.unknown_polls import UnknownPolls
+from brokergroup_operator.controller.wire.heartbeats import UnknownPolls
 from brokergroup_operator.fence.questions import STOPPING_GROUPS
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
@@ -58,9 +62,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory, Peer
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.group.groups import Groups
-    from brokergroup_operator.controller.settings import PlaneSettings
+    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.wire.heartbeats import Heartbeats
-    from brokergroup_operator.observe.observer import Observer
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
 
@@ -73,36 +76,29 @@ _LAST_VERSION_WITHOUT_GO_AWAY = 475
 _DECISION_SHARE_SECONDS = 0.5
 
 
-class RequestHandler:
+class RequestHandler(Part):
     """The ``RemotingHandler`` of the plane."""
 
     def __init__(
         self,
+        services: Services,
         *,
         groups: Groups,
         directory: GroupDirectory,
         heartbeats: Heartbeats,
         failover: Failover,
         switchover: Switchover,
-        settings: PlaneSettings,
-        observer: Observer,
         on_connection_closed: Callable[[int, Iterable[Group]], None],
     ) -> None:
-        self.advertise_address = settings.advertise_address
-        self._groups = groups
-        self._directory = directory
-        self.heartbeats = heartbeats
-        self._failover = failover
-        self._switchover = switchover
-        self._settings = settings
-        self._observer = observer
+        super().__init__(services)
+        self._groups, self._directory, self.heartbeats = groups, directory, heartbeats
+        self._failover, self._switchover = failover, switchover
         self._on_connection_closed = on_connection_closed
         self._refusals = RefusalLog()
         self._replays = ReplayGuard()
         self._polls = UnknownPolls()
-        self._new_names = NewNames(settings.security.max_new_names_per_host)
-        self._forgotten = ForgottenCommits(settings)
-        self._apart = SetsApart(settings)
+        self._new_names = NewNames(self._settings.security.max_new_names_per_host)
+        self._disputed = DisputedSets(self._settings)
         self._draining = False
         self._routes: dict[int, Callable[[RemotingCommand, RemotingConnection], Awaitable[RemotingCommand]]] = {
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._decide,
@@ -205,12 +201,12 @@ class RequestHandler:
         verdict = authorize(Caller(host=connection.peer_host), request.code, nobody, self._settings.security)
         if not verdict.allowed:
             return self._refused(request, connection, verdict.reason)
-        text = configuration_text(self._settings, advertise_address=self.advertise_address)
+        text = configuration_text(self._settings, advertise_address=self._planes.own_address)
         return request.answer(ResponseCode.SUCCESS, body=text)
 
     def _metadata(self, request: RemotingCommand) -> RemotingCommand:
         """1005: every plane leads."""
-        address = self.advertise_address
+        address = self._planes.own_address
         peers = self._settings.peer_addresses or (address,)
         own = peers.index(address) if address in peers else 0
         header = GetMetaDataResponseHeader(
@@ -232,8 +228,7 @@ class RequestHandler:
         if isinstance(wanted, AlterSyncStateSet):
             # 1001 is fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway.
             decision = await group.decide(wanted, linearizable=False)
-            await self._forgotten.refused(group, wanted, decision)
-            decision = await self._apart.answered(group, wanted, decision)
+            decision = await self._disputed.answered(group, wanted, decision)
         else:
             await group.load()
             refuse_to_forget_pods(group, wanted)

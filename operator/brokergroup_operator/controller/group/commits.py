@@ -1,0 +1,131 @@
+"""Around a commit of a record: a write without an answer, a decision that is retried until it is known, what a commit means."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from brokergroup_operator.kube.backoff import Backoff
+from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
+from controller_core.events import BrokerAdopted, EpochFloorRaised, MasterElected, SeatsLost
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from brokergroup_operator.controller.group.notes import ActingNotes
+    from brokergroup_operator.controller.group.own_changes import OwnChanges
+    from brokergroup_operator.observe.observer import Observer
+    from brokergroup_operator.records.store import GroupKey, StoredRecord
+    from controller_core.decision import Decision
+    from controller_core.model import BrokerGroupRecord
+    from controller_core.requests import Request
+
+RETRY_SECONDS = 0.05
+# The longest pause of a group without a master, whatever Retry-After the server sends.
+LONGEST_RETRY_AFTER_SECONDS = 5.0
+AWAY_OR_OVERTAKEN: tuple[type[RecordStoreError], ...] = (RecordUnavailableError, RecordConflictError)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class UnansweredWrite:
+    """A write that the store did not answer: the request, the record it was decided on, the decision, the id of the write."""
+
+    request: Request
+    before: BrokerGroupRecord | None
+    decision: Decision
+    write_id: str
+
+
+class UnansweredWrites:
+    """The last such write of one group: unknown until the next read shows whether it has arrived.
+
+    The caller was answered with an error and asks again. Without this its second try would find a record that has moved on, as
+    if another plane had been faster: a failover would count as cancelled although its master was elected, and its Events would
+    be lost. The id of the write shows whose it is; its content does not, because planes that see one death decide alike.
+    """
+
+    def __init__(self) -> None:
+        self._unknown: UnansweredWrite | None = None
+        self._arrived: UnansweredWrite | None = None
+
+    def note(self, write: UnansweredWrite) -> None:
+        """The store did not answer this one."""
+        self._unknown, self._arrived = write, None
+
+    def find(self, stored: StoredRecord | None) -> UnansweredWrite | None:
+        """Return the write if this read of the store is the first to show that it has arrived."""
+        unknown, self._unknown = self._unknown, None
+        if unknown is None or stored is None:
+            return None
+        if (unknown.write_id, unknown.decision.record) != (stored.write_id, stored.record):
+            return None
+        self._arrived = unknown
+        return unknown
+
+    def take(self, request: Request, record: BrokerGroupRecord | None) -> Decision | None:
+        """Return the decision for this very request, once, if its write arrived and the record has not moved since."""
+        arrived = self._arrived
+        if arrived is None or arrived.request != request or arrived.decision.record != record:
+            return None
+        self._arrived = None
+        return arrived.decision
+
+
+async def decided_at_last(
+    decide: Callable[[], Awaitable[Decision]],
+    *,
+    key: GroupKey,
+    waits: str,
+    longest_pause_seconds: float = 0.5,
+    retried: tuple[type[RecordStoreError], ...] = AWAY_OR_OVERTAKEN,
+) -> Decision:
+    """Return the decision, retried with backoff while the store is away or another plane was faster. `waits` names it in the
+    log.
+
+    A refused or corrupt record and a premise that is gone are raised: no later attempt mends them.
+    """
+    backoff = Backoff(RETRY_SECONDS, longest_pause_seconds)
+    while True:
+        try:
+            return await decide()
+        except retried as error:
+            log.warning(f"{waits} waits for the record store", group=str(key), error=str(error))
+            retry_after_seconds = error.retry_after_seconds if isinstance(error, RecordUnavailableError) else 0.0
+        await asyncio.sleep(backoff.next_seconds(min(retry_after_seconds, LONGEST_RETRY_AFTER_SECONDS)))
+
+
+def note_commit(
+    key: GroupKey,
+    changes: OwnChanges,
+    recovery: ActingNotes,
+    observer: Observer,
+    *,
+    before: BrokerGroupRecord | None,
+    after: BrokerGroupRecord,
+    decision: Decision,
+) -> None:
+    """Note what a durable decision of this plane means beside the record, and notify observers."""
+    if after.granted_master_id is not None:
+        changes.masterless(None)
+    elif before is not None and before.granted_master_id is not None:
+        changes.masterless(time.monotonic())
+    observer.record_changed(key, before, after, decision.why)
+    for event in decision.events:
+        match event:
+            case SeatsLost():
+                if before is not None and before.granted_master_id in event.broker_ids:
+                    recovery.deposed()
+                for broker_id in sorted(event.broker_ids):
+                    observer.seat_lost(key, broker_id, decision.why)
+            case EpochFloorRaised():
+                observer.epoch_floor_raised(key, event.epoch, decision.why)
+            case BrokerAdopted():
+                observer.broker_adopted(key, event.broker_id)
+            case MasterElected():
+                recovery.elected()
