@@ -84,8 +84,8 @@ test-fence: .venv/.installed-all ## 30 freezes and 30 partitions of Java masters
 	@$(ALONE) $(BIN)/python -m tests.fence.run $(ARGUMENTS)
 
 .PHONY: test-switchover
-test-switchover: .venv/.installed-all ## 30 switchovers, rolling restarts and drains of Java brokers under load (needs root; ARGUMENTS="--implementation replica")
-	@$(BIN)/python tests/real/parts/install.py rocketmq netns >&2
+test-switchover: .venv/.installed-all ## Three planes at a kube-apiserver: 30 switchovers, rolling restarts and drains of Java brokers under load (needs root; ARGUMENTS="--implementation replica")
+	@$(BIN)/python tests/real/parts/install.py rocketmq netns kube-apiserver etcd >&2
 	@$(ALONE) $(BIN)/python -m tests.switchover.run $(ARGUMENTS)
 
 ##@ On real nodes (root; containerd, kubelet and the rest installed by name): tests/node/README.md

@@ -141,7 +141,7 @@ PROOFS = (
         "-m tests.switchover.run",
         "--switchovers 5 --rolls 1 --drains 1 --warm-up 1",
         "--switchovers 30 --rolls 3 --drains 5",
-        *("rocketmq", "netns"),
+        *("rocketmq", "netns", "kube-apiserver", "etcd"),
     ),
     program("nodes", "-m tests.node.run", "", "--all", *NODE),
     only_by_night(program("real-hour", "tests/sla/real_hour.py", "", "", "java", "prometheus")),

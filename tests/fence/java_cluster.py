@@ -1,8 +1,8 @@
-"""A group of Java brokers on a node that can be cut off, for the runners that strike it: the sandbox's API, the process kubelet
-with network namespaces, the operator in a namespace of its own, a NameServer.
+"""A group of Java brokers on a node that can be cut off, for the runners that strike it: an API, the process kubelet with network
+namespaces, one operator process or several, a NameServer.
 
-The operator has an address of its own so that a pod can be cut off from it and not from the clients, which are here on the
-host.
+With the sandbox's API each operator has a network namespace: a pod can be cut off from it and not from the clients, which run on
+the host. A real kube-apiserver listens on the host's loopback address only, so there the operators run on the host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -32,12 +31,14 @@ from tests.fence.gate import Gate
 from tests.real.clusters import images
 from tests.real.parts.java import NO_TLS, SPARING_BROKER
 from tests.real.parts.process import RealProcess, start
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from kube_sandbox.kubelet import ProcessKubelet
+    from kube_sandbox.real_api_server import ApiServerPrograms
 
 NAMESPACE = "default"
 GROUP = "orders"
@@ -57,6 +58,50 @@ def say(text: str) -> None:
 
 
 @dataclass
+class Operators:
+    """The operator processes of a cluster, started and killed together. `places`: each one's address, and what starts it there."""
+
+    folder: Path
+    kubeconfig: Path
+    places: list[tuple[str, tuple[str, ...]]]
+    processes: list[RealProcess] = field(default_factory=list)
+
+    @property
+    def hosts(self) -> list[str]:
+        return [address.rpartition(":")[0] for address, _ in self.places]
+
+    def start(self) -> None:
+        """Start each at the address that it had before."""
+        known = [word for address, _ in self.places for word in ("--controller-address", address)]
+        if len(self.places) > 1:
+            known += ["--leader-election-namespace", NAMESPACE]
+        self.processes = [
+            self._start(number, address, prefix, known) for number, (address, prefix) in enumerate(self.places)
+        ]
+
+    def _start(self, number: int, address: str, prefix: tuple[str, ...], known: list[str]) -> RealProcess:
+        host = address.rpartition(":")[0]
+        command = [
+            *prefix,
+            *(sys.executable, "-m", "brokergroup_operator.cli.main", "operator", "--kubeconfig", str(self.kubeconfig)),
+            *("--namespace", NAMESPACE, "--listen", address, *known, "--identity", f"operator-{number}"),
+            *("--metrics-listen", f"{host}:0", "--incident-log", str(self.folder / f"incidents-{number}.jsonl")),
+        ]
+        return start(f"operator-{number}", command, log=self.folder / f"operator-{number}.log")
+
+    def kill(self) -> None:
+        """SIGKILL to those that run now."""
+        for process in self.processes:
+            process.kill()
+
+    def check(self) -> None:
+        """Raises ClusterError if one has ended."""
+        for process in self.processes:
+            if process.process.poll() is not None:
+                raise ClusterError(f"{process.name} ended: {process.tail()}")
+
+
+@dataclass
 class JavaCluster:
     """The group under test."""
 
@@ -68,15 +113,9 @@ class JavaCluster:
     group: WatchedGroup
     replicas: int
     name_server: str
-    operator_address: str
-    operator: RealProcess
-    start_operator: Callable[[], RealProcess]
+    operators: Operators
     # (when, master epoch, how many in sync): one entry a change of the record.
     history: list[tuple[float, int, int]] = field(default_factory=list)
-
-    def kill_operator(self) -> None:
-        """SIGKILL to the one that runs now."""
-        self.operator.kill()
 
     def address_of(self, broker_id: int) -> str | None:
         """Where a broker takes sends, by the record."""
@@ -99,8 +138,8 @@ class JavaCluster:
         return {name: pid for name, pid in found.items() if pid is not None}
 
     def incidents(self) -> list[dict[str, Any]]:
-        path = self.folder / "incidents.jsonl"
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        files = sorted(self.folder.glob("incidents-*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
     def fence_log(self) -> list[dict[str, Any]]:
         """Everything that the fences of all pods told."""
@@ -118,8 +157,7 @@ class JavaCluster:
         """Raises ClusterError at the deadline."""
         deadline = time.monotonic() + seconds
         while not holds():
-            if self.operator.process.poll() is not None:
-                raise ClusterError(f"the operator ended: {self.operator.tail()}")
+            self.operators.check()
             if time.monotonic() > deadline:
                 raise ClusterError(f"{what}: not within {seconds} s: {self.group.record} {self.group.status}")
             await asyncio.sleep(0.02)
@@ -163,9 +201,17 @@ def manifest(name_server: str, *, replicas: int, spec: dict[str, Any]) -> dict[s
 
 @contextlib.asynccontextmanager
 async def java_cluster(
-    folder: Path, *, bridge: str, subnet: str, name_server: dict[str, Any], replicas: int = 3, spec: dict[str, Any]
+    folder: Path,
+    *,
+    bridge: str,
+    subnet: str,
+    name_server: dict[str, Any],
+    replicas: int = 3,
+    spec: dict[str, Any],
+    planes: int = 1,
+    programs: ApiServerPrograms | None = None,
 ) -> AsyncIterator[JavaCluster]:
-    """Everything up, the group whole; everything down at the end."""
+    """Everything up, the group whole; everything down at the end. `programs`: a real kube-apiserver and etcd as the API."""
     network = NetworkNamespaces(folder / "next-address", bridge=bridge, subnet=ipaddress.IPv4Network(subnet))
     gate = Gate()
     async with contextlib.AsyncExitStack() as stack:
@@ -178,14 +224,16 @@ async def java_cluster(
                 host="0.0.0.0",
                 network=network,
                 node_url=gate.start,
+                programs=programs,
             )
         )
         api = await stack.enter_async_context(KubernetesApi.from_kubeconfig(running.kubeconfig))
-        place = await network.attach("operator")
-        start_operator = partial(
-            _start_operator, folder, running.kubeconfig, network.node_ip, place.ip, place.command_prefix
-        )
-        operator = start_operator()
+        there = folder / "operator.kubeconfig"
+        kubeconfig = running.kubeconfig.read_text(encoding="utf-8")
+        there.write_text(kubeconfig.replace("0.0.0.0", network.node_ip), encoding="utf-8")
+        operators = Operators(folder, there, await _places(network, planes, on_the_host=programs is not None))
+        stack.callback(operators.kill)
+        operators.start()
         server = await _start_name_server(api, name_server)
         await _apply(api, manifest(server, replicas=replicas, spec=spec))
         cluster = JavaCluster(
@@ -197,11 +245,8 @@ async def java_cluster(
             WatchedGroup(NAMESPACE, GROUP, {}, {}),
             replicas,
             server,
-            place.ip,
-            operator,
-            start_operator,
+            operators,
         )
-        stack.callback(cluster.kill_operator)
         stack.push_async_callback(_stop_watching, await _watch(cluster))
         await cluster.until_whole("start")
         say(f"the group is whole: {cluster.group.record['syncStateSet']}, master {cluster.group.master_id}")
@@ -220,17 +265,12 @@ def _kill_brokers(cluster: JavaCluster) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _start_operator(folder: Path, kubeconfig: Path, node_ip: str, own_ip: str, prefix: tuple[str, ...]) -> RealProcess:
-    there = folder / "operator.kubeconfig"
-    there.write_text(kubeconfig.read_text(encoding="utf-8").replace("0.0.0.0", node_ip), encoding="utf-8")
-    address = f"{own_ip}:{CONTROLLER_PORT}"
-    command = [
-        *prefix,
-        *(sys.executable, "-m", "brokergroup_operator.cli.main", "operator", "--kubeconfig", str(there)),
-        *("--namespace", NAMESPACE, "--listen", address, "--controller-address", address),
-        *("--metrics-listen", f"{own_ip}:9879", "--incident-log", str(folder / "incidents.jsonl")),
-    ]
-    return start("operator", command, log=folder / "operator.log")
+async def _places(network: NetworkNamespaces, planes: int, *, on_the_host: bool) -> list[tuple[str, tuple[str, ...]]]:
+    """An address for each operator, and what starts a program there."""
+    if on_the_host:
+        return [(f"{network.node_ip}:{free_port(network.node_ip)}", ()) for _ in range(planes)]
+    attached = [await network.attach(f"operator-{number}") for number in range(planes)]
+    return [(f"{place.ip}:{CONTROLLER_PORT}", place.command_prefix) for place in attached]
 
 
 async def _start_name_server(api: KubernetesApi, pod: dict[str, Any]) -> str:

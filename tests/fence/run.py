@@ -142,7 +142,7 @@ class Strikes:
         others = [cluster.address_of(other) for other in cluster.broker_ids() if other != master]
         hosts = [address.rpartition(":")[0] for address in others if address is not None]
         cluster.gate.open.clear()
-        cut_off(namespace, [*hosts, cluster.operator_address])
+        cut_off(namespace, [*hosts, *cluster.operators.hosts])
         try:
             await self._another_master("partition", epoch)
             await asyncio.sleep(self.choose.uniform(0.0, 2.0))
@@ -169,10 +169,10 @@ class Strikes:
     async def outage(self, master: int) -> None:
         """No controller anywhere, for everybody."""
         epoch, killed = self.cluster.group.master_epoch, self._killed()
-        self.cluster.kill_operator()
+        self.cluster.operators.kill()
         await asyncio.sleep(OUTAGE_SECONDS)
         count = len(self.ledger.acknowledgements)
-        self.cluster.operator = self.cluster.start_operator()
+        self.cluster.operators.start()
         await self.cluster.until(
             "acknowledged", lambda: len(self.ledger.acknowledgements) > count + 20, ELECTED_SECONDS
         )

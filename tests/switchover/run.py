@@ -1,14 +1,17 @@
-"""Planned moves of the master under load (issue 6): how long nobody is acknowledged, when the set is full again, what is lost.
+"""Planned moves of the master under load: how long nobody is acknowledged, when the set is full again, what is lost, and in which
+order the brokers heard of it.
 
     python -m tests.switchover.run                              30 switchovers of Java brokers, 3 rolling restarts, 5 drains
     python -m tests.switchover.run --implementation replica     the same with Python replicas
     python -m tests.switchover.run --switchovers 5 --rolls 1 --drains 1
+    python -m tests.switchover.run --planes 1 --api embedded    one operator at the sandbox's API, not three at a kube-apiserver
 
 Each switchover is a BrokerGroupOperation, as a person would make it; a rolling restart one of type Restart; a drain is the
 deletion of the master's pod with its grace period. The load comes from the unmodified Java client, which polls its route
 every 200 ms (`--route-poll-ms`: that poll is a part of each gap, up to its whole length) and tries a failed send again for three
 seconds: a failed send is one that was not acknowledged even so. A gap is the longest time between two acknowledgements
-while the move lasted. The last line of the output is JSON.
+while the move lasted. The order of each switchover is read from the Java brokers' own logs (`orders.py`). The last line of the
+output is JSON.
 """
 
 from __future__ import annotations
@@ -31,12 +34,14 @@ from typing import Any
 
 import structlog
 
+from brokergroup_operator.demo.our_sandbox import installed_api_server
 from brokergroup_operator.demo.readback import ReadbackError, read_keys
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
 from rocketmq_remoting.errors import RemotingError
-from tests.fence.java_cluster import GROUP, NAMESPACE, ClusterError, JavaCluster, java_cluster, read_yaml, say
+from tests.fence.java_cluster import GROUP, JVM, NAMESPACE, ClusterError, JavaCluster, java_cluster, read_yaml, say
 from tests.real.parts import install
 from tests.real.parts.java_producer import JavaProducer, start_producer
+from tests.switchover.orders import LOGBACK, BrokerLogs, Move, complaints
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOPIC, QUEUES = "numbered", 4
@@ -62,6 +67,8 @@ class Moves:
     set_full_ms: list[float] = field(default_factory=list)
     operation_ms: list[float] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
+    orders_judged: int = 0
+    orders_wrong: int = 0
 
     def as_json(self) -> JsonObject:
         return {
@@ -91,6 +98,8 @@ class Bench:
 
     cluster: JavaCluster
     producer: JavaProducer
+    # None where the brokers are not Java's.
+    logs: BrokerLogs | None = None
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     async def switch(self, moves: Moves) -> None:
@@ -99,12 +108,27 @@ class Bench:
         others = [broker_id for broker_id in group.sync_state_set if broker_id != group.master_id]
         target = next((one for one in others if one > (group.master_id or 0)), others[0])
         say(f"switchover {moves.count + 1}: {group.master_id} -> {target}, epoch {group.master_epoch}")
+        move = Move(group.master_epoch + 1, group.master_id or 0, target, self._hosts())
+        if self.logs is not None:
+            self.logs.read()
+        stuck = len(moves.stuck)
         await self._measured(
             moves,
             self._operate(
                 "Switchover", {"switchover": {"toBrokerId": target, "deadlineSeconds": int(OPERATION_SECONDS)}}
             ),
         )
+
+        if self.logs is not None and len(moves.stuck) == stuck:
+            wrong = complaints(self.logs.read(), move)
+            moves.orders_judged += 1
+            moves.orders_wrong += bool(wrong)
+            for complaint in wrong:
+                say(f"ORDER: {complaint}")
+
+    def _hosts(self) -> dict[int, str]:
+        found = {one: self.cluster.address_of(one) or "" for one in self.cluster.broker_ids()}
+        return {one: address.rpartition(":")[0] for one, address in found.items()}
 
     async def roll(self, moves: Moves) -> None:
         """All members, one by one."""
@@ -228,11 +252,22 @@ class Bench:
 async def run_all(options: argparse.Namespace, folder: Path) -> JsonObject:
     """One cluster, one producer, all kinds of moves."""
     await asyncio.to_thread(_empty, folder)
-    spec: JsonObject = {}
-    if options.implementation == "replica":
+    is_java = options.implementation == "rocketmq"
+    logback = folder / "order-logback.xml"
+    logback.write_text(LOGBACK, encoding="utf-8")
+    spec: JsonObject = {"jvm": {"extraArguments": [*JVM, f"-Drmq.logback.configurationFile={logback}"]}}
+    if not is_java:
         spec = {"implementation": "replica", "version": None, "jvm": None}
     name_server = read_yaml(REPOSITORY / "examples" / "nameserver.yaml")
-    async with java_cluster(folder, bridge=BRIDGE, subnet=SUBNET, name_server=name_server, spec=spec) as cluster:
+    async with java_cluster(
+        folder,
+        bridge=BRIDGE,
+        subnet=SUBNET,
+        name_server=name_server,
+        spec=spec,
+        planes=options.planes,
+        programs=installed_api_server() if options.api == "kube-apiserver" else None,
+    ) as cluster:
         producer = start_producer(
             folder / "producer",
             name_server_address=cluster.name_server,
@@ -243,7 +278,7 @@ async def run_all(options: argparse.Namespace, folder: Path) -> JsonObject:
         )
         try:
             await cluster.until("the first acknowledgements", lambda: len(producer.acknowledged()) > 500)
-            bench = Bench(cluster, producer)
+            bench = Bench(cluster, producer, BrokerLogs(folder / "node" / "pods", GROUP) if is_java else None)
             switchovers, rolls, drains = Moves(), Moves(), Moves()
             began = time.time()
             for _ in range(options.warm_up):
@@ -267,6 +302,10 @@ async def run_all(options: argparse.Namespace, folder: Path) -> JsonObject:
         "stuck": sum(len(moves.stuck) for moves in (switchovers, rolls, drains)),
         "failed_sends": failed,
         "acked": acked,
+        "orders_judged": switchovers.orders_judged,
+        "orders_wrong": switchovers.orders_wrong,
+        "planes": options.planes,
+        "api": options.api,
         "implementation": options.implementation,
         "route_poll_ms": options.route_poll_ms,
         "operation_ms": whole["operation_ms"],
@@ -287,6 +326,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--drains", type=int, default=5, help="deletions of the master's pod")
     parser.add_argument("--warm-up", type=int, default=2, help="switchovers before those that are measured")
     parser.add_argument("--implementation", choices=["rocketmq", "replica"], default="rocketmq")
+    parser.add_argument("--planes", type=int, default=3, help="operator processes")
+    parser.add_argument("--api", choices=["kube-apiserver", "embedded"], default="kube-apiserver")
     parser.add_argument("--route-poll-ms", type=int, default=200, help="pollNameServerInterval of the Java client")
     parser.add_argument("--directory", type=Path, help="kept afterwards; default: a temporary one")
     options = parser.parse_args(arguments)
@@ -294,7 +335,7 @@ def main(arguments: list[str]) -> int:
     if os.geteuid() != 0:
         say("network namespaces need root")
         return 2
-    failed = install.bring_all(["rocketmq"])
+    failed = install.bring_all(["rocketmq", *(("kube-apiserver", "etcd") if options.api == "kube-apiserver" else ())])
     for name, why in failed.items():
         say(f"{name}: {why}")
     if failed:
@@ -309,7 +350,9 @@ def main(arguments: list[str]) -> int:
             return 2
     print(json.dumps(line))
     moved = (line["switchovers"], line["rolling_restarts"]["count"], line["drains"]["count"])
-    held = not line["lost"] and not line["stuck"] and not line["failed_sends"]
+    held = not line["lost"] and not line["stuck"] and not line["failed_sends"] and not line["orders_wrong"]
+    if options.implementation == "rocketmq":
+        held = held and line["orders_judged"] == options.switchovers
     return 0 if held and line["acked"] > 0 and moved == (options.switchovers, options.rolls, options.drains) else 1
 
 
