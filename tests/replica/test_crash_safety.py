@@ -529,12 +529,12 @@ def test_nothing_else_writes_to_the_disk() -> None:
     assert others == {
         ("commit_log.py", "self.truncate"),
         ("message_store.py", "self.log.truncate"),
-        ("slave_link.py", "store.truncate"),
+        ("links.py", "store.truncate"),
         ("durable_files.py", "disk.rename"),
         ("message_store.py", "self.index.write"),
-        ("save_loop.py", "table.write"),
-        ("save_loop.py", "self._broker.topics.write"),
+        ("upkeep.py", "table.write"),
+        ("upkeep.py", "self._broker.topics.write"),
         ("topics.py", "self.write"),
         ("topics.py", "self._file.write"),
-        ("checkpoint.py", "self._file.write"),
+        ("side_files.py", "self._file.write"),
     }
