@@ -530,7 +530,6 @@ def test_nothing_else_writes_to_the_disk() -> None:
         ("commit_log.py", "self.truncate"),
         ("message_store.py", "self.log.truncate"),
         ("links.py", "store.truncate"),
-        ("durable_files.py", "disk.rename"),
         ("message_store.py", "self.index.write"),
         ("upkeep.py", "table.write"),
         ("upkeep.py", "self._broker.topics.write"),
