@@ -1,4 +1,4 @@
-"""Controller planes on real loopback sockets, and scripted brokers that speak to them."""
+"""Controller planes, and scripted brokers that speak to them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -16,7 +16,10 @@ from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordStore
 from controller_core.model import BrokerGroupRecord
+from tests.support import virtual_time
 from tests.support.fake_broker import NAME, FakeGroup
+
+pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories
 
 StartPlane = Callable[..., Awaitable[ControllerPlane]]
 

@@ -111,6 +111,7 @@ async def test_with_several_planes_only_the_one_that_carries_the_change_out_tell
     await eventually(lambda: second.sync_state_set == {1, 2, 3}, what="everybody in sync again")
 
 
+@pytest.mark.real_time
 async def test_a_fence_that_confirms_nothing_is_waited_for_in_full(start_plane: StartPlane, group: FakeGroup) -> None:
     """Fault c: the fence inside the pod counts on it, whatever the fence from outside found and however soon it said so."""
     notes, fencer = Notes(), KillingFencer(group, confirms=False)

@@ -152,6 +152,7 @@ async def test_a_fence_that_is_not_confirmed_is_told(start_plane: StartPlane, gr
     assert notes.closed[0].outcome is Outcome.COMPLETED
 
 
+@pytest.mark.real_time
 async def test_where_the_fence_found_nothing_to_kill_the_fence_timeout_passes_before_the_election(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:

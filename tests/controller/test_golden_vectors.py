@@ -6,6 +6,8 @@ Where a safety rule (docs/concepts/architecture.md) says better than Java, the l
 import json
 from typing import Any
 
+import pytest
+
 from brokergroup_operator.controller.plane import ControllerPlane
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import RemotingCommand, request
@@ -34,6 +36,7 @@ def body_of(answer: RemotingCommand) -> Any:
     return json.loads(answer.body or b"null")
 
 
+@pytest.mark.real_time
 async def test_the_golden_vectors_hold_over_the_wire(start_plane: StartPlane) -> None:  # noqa: PLR0915 - one story, in its order
     plane = await start_plane(heartbeat_timeout_seconds=30.0)
     client = RemotingClient()

@@ -241,6 +241,7 @@ async def test_a_probe_finds_who_listens_and_who_refuses_on_ipv6(ipv6_loopback: 
         await dial("[::1]", deadline_seconds=5.0)
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("written", ["[::1]:10911", "::1:10911", "0:0:0:0:0:0:0:1:10911"])
 async def test_a_pod_speaks_for_itself_whatever_its_broker_calls_its_address(
     start_plane: StartPlane, ipv6_loopback: str, written: str

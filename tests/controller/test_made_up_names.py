@@ -6,6 +6,8 @@ import asyncio
 import gc
 from typing import TYPE_CHECKING
 
+import pytest
+
 from brokergroup_operator.controller.directory import group_directory
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.group.group import Group
@@ -21,8 +23,6 @@ from tests.support.fake_broker import FakeGroup, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from brokergroup_operator.controller.plane import ControllerPlane
     from rocketmq_remoting.command import RemotingCommand
@@ -106,6 +106,7 @@ async def test_an_address_begins_so_many_names_until_brokers_register(start_plan
     await neighbour.close()
 
 
+@pytest.mark.real_time
 async def test_the_ids_of_a_name_that_gave_way_are_not_given_again(
     start_plane: StartPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, RAN_ON_WORDS, Cause, Trigger
@@ -78,6 +80,7 @@ async def _lost_master(start_plane: StartPlane, group: FakeGroup, *, cut_off: bo
     return incident
 
 
+@pytest.mark.real_time
 async def test_a_master_at_whose_address_nothing_answers_and_that_runs_on_is_cut_off(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:

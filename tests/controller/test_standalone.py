@@ -29,6 +29,7 @@ async def test_a_store_is_named_in_words(tmp_path: Path) -> None:
             open_store(text)
 
 
+@pytest.mark.real_time
 async def test_ids_outlive_the_standalone_controller(tmp_path: Path, unused_tcp_port: int) -> None:
     plane = PlaneSettings(listen_host="127.0.0.1", listen_port=unused_tcp_port)
     settings = StandaloneSettings(plane=plane, store=f"file:{tmp_path / 'records'}")

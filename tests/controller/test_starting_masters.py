@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import Step, Trigger
@@ -108,6 +110,7 @@ async def test_a_master_that_another_plane_hears_is_starting(start_plane: StartP
     assert group.master() is master
 
 
+@pytest.mark.real_time
 async def test_a_master_nobody_else_can_speak_for_is_given_its_start(start_plane: StartPlane, group: FakeGroup) -> None:
     """The plane that heard it has gone: it has as long as a start takes, counted from when the record named it; then it is dead."""
     (first, second), (_, unheard) = await _two_planes(start_plane, group, startup_timeout_seconds=1.0)

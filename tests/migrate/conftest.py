@@ -16,6 +16,7 @@ from brokergroup_operator.migrate.read import read_controller
 from rocketmq_remoting.client import RemotingClient
 from tests.migrate.fake_java import FakeJavaController, Tables
 from tests.migrate.running_broker import RunningBroker
+from tests.support import virtual_time
 from tests.support.fake_broker import CLUSTER, NAME, FakeGroup, eventually
 from tests.support.fake_name_server import FakeNameServer
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from brokergroup_operator.migrate.java_state import Reading
+
+pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories
 
 EPOCH = 4
 SET_EPOCH = 9

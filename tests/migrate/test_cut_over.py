@@ -71,6 +71,7 @@ async def test_it_waits_for_java_no_longer_than_it_was_told(house: House) -> Non
     assert {one.listed for one in house.brokers} == {house.java.address}
 
 
+@pytest.mark.real_time
 async def test_a_last_change_that_was_not_read_is_found_at_the_brokers(house: House) -> None:
     """Java accepted a shrink and died before anybody read it: the record would hold one too many for in sync."""
     running = asyncio.create_task((await cut(house)).run())

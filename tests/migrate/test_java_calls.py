@@ -61,6 +61,7 @@ async def test_every_request_is_signed_where_credentials_are_given(client: Remot
         await server.stop()
 
 
+@pytest.mark.real_time
 async def test_a_refused_connection_is_told_from_everything_else(client: RemotingClient) -> None:
     calls = JavaCalls(client, deadline_seconds=1.0)
     with pytest.raises(NobodyListensError):

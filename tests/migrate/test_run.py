@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
     from tests.migrate.conftest import House
 
+
+pytestmark = pytest.mark.real_time
 KEY = GroupKey("standalone", NAME)
 
 

@@ -32,6 +32,8 @@ from tests.support.places import free_port
 if TYPE_CHECKING:
     from pathlib import Path
 
+
+pytestmark = pytest.mark.real_time
 RECORD = record_of(STATE, cluster_name="cl", next_broker_id=4)
 
 

@@ -24,6 +24,7 @@ def replica_info(*, version: int, oneway: bool = False) -> RemotingCommand:
     return request(RequestCode.CONTROLLER_GET_REPLICA_INFO, ext_fields=ext_fields, version=version, oneway=oneway)
 
 
+@pytest.mark.real_time
 async def test_a_stopping_plane_sends_those_away_who_understand_it(start_plane: StartPlane) -> None:
     plane = await start_plane(drain_seconds=2.0)
     fakes = FakeGroup(plane.address)
