@@ -15,11 +15,14 @@ from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from tests.controller.conftest import stop_at_once
 from tests.real.parts import install
+from tests.support import virtual_time
 from tests.upstream.java_controllers import JavaHost, start_jraft, wait_until_leading
 from tests.upstream.lab import Controller, WireGroup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories
 
 REAL_JAVA = pytest.mark.real("java", "rocketmq")
 BOTH = [pytest.param("java", marks=REAL_JAVA), pytest.param("ours")]

@@ -146,6 +146,7 @@ async def test_source_the_body_of_an_election_is_json_in_both_shapes(group: Wire
     assert json.loads(answer.body or b"") == {"brokerMemberGroup": members, "syncStateSet": [1], **members}
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("kind", [pytest.param("java", marks=REAL_JAVA), "ours"])
 async def test_issue_5797_what_is_stored_does_not_grow_with_time(
     kind: str, start_ours: Callable[..., Awaitable[Controller]], tmp_path: Path

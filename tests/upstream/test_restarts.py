@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from rocketmq_remoting.codes import RequestCode
 
 if TYPE_CHECKING:
     from tests.upstream.lab import State, WireBroker, WireGroup
+
+
+pytestmark = pytest.mark.real_time
 
 
 async def elected(group: WireGroup, broker: WireBroker, *, instead_of: WireBroker) -> State:
