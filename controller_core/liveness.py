@@ -1,55 +1,87 @@
-"""Who is alive: the heartbeat table, with the time passed in.
+"""Which replicas of one group are alive: its heartbeat table, with the time passed in. One table for each group and process.
 
-Beside Java's: docs/reference/controller.md, 904. Times are monotonic seconds of one process and mean nothing to another.
-What differs from Java's table, and why:
+Times are monotonic seconds of one process. docs/reference/controller.md (904) has Java's table; these are the differences:
 
-* A heartbeat binds the replica to the connection it came on: *the latest connection wins*. Java never rebinds, so the
-  late close of an old connection evicts a healthy master (issue 11045).
-* A closed connection reports every replica it carried, not only the first (a broker container shares one).
-* Epoch and offsets belong to one incarnation of the broker's process. Java only ever raises them, so a replica that
-  came back with an empty disk still looks longest. Here a new registration forgets them; what an incarnation's later
-  heartbeats say replaces what the earlier ones said.
-* A request of the broker's own is a sign of life too: its ElectMaster may overtake its heartbeat.
-* After the controller itself was paused, or has just started, nobody's silence counts yet (`restart_deadlines`).
-* The timeout may follow the broker's own rhythm (`adaptive_timeout.py`), if the heartbeat gives a lower bound.
+* The latest connection of a replica counts. Java binds it to the first one, whose late close evicts a healthy master (issue
+  11045).
+* A closed connection reports every replica that it carried, not only the first (the brokers of a container share one).
+* Epoch and offsets belong to one process. Java only raises them, so a replica that came back with an empty disk still looks
+  longest. Here a registration forgets them, and each heartbeat of a process replaces what the one before it said.
+* A heartbeat that says less than an earlier one of its process may have been overtaken by it: the next one decides. Until then
+  the member holds its seat and cannot be elected (`LiveReplica.doubted`).
+* A request of the replica itself is a sign of life: its ElectMaster may overtake its heartbeat.
+* After a pause of this process, or its start, no silence counts yet (`restart_deadlines`).
+* The timeout may follow the replica's own rhythm, if its heartbeat gives a lower bound.
 
-* A heartbeat that says less than an earlier one of the same process may have been overtaken by it (they are one-way, and come
-  over more than one connection). So the next one decides; until then the member holds its seat and cannot be elected.
-
-* What a report is held to was known here when an earlier heartbeat, or the registration, of the same process came
-  (`HeartbeatEntry.seen`): another controller hears the replica too, and may write a mark while an older heartbeat is under way.
-
-The table also remembers what members of a SyncStateSet told while they were in it (`note_seats`): a later report of the
-same member that says less is a lost disk (safety rule 2), and more exact than the record's marks. And it knows which
-reports may be older than the last loss in their group (`LiveReplica.fresh`, safety rule 1), whether that was noticed here or is
-known by the record alone: a heartbeat that comes after the loss was noticed may have lain in its socket since before, so the first
-one after a loss proves nothing, and one that comes `MADE_LATER_SECONDS` after that first one was made after the loss.
-
-Expiry is in two steps for the caller's sake: a silent replica is not in `live` from its deadline on, but stays in the
-table, and in `expired`, until the caller has dealt with it and says `forget`.
+The table also keeps what safety rules 1 and 2 need: what members told while they were in the SyncStateSet (`note_seats`), which
+marks this process knew when an earlier heartbeat came (`HeartbeatEntry.seen`), and which reports may be older than the last
+loss in the group (`LiveReplica.fresh`). The first heartbeat after a loss may have lain in its socket since before it; one that
+comes `MADE_LATER_SECONDS` later was made after the loss.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import sqrt
+from statistics import NormalDist
 from typing import NamedTuple
 
-from controller_core.adaptive_timeout import NO_RHYTHM, Rhythm, adaptive_timeout_seconds
 from controller_core.events import Mark
 from controller_core.holdings import demand_of, falls_short, highest, told_mark
 from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica
 from controller_core.requests import Demand, Holding
 
 NOTHING_DEMANDED = Demand()
-# Two heartbeats of one process this far apart did not wait for us in the same socket.
+# Two heartbeats of one process this far apart did not wait in the same socket.
 MADE_LATER_SECONDS = 0.25
 
+PHI = 9.7
+LEAST_SILENCE_SECONDS = 1.5
+PAUSE_ALLOWANCE_SECONDS = 1.0
+LEARNING_INTERVALS = 20
+"""With fewer intervals a replica has no rhythm, and the longest timeout applies."""
+MEMORY_INTERVALS = 100
 
-class BrokerIdentity(NamedTuple):
-    """Which replica: the only names that never change hands (safety rule 8). `group` is the caller's key of the group."""
+_DEVIATIONS = -NormalDist().inv_cdf(10**-PHI)
 
-    group: str
-    broker_id: int
+
+class Rhythm(NamedTuple):
+    """The running mean and variance of one replica's heartbeat intervals."""
+
+    intervals: int = 0
+    mean_seconds: float = 0.0
+    variance: float = 0.0
+
+    def after(self, interval_seconds: float) -> "Rhythm":
+        """Return the rhythm after one more interval. Old intervals fade (West 1979, with a floor on the weight)."""
+        if interval_seconds < 0:
+            return self
+        weight = 1 / min(self.intervals + 1, MEMORY_INTERVALS)
+        difference = interval_seconds - self.mean_seconds
+        mean_seconds = self.mean_seconds + weight * difference
+        variance = (1 - weight) * (self.variance + weight * difference * difference)
+        return Rhythm(min(self.intervals + 1, MEMORY_INTERVALS), mean_seconds, variance)
+
+    @property
+    def silence_seconds(self) -> float:
+        """The silence that is kept by chance with probability 10^-PHI."""
+        return self.mean_seconds + _DEVIATIONS * sqrt(self.variance)
+
+
+NO_RHYTHM = Rhythm()
+
+
+def adaptive_timeout_seconds(rhythm: Rhythm, *, minimum_seconds: float, maximum_seconds: float) -> float:
+    """Return a replica's timeout within the bounds; the maximum until it has a rhythm, and where the bounds leave no room.
+
+    It is the silence that this replica would keep by chance with probability 10^-PHI (the phi accrual detector: at intervals of
+    0.5 s, 1,000 groups see less than one false suspicion a month), plus a second, because pauses of a JVM are not normally
+    distributed. It follows the last hundred intervals or so, so one long pause widens it for a while.
+    """
+    if minimum_seconds >= maximum_seconds or rhythm.intervals < LEARNING_INTERVALS:
+        return maximum_seconds
+    wanted_seconds = max(LEAST_SILENCE_SECONDS, rhythm.silence_seconds) + PAUSE_ALLOWANCE_SECONDS
+    return min(max(wanted_seconds, minimum_seconds), maximum_seconds)
 
 
 class Heartbeat(NamedTuple):
@@ -58,7 +90,7 @@ class Heartbeat(NamedTuple):
     With `minimum_timeout_seconds` below the timeout, the timeout is the upper bound of one that follows the broker's rhythm.
     """
 
-    identity: BrokerIdentity
+    broker_id: int
     address: str = ""
     epoch: int = -1
     max_offset: int = -1
@@ -66,20 +98,6 @@ class Heartbeat(NamedTuple):
     heartbeat_timeout_seconds: float | None = None
     election_priority: int = DEFAULT_ELECTION_PRIORITY
     minimum_timeout_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LivenessSettings:
-    """How long silence is life. What a broker asks for is kept within the bounds; without a wish it gets `timeout_seconds`."""
-
-    timeout_seconds: float = 10.0
-    minimum_timeout_seconds: float = 0.0
-    maximum_timeout_seconds: float = float("inf")
-
-    def timeout_for(self, wished_seconds: float | None) -> float:
-        """Return the timeout that applies to a broker."""
-        wished = self.timeout_seconds if wished_seconds is None else wished_seconds
-        return min(max(wished, self.minimum_timeout_seconds), self.maximum_timeout_seconds)
 
 
 class HeartbeatEntry(NamedTuple):
@@ -90,7 +108,7 @@ class HeartbeatEntry(NamedTuple):
     silence of our own.
     """
 
-    identity: BrokerIdentity
+    broker_id: int
     replica: LiveReplica
     connection_id: int | None
     last_seen_seconds: float
@@ -115,32 +133,34 @@ class HeartbeatEntry(NamedTuple):
 
 @dataclass(slots=True)
 class HeartbeatTable:
-    """The replicas heard of, per controller process: perishable, never shared, never durable."""
+    """The replicas of one group that one process has heard. Perishable: never shared, never durable."""
 
-    settings: LivenessSettings = field(default_factory=LivenessSettings)
-    _entries: dict[BrokerIdentity, HeartbeatEntry] = field(default_factory=dict)
-    _seats: dict[str, tuple[int, frozenset[int]]] = field(default_factory=dict)
-    _records: dict[str, BrokerGroupRecord | None] = field(default_factory=dict)
-    # What the record of each group holds its replicas to.
-    _demands: dict[str, dict[int, Demand]] = field(default_factory=dict)
-    _held: dict[BrokerIdentity, Mark] = field(default_factory=dict)
-    # The groups in which a loss was noted: a replica that was not heard before it is no fresher than the others.
-    _bereft: set[str] = field(default_factory=set)
+    # Of a replica that asks for none.
+    timeout_seconds: float = 10.0
+    _entries: dict[int, HeartbeatEntry] = field(default_factory=dict)
+    # The last record seen, what it holds its replicas to, and its master epoch and SyncStateSet (see `note_seats`).
+    _record: BrokerGroupRecord | None = None
+    _demands: dict[int, Demand] = field(default_factory=dict)
+    _seats: tuple[int, frozenset[int]] | None = None
+    # What members told while they were in the set.
+    _held: dict[int, Mark] = field(default_factory=dict)
+    # Whether a loss was noted: a replica that was not heard before it is no fresher than the others.
+    _is_bereft: bool = False
 
     def heartbeat(self, now_seconds: float, heartbeat: Heartbeat, connection_id: int) -> bool:
         """Take a heartbeat. Return whether the replica was not alive before."""
-        entry = self._entries.get(heartbeat.identity)
+        entry = self._entries.get(heartbeat.broker_id)
         was_alive = entry is not None and entry.alive(now_seconds)
-        first_since_loss_seconds = self._first_since_loss(entry, heartbeat.identity.group, now_seconds)
+        first_since_loss_seconds = self._first_since_loss(entry, now_seconds)
         waited_seconds = 0.0 if first_since_loss_seconds is None else now_seconds - first_since_loss_seconds
         fresh = first_since_loss_seconds is None or waited_seconds >= MADE_LATER_SECONDS
         self._remember(entry)
         replica = self._told(entry, heartbeat, fresh=fresh)
         rhythm = _rhythm(entry, now_seconds, connection_id)
-        timeout_seconds = self._timeout_seconds(heartbeat, rhythm)
-        demanded, demanded_seconds, seen = self._held_to(entry, heartbeat.identity, now_seconds)
-        self._entries[heartbeat.identity] = HeartbeatEntry(
-            identity=heartbeat.identity,
+        timeout_seconds = self._timeout_for(heartbeat, rhythm)
+        demanded, demanded_seconds, seen = self._held_to(entry, heartbeat.broker_id, now_seconds)
+        self._entries[heartbeat.broker_id] = HeartbeatEntry(
+            broker_id=heartbeat.broker_id,
             replica=replica,
             connection_id=connection_id,
             last_seen_seconds=now_seconds,
@@ -156,18 +176,20 @@ class HeartbeatTable:
         )
         return not was_alive
 
-    def _first_since_loss(self, entry: HeartbeatEntry | None, group: str, now_seconds: float) -> float | None:
-        """When the first heartbeat since the last loss came, perhaps this one; None where no loss stands against what it says."""
+    def _first_since_loss(self, entry: HeartbeatEntry | None, now_seconds: float) -> float | None:
+        """Return when the first heartbeat since the last loss came, perhaps this one; None if no loss makes its report
+        doubtful.
+        """
         if entry is None:
-            return now_seconds if group in self._bereft else None
+            return now_seconds if self._is_bereft else None
         if entry.replica.fresh:
             return None
         return now_seconds if entry.first_since_loss_seconds is None else entry.first_since_loss_seconds
 
     def _told(self, entry: HeartbeatEntry | None, heartbeat: Heartbeat, *, fresh: bool) -> LiveReplica:
-        """What counts after this heartbeat: what it says, or what was said before and is in doubt now."""
+        """Return what counts after this heartbeat: what it says, or what was said before and is in doubt now."""
         replica = LiveReplica(
-            broker_id=heartbeat.identity.broker_id,
+            broker_id=heartbeat.broker_id,
             epoch=heartbeat.epoch,
             max_offset=heartbeat.max_offset,
             confirm_offset=heartbeat.confirm_offset,
@@ -178,161 +200,144 @@ class HeartbeatTable:
         )
         if entry is None or not entry.replica.has_reported or not entry.told_as_member:
             return replica  # the first report of its process, or of its membership, or the one that decides
-        held = self._held.get(heartbeat.identity)  # what the entry says is in it: it was remembered
+        held = self._held.get(heartbeat.broker_id)  # what the entry says is in it: it was remembered
         if held is None or not falls_short(replica, held):
             return replica
         return entry.replica._replace(address=heartbeat.address, doubted=True)
 
-    def sign_of_life(
-        self, now_seconds: float, identity: BrokerIdentity, connection_id: int, *, address: str = ""
-    ) -> None:
-        """Take any other request of the replica itself as proof that it lives.
+    def sign_of_life(self, now_seconds: float, broker_id: int, connection_id: int, *, address: str = "") -> None:
+        """Take another request of the replica itself as proof that it lives. What it told before is kept.
 
-        What it told before is kept. It is bound to this connection only if it has no other: brokers may send requests and
-        heartbeats on different connections, and it is the heartbeats' one whose end means something.
+        It is bound to this connection only if it has no other: brokers may send requests and heartbeats on different
+        connections, and only the end of the heartbeats' connection is evidence.
         """
-        entry = self._entries.get(identity)
+        entry = self._entries.get(broker_id)
         if entry is None:
-            fresh = identity.group not in self._bereft
-            replica = LiveReplica(broker_id=identity.broker_id, address=address, fresh=fresh)
-            timeout_seconds = self.settings.timeout_for(None)
-            self._entries[identity] = HeartbeatEntry(
-                identity=identity,
+            replica = LiveReplica(broker_id=broker_id, address=address, fresh=not self._is_bereft)
+            self._entries[broker_id] = HeartbeatEntry(
+                broker_id=broker_id,
                 replica=replica,
                 connection_id=connection_id,
                 last_seen_seconds=now_seconds,
-                timeout_seconds=timeout_seconds,
-                deadline_seconds=now_seconds + timeout_seconds,
+                timeout_seconds=self.timeout_seconds,
+                deadline_seconds=now_seconds + self.timeout_seconds,
                 mark=told_mark(replica),
-                demanded=self._demand(identity),
+                demanded=self._demands.get(broker_id, NOTHING_DEMANDED),
                 demanded_seconds=now_seconds,
             )
             return
         bound = entry.connection_id if entry.connection_id is not None else connection_id
-        self._entries[identity] = entry._replace(
+        self._entries[broker_id] = entry._replace(
             connection_id=bound,
             last_seen_seconds=now_seconds,
             deadline_seconds=now_seconds + entry.timeout_seconds,
         )
 
-    def registered(
-        self, now_seconds: float, identity: BrokerIdentity, connection_id: int, *, address: str = ""
-    ) -> None:
-        """Begin a new incarnation: nothing that an earlier process of this replica said is true any more.
+    def registered(self, now_seconds: float, broker_id: int, connection_id: int, *, address: str = "") -> None:
+        """Begin a new process: what an earlier one of this replica said does not count any more.
 
-        What it had as a member is remembered all the same: the new process must have it too. A second registration on one
-        connection is of the same process, and leaves the other replicas' heartbeats fresh. The record's master is the exception: a
-        broker container may have started a new broker on its old connection.
+        What it held as a member is kept: the new process must have it too. A second registration on one connection is of the
+        same process, and leaves the other replicas' heartbeats fresh; not the recorded master's, because a broker container may
+        have started a new broker on its old connection.
         """
-        before = self._entries.pop(identity, None)
+        before = self._entries.pop(broker_id, None)
         self._remember(before)
-        record = self._records.get(identity.group)
-        is_master = record is not None and record.master_broker_id == identity.broker_id
+        is_master = self._record is not None and self._record.master_broker_id == broker_id
         if before is None or before.connection_id != connection_id or is_master:
-            self.ask_anew(identity.group)
-        self.sign_of_life(now_seconds, identity, connection_id, address=address)
+            self.ask_anew()
+        self.sign_of_life(now_seconds, broker_id, connection_id, address=address)
         # The new process tells whatever it tells after it registered.
-        entry = self._entries[identity]
-        self._entries[identity] = entry._replace(
+        entry = self._entries[broker_id]
+        self._entries[broker_id] = entry._replace(
             seen=entry.demanded, demanded_seconds=-math.inf, first_since_loss_seconds=now_seconds
         )
 
-    def connection_closed(self, now_seconds: float, connection_id: int) -> tuple[BrokerIdentity, ...]:
+    def connection_closed(self, now_seconds: float, connection_id: int) -> tuple[int, ...]:
         """Return every replica that was alive and is not any more because this connection carried its heartbeats."""
         lost = [entry for entry in self._entries.values() if entry.connection_id == connection_id]
         for entry in lost:
-            self._entries[entry.identity] = entry._replace(connection_id=None)
-        for group in {entry.identity.group for entry in lost}:
-            self.ask_anew(group)
-        return tuple(sorted(entry.identity for entry in lost if entry.alive(now_seconds)))
+            self._entries[entry.broker_id] = entry._replace(connection_id=None)
+        if lost:
+            self.ask_anew()
+        return tuple(sorted(entry.broker_id for entry in lost if entry.alive(now_seconds)))
 
-    def expired(self, now_seconds: float) -> tuple[BrokerIdentity, ...]:
-        """Return every replica in the table that is not alive, until it is heard again or forgotten."""
-        return tuple(sorted(entry.identity for entry in self._entries.values() if not entry.alive(now_seconds)))
+    def live(self, now_seconds: float) -> dict[int, LiveReplica]:
+        """Return the living replicas by broker id: what `step` wants to know."""
+        return {
+            one: self._entries[one].replica for one in sorted(self._entries) if self._entries[one].alive(now_seconds)
+        }
 
-    def live(self, group: str, now_seconds: float) -> dict[int, LiveReplica]:
-        """Return the group's living replicas by broker id: what `step` wants to know."""
-        return {entry.identity.broker_id: entry.replica for entry in self._of_group(group) if entry.alive(now_seconds)}
-
-    def entry(self, identity: BrokerIdentity) -> HeartbeatEntry | None:
+    def entry(self, broker_id: int) -> HeartbeatEntry | None:
         """Return what is known of a replica, alive or not."""
-        return self._entries.get(identity)
+        return self._entries.get(broker_id)
 
-    def entries(self, group: str) -> Mapping[int, HeartbeatEntry]:
-        """Return what is known of a group's replicas, alive or not."""
-        return {entry.identity.broker_id: entry for entry in self._of_group(group)}
-
-    def next_deadline_seconds(self) -> float | None:
-        """Return when the next silence becomes a death, or None if nobody is alive. May lie in the past."""
-        deadlines = [entry.deadline_seconds for entry in self._entries.values() if entry.connection_id is not None]
-        return min(deadlines, default=None)
+    def entries(self) -> Mapping[int, HeartbeatEntry]:
+        """Return what is known of the replicas, alive or not."""
+        return self._entries
 
     def restart_deadlines(self, now_seconds: float) -> None:
-        """Distrust ourselves: we may have been asleep, so every silence starts anew. Closed connections stay closed."""
-        for identity, entry in self._entries.items():
+        """Restart every silence: this process may have been paused. Closed connections stay closed."""
+        for broker_id, entry in self._entries.items():
             if entry.connection_id is not None:
-                self._entries[identity] = entry._replace(
+                self._entries[broker_id] = entry._replace(
                     deadline_seconds=now_seconds + entry.timeout_seconds,
                     last_beat_seconds=None,
                     # What waited for us in a socket is older than what the others have written meanwhile.
                     demanded=NOTHING_DEMANDED,
                 )
 
-    def ask_anew(self, group: str) -> None:
-        """Say that a replica of the group was just lost, or fenced: what the others told before is not fresh any more."""
-        self._bereft.add(group)
-        for entry in self._of_group(group):
-            self._entries[entry.identity] = entry._replace(
+    def ask_anew(self) -> None:
+        """Note that a replica of the group was just lost or fenced: what the others told before is not fresh any more."""
+        self._is_bereft = True
+        for broker_id, entry in self._entries.items():
+            self._entries[broker_id] = entry._replace(
                 replica=entry.replica._replace(fresh=False), first_since_loss_seconds=None
             )
 
-    def note_seats(self, group: str, record: BrokerGroupRecord | None) -> None:
-        """Take note of who is in the SyncStateSet under which epoch. Call it with each record seen, before `holding`; cheap.
+    def note_seats(self, record: BrokerGroupRecord | None) -> None:
+        """Note who is in the SyncStateSet under which epoch. Call it with each record seen, before `holding`; cheap.
 
         What a member tells counts from here on. What was told under another epoch, or before it joined, may be older than a
         truncation and is forgotten.
         """
-        if record is not (known := self._records.get(group)):
-            if record is not None and _is_master_lost(known, record):
-                self.ask_anew(group)
-            self._records[group] = record
+        if record is not self._record:
+            if record is not None and _is_master_lost(self._record, record):
+                self.ask_anew()
+            self._record = record
             replicas = record.replicas if record is not None else {}
-            self._demands[group] = {broker_id: demand_of(record, broker_id) for broker_id in replicas}
+            self._demands = {broker_id: demand_of(record, broker_id) for broker_id in replicas}
         members = record.sync_state_set if record is not None else frozenset[int]()
-        before = self._seats.get(group)
-        # Losing a master raises the epoch, but makes nobody truncate: that takes an election.
-        masterless = record is not None and record.master_broker_id is None and before is not None
+        before = self._seats
+        # Losing a master raises the epoch, but makes no replica truncate: that takes an election.
+        masterless = record is not None and record.master_broker_id is None
         epoch = before[0] if masterless and before is not None else record.master_epoch if record is not None else 0
-        now = (epoch, members)
-        if now == before:
+        self._seats = (epoch, members)
+        if self._seats == before:
             return
-        same_epoch = before is not None and before[0] == now[0]
-        stayed = members & before[1] if before is not None and same_epoch else frozenset[int]()
-        self._seats[group] = now
-        for identity in [one for one in self._held if one.group == group and one.broker_id not in stayed]:
-            del self._held[identity]
+        stayed = members & before[1] if before is not None and before[0] == epoch else frozenset[int]()
+        self._held = {one: mark for one, mark in self._held.items() if one in stayed}
         for broker_id in members - stayed:
-            self._held[BrokerIdentity(group, broker_id)] = Mark(broker_id, -1, -1)
-            entry = self._entries.get(BrokerIdentity(group, broker_id))
-            if entry is not None:
-                self._entries[entry.identity] = entry._replace(told_as_member=False)
+            self._held[broker_id] = Mark(broker_id, -1, -1)
+            if broker_id in self._entries:
+                self._entries[broker_id] = self._entries[broker_id]._replace(told_as_member=False)
 
-    def holding(self, identity: BrokerIdentity) -> Holding | None:
+    def holding(self, broker_id: int) -> Holding | None:
         """Return what a replica reports, against what it told before as a member.
 
         None if it has reported nothing, or, being a member, nothing since it joined: that may be older than its membership.
         """
-        entry = self._entries.get(identity)
+        entry = self._entries.get(broker_id)
         if entry is None or not entry.replica.has_reported:
             return None
-        if identity in self._held and not entry.told_as_member:
+        is_member = broker_id in self._held
+        if is_member and not entry.told_as_member:
             return None
-        known = self._held.get(identity, Mark(identity.broker_id, -1, -1))
-        epoch, _ = self._seats.get(identity.group, (None, None))
-        counts = (entry.told_as_member and identity in self._held) or entry.replica.epoch == epoch
-        sure = entry.mark if counts else Mark(identity.broker_id, -1, -1)
+        nothing = Mark(broker_id, -1, -1)
+        known = self._held.get(broker_id, nothing)
+        counts = is_member or (self._seats is not None and entry.replica.epoch == self._seats[0])
+        sure = entry.mark if counts else nothing
         return Holding(
-            broker_id=identity.broker_id,
+            broker_id=broker_id,
             epoch=entry.replica.epoch,
             max_offset=entry.replica.max_offset,
             known_epoch=known.epoch,
@@ -343,49 +348,45 @@ class HeartbeatTable:
             seen=entry.seen,
         )
 
-    def forget(self, identity: BrokerIdentity) -> None:
+    def forget(self, broker_id: int) -> None:
         """Drop a replica from the table. What it told as a member is kept: it may come back with less."""
-        self._remember(self._entries.get(identity))
-        self._entries.pop(identity, None)
+        self._remember(self._entries.get(broker_id))
+        self._entries.pop(broker_id, None)
 
     def _remember(self, entry: HeartbeatEntry | None) -> None:
-        """Keep what the entry says, if it was told as a member, before something replaces it."""
-        held = self._held.get(entry.identity) if entry is not None and entry.told_as_member else None
+        """Keep what the entry says, if it was told as a member, before another entry replaces it."""
+        held = self._held.get(entry.broker_id) if entry is not None and entry.told_as_member else None
         if entry is not None and held is not None:
-            self._held[entry.identity] = highest(held, entry.mark)
-
-    def _demand(self, identity: BrokerIdentity) -> Demand:
-        demands = self._demands.get(identity.group)
-        return NOTHING_DEMANDED if demands is None else demands.get(identity.broker_id, NOTHING_DEMANDED)
+            self._held[entry.broker_id] = highest(held, entry.mark)
 
     def _held_to(
-        self, before: HeartbeatEntry | None, identity: BrokerIdentity, now_seconds: float
+        self, before: HeartbeatEntry | None, broker_id: int, now_seconds: float
     ) -> tuple[Demand, float, Demand]:
-        """What is demanded, since when that counts, and what a heartbeat is held to: what was known when an earlier one came.
+        """Return what is demanded, since when that counts, and what this heartbeat is held to: what was known when an earlier
+        one came.
 
         Heartbeats that lay in a socket come all at once, so the earlier one is at least `MADE_LATER_SECONDS` older.
         """
         if before is not None and now_seconds - before.demanded_seconds < MADE_LATER_SECONDS:
             return before.demanded, before.demanded_seconds, before.seen
-        return self._demand(identity), now_seconds, NOTHING_DEMANDED if before is None else before.demanded
+        return (
+            self._demands.get(broker_id, NOTHING_DEMANDED),
+            now_seconds,
+            NOTHING_DEMANDED if before is None else before.demanded,
+        )
 
-    def _timeout_seconds(self, heartbeat: Heartbeat, rhythm: Rhythm) -> float:
-        longest_seconds = self.settings.timeout_for(heartbeat.heartbeat_timeout_seconds)
+    def _timeout_for(self, heartbeat: Heartbeat, rhythm: Rhythm) -> float:
+        wished_seconds = heartbeat.heartbeat_timeout_seconds
+        longest_seconds = self.timeout_seconds if wished_seconds is None else wished_seconds
         if heartbeat.minimum_timeout_seconds is None:
             return longest_seconds
         return adaptive_timeout_seconds(
             rhythm, minimum_seconds=heartbeat.minimum_timeout_seconds, maximum_seconds=longest_seconds
         )
 
-    def _of_group(self, group: str) -> Iterable[HeartbeatEntry]:
-        return sorted(
-            (entry for entry in self._entries.values() if entry.identity.group == group),
-            key=lambda entry: entry.identity,
-        )
-
 
 def _is_master_lost(before: BrokerGroupRecord | None, now: BrokerGroupRecord) -> bool:
-    """Whether the record tells of a loss: this process may be cut off from the brokers, and may not have noticed it itself."""
+    """Whether the record shows a loss. This process may be cut off from the brokers and have noticed none."""
     if before is None:
         return now.granted_master_id is None
     master = before.granted_master_id

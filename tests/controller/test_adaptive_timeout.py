@@ -37,7 +37,7 @@ class BoundedDirectory(FixedDirectory):
 
 def _timeout_seconds(plane: ControllerPlane, broker_id: int) -> float:
     known = group_of(plane)
-    entry = known.table.entry(known.identity(broker_id))
+    entry = known.table.entry(broker_id)
     return entry.timeout_seconds if entry is not None else LONGEST
 
 

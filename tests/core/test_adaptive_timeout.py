@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_core.adaptive_timeout import (
+from controller_core.liveness import (
     LEARNING_INTERVALS,
     MEMORY_INTERVALS,
     NO_RHYTHM,
+    Heartbeat,
+    HeartbeatTable,
     Rhythm,
     adaptive_timeout_seconds,
 )
-from controller_core.liveness import BrokerIdentity, Heartbeat, HeartbeatTable
 
-ONE = BrokerIdentity("ns/bn", 1)
+ONE = 1
 
 
 def _rhythm(*intervals_seconds: float) -> Rhythm:
@@ -71,7 +72,7 @@ def test_it_stays_within_its_bounds(intervals: list[float], minimum_seconds: flo
 
 def _beating(table: HeartbeatTable, *, minimum_seconds: float | None, beats: int, connection_id: int = 1) -> None:
     for beat in range(beats):
-        heartbeat = Heartbeat(identity=ONE, heartbeat_timeout_seconds=10.0, minimum_timeout_seconds=minimum_seconds)
+        heartbeat = Heartbeat(broker_id=ONE, heartbeat_timeout_seconds=10.0, minimum_timeout_seconds=minimum_seconds)
         table.heartbeat(beat * 0.5, heartbeat, connection_id)
 
 
@@ -89,7 +90,7 @@ def test_our_own_pause_and_a_new_connection_are_not_the_brokers_rhythm() -> None
     _beating(table, minimum_seconds=1.0, beats=LEARNING_INTERVALS + 1)
     before = table.entry(ONE)
     table.restart_deadlines(60.0)
-    heartbeat = Heartbeat(identity=ONE, heartbeat_timeout_seconds=10.0, minimum_timeout_seconds=1.0)
+    heartbeat = Heartbeat(broker_id=ONE, heartbeat_timeout_seconds=10.0, minimum_timeout_seconds=1.0)
     table.heartbeat(60.5, heartbeat, 1)
     table.heartbeat(90.0, heartbeat, 2)
     after = table.entry(ONE)

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from controller_core.holdings import News, report_is_news
-from controller_core.liveness import BrokerIdentity, Heartbeat, HeartbeatTable
+from controller_core.liveness import Heartbeat, HeartbeatTable
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Replica
 from controller_core.requests import Holding, ReportHoldings
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
 
 SETTINGS = ControllerSettings(held_bucket_bytes=1000)
-ONE, TWO, THREE = (BrokerIdentity("g", one) for one in (1, 2, 3))
+ONE, TWO, THREE = 1, 2, 3
 
 
 def _record(**changes: object) -> BrokerGroupRecord:
@@ -30,7 +30,7 @@ def _marked(record: BrokerGroupRecord, broker_id: int, epoch: int, offset: int) 
 
 def _table(record: BrokerGroupRecord) -> HeartbeatTable:
     table = HeartbeatTable()
-    table.note_seats("g", record)
+    table.note_seats(record)
     return table
 
 
@@ -39,16 +39,16 @@ def _beat(
     epoch: int,
     offset: int,
     *,
-    identity: BrokerIdentity = TWO,
+    broker_id: int = TWO,
     confirm: int = -1,
     now_seconds: float = 1.0,
 ) -> None:
-    beat = Heartbeat(identity=identity, epoch=epoch, max_offset=offset, confirm_offset=confirm)
-    table.heartbeat(now_seconds, beat, connection_id=identity.broker_id)
+    beat = Heartbeat(broker_id=broker_id, epoch=epoch, max_offset=offset, confirm_offset=confirm)
+    table.heartbeat(now_seconds, beat, connection_id=broker_id)
 
 
-def _news(table: HeartbeatTable, record: BrokerGroupRecord, identity: BrokerIdentity = TWO) -> News:
-    holding = table.holding(identity)
+def _news(table: HeartbeatTable, record: BrokerGroupRecord, broker_id: int = TWO) -> News:
+    holding = table.holding(broker_id)
     assert holding is not None
     return report_is_news(record, holding, SETTINGS)
 
@@ -73,7 +73,7 @@ def test_what_was_told_before_another_controller_raised_the_mark_is_no_loss() ->
     _beat(table, 5, 0)
     marked = _marked(_record(), 2, 5, 5344)
     assert _news(table, marked) is not News.LOSS, "the record was read for this very decision"
-    table.note_seats("g", marked)
+    table.note_seats(marked)
     for number in range(4):
         _beat(table, 5, 0, now_seconds=2.0 + number / 100)
         assert _news(table, marked) is not News.LOSS, "these lay in a socket when the mark was raised"
@@ -107,7 +107,7 @@ def test_what_was_told_before_another_controller_saw_the_loss_gives_no_seat_back
     table = _table(before)
     _beat(table, 5, 5344)
     lost = replace(before, master_broker_id=None, sync_state_set=frozenset(), lost_seats=frozenset({2}))
-    table.note_seats("g", lost)
+    table.note_seats(lost)
     assert _news(table, lost) is News.NOTHING
     _beat(table, 5, 5344, now_seconds=2.0)
     assert _news(table, lost) is News.NOTHING, "it may have been under way when the loss was seen"
@@ -127,7 +127,7 @@ def test_two_heartbeats_that_overtake_each_other_cost_no_seat() -> None:
     _beat(table, 5, 800)
     _beat(table, 5, 700)
     assert table.holding(TWO) is None, "which of the two is true is not known yet"
-    assert not table.live("g", 1.0)[2].has_reported, "and nobody elects it meanwhile"
+    assert not table.live(1.0)[2].has_reported, "and nobody elects it meanwhile"
     _beat(table, 5, 900)
     assert _news(table, record) is not News.LOSS
 
@@ -138,7 +138,7 @@ def test_less_that_is_said_twice_is_a_loss() -> None:
     table = _table(record)
     _beat(table, 5, 800)
     _beat(table, 0, 0)
-    assert table.live("g", 1.0)[2].epoch == 5, "an epoch that was reported still shows that the record is older"
+    assert table.live(1.0)[2].epoch == 5, "an epoch that was reported still shows that the record is older"
     _beat(table, 0, 0)
     assert _news(table, record) is News.LOSS
 
@@ -158,7 +158,7 @@ def test_in_whatever_place_they_overtake_each_other(
     _beat(table, epochs[0], 10)
     for one in order:
         connection = 2 if moved is None or one < moved else 3
-        table.heartbeat(1.0, Heartbeat(identity=TWO, epoch=epochs[one], max_offset=10 + one), connection_id=connection)
+        table.heartbeat(1.0, Heartbeat(broker_id=TWO, epoch=epochs[one], max_offset=10 + one), connection_id=connection)
         holding = table.holding(TWO)
         assert holding is None or report_is_news(record, holding, SETTINGS) is not News.LOSS
 
@@ -171,7 +171,7 @@ def test_a_real_loss_is_found_by_the_second_report_wherever_it_comes(at: int, le
     for one in range(at):
         _beat(table, 5, 10 + one)
     _beat(table, 5, left)
-    assert 2 not in {key for key, one in table.live("g", 1.0).items() if one.has_reported}
+    assert 2 not in {key for key, one in table.live(1.0).items() if one.has_reported}
     _beat(table, 5, left)
     assert _news(table, record) is News.LOSS
 
@@ -193,9 +193,9 @@ def test_what_was_told_before_it_joined_or_before_an_election_is_forgotten() -> 
     table = _table(record)
     _beat(table, 5, 900)
     elected = replace(record, master_epoch=6, sync_state_set=frozenset({1}))
-    table.note_seats("g", elected)
+    table.note_seats(elected)
     _beat(table, 4, 700)
-    table.note_seats("g", replace(elected, sync_state_set=frozenset({1, 2})))
+    table.note_seats(replace(elected, sync_state_set=frozenset({1, 2})))
     assert table.holding(TWO) is None, "its last report may be older than its membership"
     _beat(table, 6, 650)
     assert _news(table, replace(elected, sync_state_set=frozenset({1, 2}))) is not News.LOSS
@@ -206,7 +206,7 @@ def test_losing_the_master_makes_nobody_truncate() -> None:
     table = _table(record)
     _beat(table, 5, 900)
     masterless = replace(record, master_broker_id=None, master_epoch=6)
-    table.note_seats("g", masterless)
+    table.note_seats(masterless)
     table.registered(2.0, TWO, 7)
     _beat(table, 5, 100)
     assert _news(table, masterless) is News.LOSS
@@ -245,18 +245,18 @@ def test_an_epoch_counts_only_with_bytes_in_it() -> None:
 def test_a_heartbeat_that_lay_in_the_socket_at_a_loss_is_no_newer_than_the_loss() -> None:
     """It was made before, and may lack what the lost master acknowledged last; one that comes a beat later was made after."""
     table = _table(_record())
-    _beat(table, 5, 900, identity=ONE)
+    _beat(table, 5, 900, broker_id=ONE)
     _beat(table, 5, 900)
-    assert all(one.fresh for one in table.live("g", 1.0).values())
+    assert all(one.fresh for one in table.live(1.0).values())
     table.connection_closed(2.0, 1)
-    assert not table.live("g", 2.0)[2].fresh
+    assert not table.live(2.0)[2].fresh
     _beat(table, 5, 900, now_seconds=2.001)
     _beat(table, 5, 900, now_seconds=2.002)
-    assert not table.live("g", 2.1)[2].fresh, "both lay in the socket"
+    assert not table.live(2.1)[2].fresh, "both lay in the socket"
     _beat(table, 5, 900, now_seconds=3.0)
-    assert table.live("g", 3.0)[2].fresh
-    table.ask_anew("g")
-    assert not table.live("g", 3.0)[2].fresh
+    assert table.live(3.0)[2].fresh
+    table.ask_anew()
+    assert not table.live(3.0)[2].fresh
 
 
 @pytest.mark.parametrize(
@@ -272,42 +272,42 @@ def test_a_loss_that_only_the_record_tells_of_makes_reports_old(after: dict[str,
     """A plane that is cut off from the brokers notices no loss: what it heard before may lack what was acknowledged since."""
     record = _record()
     table = _table(record)
-    _beat(table, 5, 900, identity=ONE)
+    _beat(table, 5, 900, broker_id=ONE)
     _beat(table, 5, 900)
-    table.note_seats("g", replace(record, sync_state_set_epoch=record.sync_state_set_epoch + 1))
-    assert all(one.fresh for one in table.live("g", 1.0).values()), "the same master"
-    table.note_seats("g", replace(record, **after))
-    assert not any(one.fresh for one in table.live("g", 1.0).values())
+    table.note_seats(replace(record, sync_state_set_epoch=record.sync_state_set_epoch + 1))
+    assert all(one.fresh for one in table.live(1.0).values()), "the same master"
+    table.note_seats(replace(record, **after))
+    assert not any(one.fresh for one in table.live(1.0).values())
 
 
 def test_reports_from_before_the_first_look_at_a_record_without_master_are_old() -> None:
     table = HeartbeatTable()
     _beat(table, 5, 900)
-    table.note_seats("g", replace(_record(), master_broker_id=None))
-    assert not table.live("g", 1.0)[2].fresh
+    table.note_seats(replace(_record(), master_broker_id=None))
+    assert not table.live(1.0)[2].fresh
 
 
 def test_a_first_heartbeat_after_a_loss_is_no_newer_than_the_loss_either() -> None:
     """This process had not heard the replica when the master was lost: its first heartbeat may have lain in the socket too."""
     table = _table(_record())
-    _beat(table, 5, 900, identity=ONE)
+    _beat(table, 5, 900, broker_id=ONE)
     table.connection_closed(2.0, 1)
     _beat(table, 5, 900, now_seconds=2.001)
-    assert not table.live("g", 2.1)[2].fresh
+    assert not table.live(2.1)[2].fresh
     _beat(table, 5, 900, now_seconds=3.0)
-    assert table.live("g", 3.0)[2].fresh
+    assert table.live(3.0)[2].fresh
 
 
 def test_a_new_process_is_as_fresh_as_its_registration() -> None:
     """The registration may have lain in the socket at the loss as well; what comes a beat after it has not."""
     table = _table(_record())
-    _beat(table, 5, 900, identity=ONE)
+    _beat(table, 5, 900, broker_id=ONE)
     table.connection_closed(2.0, 1)
     table.registered(2.001, TWO, 2)
     _beat(table, 5, 900, now_seconds=2.002)
-    assert not table.live("g", 2.1)[2].fresh
+    assert not table.live(2.1)[2].fresh
     _beat(table, 5, 900, now_seconds=2.3)
-    assert table.live("g", 2.3)[2].fresh
+    assert table.live(2.3)[2].fresh
 
 
 @pytest.mark.parametrize(
@@ -315,15 +315,13 @@ def test_a_new_process_is_as_fresh_as_its_registration() -> None:
     [(TWO, 2, True), (TWO, 7, False), (ONE, 1, False)],
     ids=["the same process", "another process", "the record's master"],
 )
-def test_a_process_that_registers_once_more_makes_nothing_older(
-    who: BrokerIdentity, connection_id: int, *, fresh: bool
-) -> None:
+def test_a_process_that_registers_once_more_makes_nothing_older(who: int, connection_id: int, *, fresh: bool) -> None:
     """Two wiped replicas that registered every half second kept the third, which had all, from being elected (e2e)."""
     table = _table(_record())
-    for identity in (ONE, TWO, THREE):
-        _beat(table, 5, 900, identity=identity)
+    for broker_id in (ONE, TWO, THREE):
+        _beat(table, 5, 900, broker_id=broker_id)
     table.registered(2.0, who, connection_id)
-    assert table.live("g", 2.0)[3].fresh is fresh
+    assert table.live(2.0)[3].fresh is fresh
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ async def test_what_brokers_report_of_their_disks_waits_for_the_store_s_pause() 
     now = asyncio.get_running_loop().time
     for _ in range(150):
         for number in members:
-            heartbeat = Heartbeat(identity=group.identity(number), epoch=2, max_offset=100, confirm_offset=100)
+            heartbeat = Heartbeat(broker_id=number, epoch=2, max_offset=100, confirm_offset=100)
             group.table.heartbeat(now(), heartbeat, number)
             watch.heard(group, number)
         await asyncio.sleep(0.1)

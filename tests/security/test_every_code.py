@@ -79,7 +79,7 @@ class Scene:
         group = self.plane._groups.get(KEY)
         assert group is not None
         assert group.record is not None
-        entries = {one: repr(entry) for one, entry in group.table.entries(str(KEY)).items()}
+        entries = {one: repr(entry) for one, entry in group.table.entries().items()}
         return json.dumps([record_to_json(group.record), entries, [*map(str, self.plane.keys())]], sort_keys=True)
 
     def changes_nothing(self) -> bool:

@@ -213,7 +213,7 @@ class ControllerPlane(GroupVerbs):
 
     def _snapshot(self, group: Group) -> GroupSnapshot:
         now_seconds = asyncio.get_running_loop().time()
-        entries = group.table.entries(str(group.key))
+        entries = group.table.entries()
         note_pods(group, self._directory)
         return GroupSnapshot(
             key=group.key,
@@ -250,8 +250,8 @@ class ControllerPlane(GroupVerbs):
         now_seconds = asyncio.get_running_loop().time()
         self._guard.distrusts(now_seconds)  # the first thing after a pause may be a closed connection, not a tick
         for group in groups:
-            for identity in group.table.connection_closed(now_seconds, connection_id):
-                log.info("connection closed", group=identity.group, broker_id=identity.broker_id)
+            for broker_id in group.table.connection_closed(now_seconds, connection_id):
+                log.info("connection closed", group=str(group.key), broker_id=broker_id)
                 group.changed()
                 self._failover.look_at(group)
 

@@ -12,10 +12,11 @@ controller and keeps its role.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller_core.liveness import BrokerIdentity, Heartbeat, HeartbeatTable
+from controller_core.liveness import Heartbeat, HeartbeatTable
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.controller_protocol import BrokerHeartbeatRequestHeader, GetMetaDataResponseHeader
 from rocketmq_remoting.handler import not_supported
@@ -58,7 +59,8 @@ class QuietController:
     def __init__(self, *, group_name: str = "brokergroup-operator", leader: str | None = None) -> None:
         self.leader = leader
         self._group_name = group_name
-        self._table = HeartbeatTable()
+        # By broker name.
+        self._tables: defaultdict[str, HeartbeatTable] = defaultdict(HeartbeatTable)
         self._heard: dict[tuple[str, int], tuple[Heard, int]] = {}
         self._server = RemotingServer(self)
 
@@ -77,7 +79,7 @@ class QuietController:
 
     def heard(self, broker_name: str) -> dict[int, Heard]:
         """The brokers of a group whose heartbeats are fresh, by broker id."""
-        live = self._table.live(broker_name, asyncio.get_running_loop().time())
+        live = self.live(broker_name)
         return {
             broker_id: heard
             for (name, broker_id), (heard, _) in self._heard.items()
@@ -86,7 +88,7 @@ class QuietController:
 
     def live(self, broker_name: str) -> dict[int, LiveReplica]:
         """The same as the state machine wants it."""
-        return self._table.live(broker_name, asyncio.get_running_loop().time())
+        return self._tables[broker_name].live(asyncio.get_running_loop().time())
 
     def heartbeats(self, broker_name: str) -> int:
         """How many heartbeats of a group were counted."""
@@ -99,7 +101,8 @@ class QuietController:
 
     def connection_closed(self, connection: RemotingConnection) -> None:
         """Its brokers are not heard any more."""
-        self._table.connection_closed(asyncio.get_running_loop().time(), connection.id)
+        for table in self._tables.values():
+            table.connection_closed(asyncio.get_running_loop().time(), connection.id)
 
     def handle(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """Every answer is at hand."""
@@ -124,7 +127,7 @@ class QuietController:
         key = (header.broker_name, header.broker_id)
         self._heard[key] = (heard, self._heard.get(key, (heard, 0))[1] + 1)
         heartbeat = Heartbeat(
-            identity=BrokerIdentity(header.broker_name, header.broker_id),
+            broker_id=header.broker_id,
             address=heard.address,
             epoch=header.epoch,
             max_offset=header.max_offset,
@@ -132,5 +135,5 @@ class QuietController:
             heartbeat_timeout_seconds=header.heartbeat_timeout_ms / 1000,
             election_priority=header.election_priority,
         )
-        self._table.heartbeat(asyncio.get_running_loop().time(), heartbeat, connection.id)
+        self._tables[header.broker_name].heartbeat(asyncio.get_running_loop().time(), heartbeat, connection.id)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")

@@ -281,7 +281,7 @@ class Executor(Part):
         """After a restart members are heard one after the other; after that nothing waits for an address that changed hands."""
         if could_have_been_heard(group, self._settings):
             return frozenset()
-        heard = group.table.entries(str(group.key))
+        heard = group.table.entries()
         return frozenset(
             one.broker_id for one in record.replicas.values() if one.registered and one.broker_id not in heard
         )

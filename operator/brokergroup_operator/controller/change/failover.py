@@ -296,7 +296,7 @@ class Failover(Part):
         group.changed()
         self._observer.master_lost(timeline)
         if suspicion is not Suspicion.CLOSED:
-            group.table.ask_anew(str(group.key))  # a closed connection has said so itself
+            group.table.ask_anew()  # a closed connection has said so itself
         premise = _still_master(record, master)
         if verdict.certain:
             self._note_dead(group, record, master)
@@ -333,7 +333,7 @@ class Failover(Part):
     def _note_dead(group: Group, record: BrokerGroupRecord, master: int) -> None:
         """Dead for certain: what the table still holds of it is of no use to an election."""
         if not process_lost(group, master):
-            group.table.forget(group.identity(master))
+            group.table.forget(master)
             group.crash_loops.master_lost(master, record.master_epoch, asyncio.get_running_loop().time())
 
     async def _fence_first(

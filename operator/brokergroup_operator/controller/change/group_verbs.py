@@ -148,7 +148,7 @@ class GroupVerbs(Part):
         if decision.code != ControllerCode.SUCCESS:
             raise MemberNeededError(f"group {key}: broker {broker_id} is not removed: {decision.why}")
         if decision.changed:
-            group.table.forget(group.identity(broker_id))
+            group.table.forget(broker_id)
 
     async def broker_config(self, key: GroupKey, broker_id: int) -> dict[str, str]:
         """26. What it says is kept as the latest that is known of it."""

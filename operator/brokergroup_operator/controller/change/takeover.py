@@ -95,7 +95,7 @@ class Takeover(Part):
 
     def _everybody_was_heard(self, group: Group, record: BrokerGroupRecord) -> bool:
         """Whether nobody is missing who may act as master, and would have to be told first."""
-        heard = group.table.entries(str(group.key))
+        heard = group.table.entries()
         registered = (one.broker_id for one in record.replicas.values() if one.registered)
         return could_have_been_heard(group, self._settings) or all(one in heard for one in registered)
 

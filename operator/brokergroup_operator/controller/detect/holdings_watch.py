@@ -46,7 +46,7 @@ class HoldingsWatch(Part):
 
     def heard(self, group: Group, broker_id: int) -> None:
         """A heartbeat of this member was taken into the table. Cheap."""
-        record, holding = group.record, group.table.holding(group.identity(broker_id))
+        record, holding = group.record, group.table.holding(broker_id)
         if record is None or holding is None:
             return
         news = report_is_news(record, holding, group.binding.settings)
@@ -91,6 +91,6 @@ class HoldingsWatch(Part):
 
 
 def _report_of(group: Group) -> ReportHoldings:
-    found = (group.table.holding(group.identity(broker_id)) for broker_id in sorted(group.live()))
+    found = (group.table.holding(broker_id) for broker_id in sorted(group.live()))
     holdings = tuple(holding for holding in found if holding is not None)
     return ReportHoldings(broker_name=group.binding.broker_name, holdings=holdings)

@@ -138,7 +138,7 @@ class MasterWatch(Part):
         now_seconds = asyncio.get_running_loop().time()
         if not self._could_have_been_heard(group, record, besides=master):
             return None
-        entry = group.table.entry(group.identity(master))
+        entry = group.table.entry(master)
         if entry is None:
             reported = self._is_terminated(group, master, record.address_of(master) or "") is not None
             overdue = self.is_warm(group, record) and not self._may_be_starting(group)
@@ -163,7 +163,7 @@ class MasterWatch(Part):
     def _could_have_been_heard(self, group: Group, record: BrokerGroupRecord, *, besides: int | None) -> bool:
         if could_have_been_heard(group, self._settings):
             return True
-        heard = group.table.entries(str(group.key))
+        heard = group.table.entries()
         return all(
             broker_id in heard or broker_id == besides
             for broker_id, replica in record.replicas.items()
@@ -267,7 +267,7 @@ class MasterWatch(Part):
         if suspicion is Suspicion.CLOSED:
             distrusted = self._guard.distrusts(now_seconds)
             grace_seconds = self._guard.distrust_seconds if distrusted else self._settings.reconnect_grace_seconds
-            entry = group.table.entry(group.identity(master))
+            entry = group.table.entry(master)
             if entry is not None:
                 listening_deadline_seconds = entry.last_seen_seconds + entry.timeout_seconds
         address = record.address_of(master) or ""
@@ -342,12 +342,12 @@ class MasterWatch(Part):
             status = await self._calls.ha_status(address)
         except BrokerCallError:
             return
-        entry = group.table.entry(group.identity(master))
+        entry = group.table.entry(master)
         same_connection = entry is not None and entry.connection_id == before.connection_id
         if status.master and same_connection and before.connection_id is not None:
             log.warning("master silent, but it answers: left alone", group=str(group.key), broker_id=master)
             now_seconds = asyncio.get_running_loop().time()
-            group.table.sign_of_life(now_seconds, group.identity(master), before.connection_id)
+            group.table.sign_of_life(now_seconds, master, before.connection_id)
 
 
 async def _is_answered(probe: asyncio.Task[Probe]) -> bool:

@@ -87,7 +87,7 @@ class Recovery(Part):
 
     async def _until_reported_anew(self, group: Group) -> None:
         """Nobody acts as master now, so what is reported from now on is all there is; who stays silent drops out of the living."""
-        group.table.ask_anew(str(group.key))
+        group.table.ask_anew()
         deadline_seconds = asyncio.get_running_loop().time() + silence_seconds(group, self._settings)
         while asyncio.get_running_loop().time() < deadline_seconds:
             if all(replica.fresh for replica in group.live().values()):

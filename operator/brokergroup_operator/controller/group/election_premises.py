@@ -34,7 +34,7 @@ def may_be_alive_unheard(group: Group, broker_id: int, settings: PlaneSettings) 
     replica = group.record.replicas.get(broker_id) if group.record is not None else None
     if replica is None or not replica.registered:
         return False  # no process ever had this id
-    return group.table.entry(group.identity(broker_id)) is None and not could_have_been_heard(group, settings)
+    return group.table.entry(broker_id) is None and not could_have_been_heard(group, settings)
 
 
 def process_lost(group: Group, master: int) -> bool:

@@ -50,7 +50,7 @@ from brokergroup_operator.records.store import (
     StoredRecord,
 )
 from controller_core.events import ChangeEnded, ChangeTold, apply_events
-from controller_core.liveness import BrokerIdentity, HeartbeatTable, LivenessSettings
+from controller_core.liveness import HeartbeatTable
 from controller_core.requests import ElectMaster
 from controller_core.step import step
 
@@ -99,7 +99,7 @@ class Group:
         # What the heartbeat table and the log call the group.
         self.name = str(binding.key)
         # Each group has its own lines: looking at one group must not cost more when there are a thousand.
-        self.table = HeartbeatTable(LivenessSettings(timeout_seconds=settings.startup_timeout_seconds))
+        self.table = HeartbeatTable(settings.startup_timeout_seconds)
         self.met_seconds = asyncio.get_running_loop().time()
         # Groups are looked at spread over time, not all in one turn of the loop.
         self.stagger = zlib.crc32(self.name.encode()) / 2**32
@@ -167,17 +167,13 @@ class Group:
         """Whether the record was read at least once and nothing is known to have moved it since."""
         return self._copy_is_good
 
-    def identity(self, broker_id: int) -> BrokerIdentity:
-        """A member's name in the heartbeat table."""
-        return BrokerIdentity(self.name, broker_id)
-
     def live(self) -> dict[int, LiveReplica]:
         """The members that are alive now."""
-        return self.table.live(str(self.key), asyncio.get_running_loop().time())
+        return self.table.live(asyncio.get_running_loop().time())
 
     def is_live(self, broker_id: int) -> bool:
         """Whether one member is alive now."""
-        entry = self.table.entry(self.identity(broker_id))
+        entry = self.table.entry(broker_id)
         return entry is not None and entry.alive(asyncio.get_running_loop().time())
 
     def changed(self) -> None:
@@ -191,7 +187,7 @@ class Group:
 
     def rest(self, now_seconds: float, master: int, until_seconds: float = math.inf) -> None:
         """Nothing is to be done here until then: look again sooner before the master's deadline, or when something changes."""
-        entry = self.table.entry(self.identity(master))
+        entry = self.table.entry(master)
         pods = self.pods
         is_leaving = pods.reported_dead or pods.leaving_hosts
         busy = self.incidents.is_open or is_leaving or self.master_change or self.waking.wakes
@@ -256,7 +252,7 @@ class Group:
 
     async def first_report(self, broker_id: int, timeout_seconds: float) -> None:
         """Wait for a member's first heartbeat if it has told nothing of its disk yet; at most this long."""
-        entry = self.table.entry(self.identity(broker_id))
+        entry = self.table.entry(broker_id)
         if entry is not None and entry.replica.has_reported:
             return
         await self.members.first_report(broker_id, timeout_seconds)
@@ -301,7 +297,7 @@ class Group:
 
     def last_heard_seconds(self, broker_id: int) -> float:
         """When this member was heard last; one that never was: since when this plane could have heard it."""
-        entry = self.table.entry(self.identity(broker_id))
+        entry = self.table.entry(broker_id)
         if entry is not None:
             return entry.last_seen_seconds
         return self.master_known_seconds if broker_id == self.granted_master_id else self.met_seconds
@@ -520,7 +516,7 @@ class Group:
         if not first_read:
             self._note_master(before)
         self._note_change()
-        self.table.note_seats(str(self.key), self.record)
+        self.table.note_seats(self.record)
         if (written := self._unanswered.find(self._stored)) is not None:
             self._is_durable(written.before, written.decision)
         else:
@@ -539,7 +535,7 @@ class Group:
             raise
         self._copy_is_good = True
         self._note_master(stored_before)
-        self.table.note_seats(str(self.key), self.record)
+        self.table.note_seats(self.record)
         self._is_durable(before, decision)
         self._note_in_sync()
         self.changed()

@@ -171,7 +171,7 @@ class ReceiverCheck:
         host = host_of(own or address)
         if own is None and (owner := self._other_pod(group, broker_id, address)) is not None:
             return f"{address} belongs to pod {owner} now, not to broker {broker_id} of {group.key}"
-        entry = group.table.entry(group.identity(broker_id))
+        entry = group.table.entry(broker_id)
         if entry is None or (connection_id := entry.connection_id) is None:
             return _other_than(group, broker_id, address, await ask())
         if group.addresses.channel_hosts.get(broker_id) == host:
@@ -209,7 +209,7 @@ def _member_at(groups: Groups, address: str) -> tuple[Group, int] | None:
 
 def _own_address_of_living(group: Group, broker_id: int, address: str) -> str | None:
     """Return where the member's process listens, if it lives and its pod was removed by force."""
-    entry = group.table.entry(group.identity(broker_id))
+    entry = group.table.entry(broker_id)
     if not group.binding.removed_places or entry is None or entry.connection_id is None or not group.is_live(broker_id):
         return None
     return own_address(group.binding, address, group.addresses.channel_hosts.get(broker_id, ""))

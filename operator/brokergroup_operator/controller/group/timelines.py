@@ -125,7 +125,7 @@ def new_timeline(group: Group, record: BrokerGroupRecord, master: int | None, tr
     """An incident that begins now. What was heard of the master of a group that is woken ended on purpose."""
     trigger = trigger_now(group, trigger)
     was_lost = trigger is not Trigger.WOKEN
-    entry = group.table.entry(group.identity(master)) if master is not None and was_lost else None
+    entry = group.table.entry(master) if master is not None and was_lost else None
     return FailoverTimeline(
         group=group.key,
         cluster_name=record.cluster_name,

@@ -74,7 +74,7 @@ class Heartbeats(Part):
         if not group.members.beats_regularly(broker_id, now_seconds):
             wished_seconds, minimum_seconds = max(wished_seconds, self._settings.startup_timeout_seconds), None
         heartbeat = Heartbeat(
-            identity=group.identity(broker_id),
+            broker_id=broker_id,
             address=address,
             epoch=header.epoch,
             max_offset=header.max_offset,
@@ -83,7 +83,7 @@ class Heartbeats(Part):
             minimum_timeout_seconds=minimum_seconds,
             election_priority=header.election_priority,
         )
-        known = group.table.entry(heartbeat.identity)
+        known = group.table.entry(broker_id)
         is_carried = known is not None and known.connection_id == connection.id
         table = group.table if is_carried else self.table_for(group, connection)
         came_back = table.heartbeat(now_seconds, heartbeat, connection.id)
@@ -95,7 +95,7 @@ class Heartbeats(Part):
         """A new process of a replica registered (1003): reports of the process before it do not count any more."""
         now_seconds = asyncio.get_running_loop().time()
         table = self.table_for(group, connection)
-        table.registered(now_seconds, group.identity(broker_id), connection.id, address=address)
+        table.registered(now_seconds, broker_id, connection.id, address=address)
         group.addresses.note(broker_id, AddressSource.REGISTRATION, address, now_seconds)
         group.addresses.heard_from(broker_id, connection.peer_host, address, now_seconds)
         group.new_process(broker_id)
@@ -107,7 +107,7 @@ class Heartbeats(Part):
     def sign_of_life(self, group: Group, broker_id: int, connection: RemotingConnection) -> None:
         """A member's own ElectMaster proves that it lives, and may have overtaken its heartbeat."""
         table = self.table_for(group, connection)
-        table.sign_of_life(asyncio.get_running_loop().time(), group.identity(broker_id), connection.id)
+        table.sign_of_life(asyncio.get_running_loop().time(), broker_id, connection.id)
 
     def table_for(self, group: Group, connection: RemotingConnection) -> HeartbeatTable:
         """Return the group's heartbeat table for an entry of this connection, whose end then reaches this group too."""
