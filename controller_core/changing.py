@@ -5,10 +5,10 @@ is kept out by nothing: who finds the master dead for certain elects, and the pl
 that has been decided is superseded by the next one, which takes over what is still to be restored.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from controller_core.codes import ControllerCode
-from controller_core.decision import ChangeAnswer, Decision
+from controller_core.decision import ChangeAnswer, ControllerCode, Decision, RenewMasterAnswer
 from controller_core.events import (
     ChangeBegun,
     ChangeEnded,
@@ -16,11 +16,14 @@ from controller_core.events import (
     ChangeTakenOver,
     ChangeTold,
     Event,
+    MasterRenewed,
+    apply_event,
     apply_events,
 )
-from controller_core.model import BrokerGroupRecord
-from controller_core.plan import Phase
-from controller_core.requests import BeginChange, EndChange, GiveUpChange, TakeOverChange
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica
+from controller_core.plan import Change, Phase
+from controller_core.recovery import epoch_seen_above
+from controller_core.requests import BeginChange, EndChange, GiveUpChange, RenewMaster, TakeOverChange
 
 WAITS_FOR_ITS_ELECTION = (Phase.FENCING, Phase.QUIETING)
 
@@ -59,12 +62,8 @@ def take_over_change(record: BrokerGroupRecord | None, request: TakeOverChange) 
 
 def give_up_change(record: BrokerGroupRecord | None, request: GiveUpChange) -> Decision:
     """Nobody is elected in it any more. Without anything to restore it ends at once."""
-    change = record.change if record is not None else None
-    if (
-        record is None
-        or change is None
-        or (change.id, change.carried_out_by) != (request.change_id, request.carried_out_by)
-    ):
+    change = _own_change(record, request)
+    if record is None or change is None:
         return _refused(record, f"change {request.change_id} is over, or carried out by another plane")
     if change.phase not in WAITS_FOR_ITS_ELECTION:
         return _refused(record, f"change {change.id} has its election: {change.phase}")
@@ -74,18 +73,21 @@ def give_up_change(record: BrokerGroupRecord | None, request: GiveUpChange) -> D
 
 def end_change(record: BrokerGroupRecord | None, request: EndChange) -> Decision:
     """Take it out of the record, if it is still that one and this plane's."""
-    change = record.change if record is not None else None
-    if (
-        record is None
-        or change is None
-        or (change.id, change.carried_out_by) != (request.change_id, request.carried_out_by)
-    ):
+    change = _own_change(record, request)
+    if record is None or change is None:
         return _refused(record, f"change {request.change_id} is over, or carried out by another plane")
     if request.incident_open and not change.is_decided:
         return _refused(record, f"change {change.id} has no election: {change.phase}")
     if request.incident_open:
         return _decided(record, ChangeTold(), f"change {change.id} ({change.kind}) is told")
     return _decided(record, ChangeEnded(), f"change {change.id} ({change.kind}) ends")
+
+
+def _own_change(record: BrokerGroupRecord | None, request: GiveUpChange | EndChange) -> Change | None:
+    """Return the change in the record, if it is the one that is meant, and the asking plane carries it out."""
+    change = record.change if record is not None else None
+    is_own = change is not None and (change.id, change.carried_out_by) == (request.change_id, request.carried_out_by)
+    return change if is_own else None
 
 
 def _decided(record: BrokerGroupRecord, event: Event, why: str) -> Decision:
@@ -106,3 +108,39 @@ def _refused(record: BrokerGroupRecord | None, why: str) -> Decision:
         record=record,
         why=why,
     )
+
+
+def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: Mapping[int, LiveReplica]) -> Decision:
+    """Raise the epoch of the master that is meant, if it is still that one, under that epoch, and alive."""
+    refusal = _refusal(record, request, live)
+    if record is None or refusal is not None:
+        return Decision(
+            code=ControllerCode.CONTROLLER_INVALID_MASTER,
+            answer=RenewMasterAnswer(),
+            record=record,
+            why=refusal or "there is no record",
+        )
+    plan = replace(request.plan, before=record.as_before) if request.plan is not None else None
+    event = MasterRenewed(epochs=request.epochs, plan=plan, slave=request.slave)
+    after = apply_event(record, event)
+    return Decision(
+        code=ControllerCode.SUCCESS,
+        answer=RenewMasterAnswer(master_epoch=after.master_epoch),
+        events=(event,),
+        record=after,
+        why=f"the master {request.broker_id} goes on under epoch {after.master_epoch}",
+    )
+
+
+def _refusal(record: BrokerGroupRecord | None, request: RenewMaster, live: Mapping[int, LiveReplica]) -> str | None:
+    if record is None:
+        return "there is no record"
+    if (record.granted_master_id, record.master_epoch) != (request.broker_id, request.master_epoch):
+        return f"{request.broker_id} is not master of epoch {request.master_epoch}"
+    if request.broker_id not in live:
+        return f"the master {request.broker_id} is not alive"
+    if epoch_seen_above(record, live) is not None:
+        return "rule 3: a replica reports a higher epoch than the record's"
+    if max(record.master_epoch, record.sync_state_set_epoch) + request.epochs - 1 >= MAX_EPOCH:
+        return "there is no epoch left"
+    return None

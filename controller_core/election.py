@@ -32,8 +32,7 @@ preferred to a member of that small set whose mark is nothing, unless that is th
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from controller_core.codes import ControllerCode
-from controller_core.decision import Decision, ElectMasterAnswer
+from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer
 from controller_core.events import Event, MasterElected, MasterLost, apply_events
 from controller_core.holdings import below_its_mark, election_marks, usable_eligible
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_ids

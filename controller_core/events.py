@@ -182,30 +182,6 @@ class ChangeEnded:
     """Nothing is left to do for the change."""
 
 
-Event = (
-    BrokerIdReserved
-    | BrokerIdApplied
-    | BrokerRegistered
-    | MasterProcessLost
-    | MasterElected
-    | MasterRenewed
-    | MasterLost
-    | SyncStateSetAltered
-    | EligibleForgotten
-    | HoldingsMarked
-    | SeatsLost
-    | SeatsRegained
-    | EpochFloorRaised
-    | BrokerAdopted
-    | BrokersCleaned
-    | ChangeBegun
-    | ChangeTakenOver
-    | ChangeGivenUp
-    | ChangeTold
-    | ChangeEnded
-)
-"""Everything that can change a record."""
-
 _EventOfKnownGroup = (
     BrokerRegistered
     | MasterProcessLost
@@ -225,6 +201,8 @@ _EventOfKnownGroup = (
     | ChangeTold
     | ChangeEnded
 )
+Event = BrokerIdReserved | BrokerIdApplied | BrokerAdopted | _EventOfKnownGroup
+"""Everything that can change a record."""
 
 ADOPTED = "adopted"
 """The second half of an adopted replica's check code, where a broker has the milliseconds of its application."""
@@ -267,6 +245,7 @@ def _with_change_id(before: BrokerGroupRecord, after: BrokerGroupRecord) -> Brok
 def _apply_to_known(  # noqa: PLR0911, PLR0912, C901 - one return per kind of event is the plainest table there is
     record: BrokerGroupRecord, event: _EventOfKnownGroup
 ) -> BrokerGroupRecord:
+    change = record.change
     match event:
         case BrokerRegistered():
             return _apply_registration(record, event)
@@ -287,7 +266,8 @@ def _apply_to_known(  # noqa: PLR0911, PLR0912, C901 - one return per kind of ev
         case SeatsLost():
             return _apply_seats_lost(record, event)
         case SeatsRegained():
-            return _apply_seats_regained(record, event)
+            after = replace(record, lost_seats=record.lost_seats - event.broker_ids)
+            return _with_sync_state_set(after, record.sync_state_set | event.broker_ids)
         case EpochFloorRaised():
             return _apply_epoch_floor(record, event)
         case BrokersCleaned():
@@ -295,13 +275,10 @@ def _apply_to_known(  # noqa: PLR0911, PLR0912, C901 - one return per kind of ev
         case ChangeBegun():
             return replace(record, change=event.change, change_id=event.change.id)
         case ChangeTakenOver():
-            change = record.change
             return replace(record, change=change and replace(change, carried_out_by=event.carried_out_by))
         case ChangeGivenUp():
-            change = record.change
             return replace(record, change=change and replace(change, phase=Phase.RESTORING))
         case ChangeTold():
-            change = record.change
             return replace(record, change=change and replace(change, phase=Phase.RESTORING, restore=None))
         case ChangeEnded():
             return replace(record, change=None)
@@ -408,11 +385,6 @@ def _apply_seats_lost(record: BrokerGroupRecord, event: SeatsLost) -> BrokerGrou
         lost_seats=record.lost_seats | (record.seats & event.broker_ids if nobody_left else frozenset()),
     )
     return _without_members(after, event.broker_ids)
-
-
-def _apply_seats_regained(record: BrokerGroupRecord, event: SeatsRegained) -> BrokerGroupRecord:
-    after = replace(record, lost_seats=record.lost_seats - event.broker_ids)
-    return _with_sync_state_set(after, record.sync_state_set | event.broker_ids)
 
 
 def _apply_epoch_floor(record: BrokerGroupRecord, event: EpochFloorRaised) -> BrokerGroupRecord:

@@ -7,11 +7,11 @@ id is a high-water mark, only the next id can be taken, and an id that was clean
 from collections.abc import Mapping
 from typing import TypeGuard
 
-from controller_core.codes import ControllerCode
 from controller_core.decision import (
     AdoptBrokerAnswer,
     ApplyBrokerIdAnswer,
     CleanBrokerDataAnswer,
+    ControllerCode,
     Decision,
     GetNextBrokerIdAnswer,
     RegisterBrokerAnswer,
@@ -32,7 +32,7 @@ from controller_core.events import (
     apply_events,
 )
 from controller_core.holdings import usable_eligible
-from controller_core.model import BrokerGroupRecord, LiveReplica, Replica, draw_ids
+from controller_core.model import BrokerGroupRecord, LiveReplica, Replica, draw_id, draw_ids
 from controller_core.requests import (
     AdoptBroker,
     ApplyBrokerId,
@@ -187,10 +187,10 @@ def _refuse_taken(record: BrokerGroupRecord | None, request: ApplyBrokerId, *, w
     if record is None or not record.is_known:
         remark = (
             f"Broker-set: {request.broker_name} hasn't been registered in controller, "
-            f"but broker try to apply brokerId: {_java(request.applied_broker_id)}"
+            f"but broker try to apply brokerId: {draw_id(request.applied_broker_id)}"
         )
     else:
-        remark = f"Fail to apply brokerId: {_java(request.applied_broker_id)} in broker-set: {request.broker_name}"
+        remark = f"Fail to apply brokerId: {draw_id(request.applied_broker_id)} in broker-set: {request.broker_name}"
     return _refuse_apply(record, request, ControllerCode.CONTROLLER_BROKER_ID_INVALID, remark, why=why)
 
 
@@ -214,10 +214,6 @@ def _refuse_reservation(record: BrokerGroupRecord | None, remark: str, *, why: s
         record=record,
         why=why,
     )
-
-
-def _java(value: int | None) -> str:
-    return "null" if value is None else str(value)
 
 
 # Registration (1003). A broker registers once at its start, and again only if it is told that the group is unknown. So the current
@@ -321,7 +317,7 @@ def _refuse_unknown(record: BrokerGroupRecord | None, request: RegisterBroker, r
         return _refuse_registration(
             record, request, remark=remark + because, why=f"no broker of {request.broker_name} holds an id"
         )
-    shown = "null" if request.broker_id is None else request.broker_id
+    shown = draw_id(request.broker_id)
     remark = f"BrokerId: {shown} hasn't been registered in broker-set: {request.broker_name}"
     return _refuse_registration(record, request, remark=remark + because, why=f"nobody holds the id {shown}" + because)
 

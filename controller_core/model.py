@@ -221,6 +221,11 @@ class LiveReplica(NamedTuple):
         return not self.doubted and (self.max_offset >= 0 or self.epoch >= 0)
 
 
+def draw_id(value: int | None) -> str:
+    """Draw an id or an epoch as Java does."""
+    return "null" if value is None else str(value)
+
+
 def draw_ids(broker_ids: Iterable[int]) -> str:
     """Draw a set of ids in ascending order."""
     return "{" + ",".join(str(broker_id) for broker_id in sorted(broker_ids)) + "}"

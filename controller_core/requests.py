@@ -123,7 +123,7 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewMaster:
-    """Ours. Let this master go on under the next epoch, or the one after `epochs`, if it is master under this one (`renewing.py`).
+    """Ours. Let this master go on under the next epoch, or the one after `epochs`, if it is master under this one (`changing.py`).
 
     `slave` is the one that hangs on a wrong link, for whose sake it is asked.
     """

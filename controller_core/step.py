@@ -10,8 +10,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from controller_core.changing import begin_change, end_change, give_up_change, take_over_change
-from controller_core.decision import Decision
+from controller_core.changing import begin_change, end_change, give_up_change, renew_master, take_over_change
+from controller_core.decision import (
+    ControllerCode,
+    Decision,
+    GetReplicaInfoAnswer,
+    GetSyncStateDataAnswer,
+    ReplicaStanding,
+    SyncStateSetBody,
+)
 from controller_core.election import elect_master
 from controller_core.events import EligibleForgotten, apply_events
 from controller_core.holdings import usable_eligible
@@ -25,10 +32,7 @@ from controller_core.membership import (
     reserve_broker_id,
 )
 from controller_core.model import BrokerGroupRecord, LiveReplica
-from controller_core.reading import get_replica_info, get_sync_state_data
-from controller_core.recovery import report_ahead
-from controller_core.renewing import renew_master
-from controller_core.reporting import report_holdings
+from controller_core.recovery import report_ahead, report_holdings
 from controller_core.requests import (
     AdoptBroker,
     AlterSyncStateSet,
@@ -114,3 +118,72 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
         case EndChange():
             return end_change(record, request)
     assert_never(request)
+
+
+def get_replica_info(record: BrokerGroupRecord | None, request: GetReplicaInfo) -> Decision:
+    """Tell who is master and what the SyncStateSet is."""
+    if not request.broker_name:
+        return Decision(
+            code=ControllerCode.SYSTEM_ERROR,
+            remark="brokerName is missing, expected the name of a broker group",
+            answer=GetReplicaInfoAnswer(),
+            record=record,
+            why="nobody can be named without a broker name",
+        )
+    if record is None or not record.is_known:
+        return Decision(
+            code=ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+            remark="Broker metadata is not existed",
+            answer=GetReplicaInfoAnswer(),
+            record=record,
+            why=f"no broker of {request.broker_name} holds an id",
+        )
+    master, address = _named_master(record)
+    body = SyncStateSetBody(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)
+    return Decision(
+        code=ControllerCode.SUCCESS,
+        answer=GetReplicaInfoAnswer(
+            master_broker_id=master, master_address=address, master_epoch=record.master_epoch, body=body
+        ),
+        record=record,
+        why="as recorded",
+    )
+
+
+def get_sync_state_data(
+    record: BrokerGroupRecord | None, request: GetSyncStateData, live: Mapping[int, LiveReplica]
+) -> Decision:
+    """Tell who is in sync and who is alive. An unknown group is left out of the table, without an error."""
+    if record is None or not record.is_known:
+        return Decision(
+            code=ControllerCode.SUCCESS,
+            answer=GetSyncStateDataAnswer(known=False),
+            record=record,
+            why=f"no broker of {request.broker_name} holds an id",
+        )
+    master, address = _named_master(record)
+    standings = [
+        ReplicaStanding(broker_id=replica.broker_id, broker_address=replica.address, alive=replica.broker_id in live)
+        for replica in record.replicas.values()
+        if replica.claimed
+    ]
+    return Decision(
+        code=ControllerCode.SUCCESS,
+        answer=GetSyncStateDataAnswer(
+            known=True,
+            master_broker_id=master,
+            master_address=address,
+            master_epoch=record.master_epoch,
+            sync_state_set_epoch=record.sync_state_set_epoch,
+            in_sync_replicas=tuple(one for one in standings if one.broker_id in record.sync_state_set),
+            not_in_sync_replicas=tuple(one for one in standings if one.broker_id not in record.sync_state_set),
+        ),
+        record=record,
+        why="as recorded",
+    )
+
+
+def _named_master(record: BrokerGroupRecord) -> tuple[int | None, str | None]:
+    """Return the master's id and address, or neither."""
+    address = record.address_of(record.granted_master_id)
+    return (record.granted_master_id, address) if address is not None else (None, None)

@@ -38,11 +38,10 @@ one, and then says `ReportAhead`.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller_core.codes import ControllerCode
-from controller_core.decision import AlterSyncStateSetAnswer, Decision, SyncStateSetBody
+from controller_core.decision import AlterSyncStateSetAnswer, ControllerCode, Decision, SyncStateSetBody
 from controller_core.events import SyncStateSetAltered, apply_events
 from controller_core.holdings import joining_mark
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_ids
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_id, draw_ids
 from controller_core.recovery import is_ahead
 from controller_core.requests import AlterSyncStateSet, ReportAhead
 from controller_core.settings import ControllerSettings
@@ -163,7 +162,7 @@ def _check_sender(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Ref
     if record.master_broker_id is None or request.master_broker_id != record.master_broker_id:
         return _reject(
             ControllerCode.CONTROLLER_INVALID_MASTER,
-            f"the current leader is:{{{_java(record.master_broker_id)}}}, not {{{_java(request.master_broker_id)}}}",
+            f"the current leader is:{{{draw_id(record.master_broker_id)}}}, not {{{draw_id(request.master_broker_id)}}}",
         )
     if record.master_process_lost:
         return _reject(
@@ -173,7 +172,7 @@ def _check_sender(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Ref
     if request.master_epoch != record.master_epoch:
         return _reject(
             ControllerCode.CONTROLLER_FENCED_MASTER_EPOCH,
-            f"the current master epoch is:{{{record.master_epoch}}}, not {{{_java(request.master_epoch)}}}",
+            f"the current master epoch is:{{{record.master_epoch}}}, not {{{draw_id(request.master_epoch)}}}",
         )
     if request.sync_state_set_epoch != record.sync_state_set_epoch:
         return _reject(
@@ -254,7 +253,3 @@ def _reject(code: ControllerCode, because: str) -> _Refusal:
 def _refuse(record: BrokerGroupRecord | None, refusal: _Refusal) -> Decision:
     code, remark = refusal
     return Decision(code=code, remark=remark, answer=AlterSyncStateSetAnswer(), record=record, why=remark)
-
-
-def _java(value: int | None) -> str:
-    return "null" if value is None else str(value)

@@ -12,7 +12,7 @@ from brokergroup_operator.observe.metrics import GroupCollector, MetricsObserver
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode

@@ -9,7 +9,7 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from controller_core.model import BrokerGroupRecord, Replica
 from controller_core.requests import AlterSyncStateSet, ReserveBrokerId
 from tests.controller.conftest import KEY, group_of

@@ -6,8 +6,13 @@ The invariants, and each safety rule where it can be seen in one step.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller_core.codes import ControllerCode
-from controller_core.decision import Decision, ElectMasterAnswer, GetReplicaInfoAnswer, RegisterBrokerAnswer
+from controller_core.decision import (
+    ControllerCode,
+    Decision,
+    ElectMasterAnswer,
+    GetReplicaInfoAnswer,
+    RegisterBrokerAnswer,
+)
 from controller_core.events import (
     BrokerAdopted,
     BrokersCleaned,

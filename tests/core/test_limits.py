@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from controller_core.events import EligibleForgotten, MasterElected
 from controller_core.holdings import News, report_is_news, usable_eligible
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Replica

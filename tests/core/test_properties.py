@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controller_core.codes import ControllerCode
-from controller_core.decision import Decision
+from controller_core.decision import ControllerCode, Decision
 from controller_core.events import (
     BrokerAdopted,
     BrokersCleaned,

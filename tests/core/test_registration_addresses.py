@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from controller_core.requests import ApplyBrokerId, RegisterBroker
 from controller_core.settings import ControllerSettings
 from controller_core.step import step

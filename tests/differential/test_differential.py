@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import controller_core.step as core
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from tests.differential.campaign import Campaign
 from tests.differential.canonical import GroupState, Standing
 from tests.differential.cases import Case, Seen

@@ -13,8 +13,7 @@ from brokergroup_operator.observe.group_view import GroupSnapshot, MetadataDiffe
 from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import GroupKey
-from controller_core.codes import ControllerCode
-from controller_core.decision import Decision, ElectMasterAnswer
+from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 
 KEY = GroupKey("default", "orders")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.migrate.java_state import MIGRATED, record_of
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from controller_core.requests import (
     AlterSyncStateSet,
     ApplyBrokerId,

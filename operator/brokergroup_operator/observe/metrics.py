@@ -29,7 +29,7 @@ from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Step
 from brokergroup_operator.observe.upstream_metrics import UpstreamCollector, UpstreamMetrics
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 import metric_names
 from brokergroup_operator.observe.observer import Observer
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from brokergroup_operator.api.meaning.learners import beyond_voters
 from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile.decide.failover_safe import judge
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from controller_core.requests import ElectMaster
 from controller_core.step import step
 

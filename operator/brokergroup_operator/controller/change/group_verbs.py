@@ -24,8 +24,7 @@ from brokergroup_operator.observe.group_view import (
 )
 from brokergroup_operator.observe.timeline import Cause, Step
 from brokergroup_operator.records.store import RecordStoreError
-from controller_core.codes import ControllerCode
-from controller_core.decision import ReserveBrokerIdAnswer
+from controller_core.decision import ControllerCode, ReserveBrokerIdAnswer
 from controller_core.requests import ElectMaster, RemoveMember, ReserveBrokerId
 
 if TYPE_CHECKING:

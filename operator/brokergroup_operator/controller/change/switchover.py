@@ -44,7 +44,7 @@ from brokergroup_operator.observe.group_view import (
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Commit, Level, Quiet
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from controller_core.plan import Change, ChangeKind, Phase, Restore
 from controller_core.requests import BeginChange, ElectMaster
 from controller_core.step import step

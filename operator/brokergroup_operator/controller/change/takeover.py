@@ -23,7 +23,7 @@ from brokergroup_operator.controller.peers.planes import dial
 from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
 from brokergroup_operator.records.store import RecordStoreError
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from controller_core.plan import Phase
 from controller_core.requests import TakeOverChange
 

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import structlog
 
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from controller_core.sync_state import believes_in_more, counts_on_another_set, only_the_dead_stop_it
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import structlog
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.records.store import RecordStoreError
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from controller_core.requests import AdoptBroker, RegisterBroker
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Tell
-from controller_core.codes import ControllerCode
+from controller_core.decision import ControllerCode
 from controller_core.plan import ChangeKind
 from controller_core.requests import RenewMaster
 

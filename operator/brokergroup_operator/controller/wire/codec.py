@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller_core.codes import ControllerCode
 from controller_core.decision import (
     AlterSyncStateSetAnswer,
     ApplyBrokerIdAnswer,
+    ControllerCode,
     ElectMasterAnswer,
     GetNextBrokerIdAnswer,
     GetReplicaInfoAnswer,

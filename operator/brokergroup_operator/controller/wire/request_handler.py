@@ -33,8 +33,7 @@ from brokergroup_operator.controller.wire.heartbeats import UnknownPolls
 from brokergroup_operator.fence.questions import STOPPING_GROUPS
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
-from controller_core.codes import ControllerCode
-from controller_core.decision import Decision, ElectMasterAnswer, GetSyncStateDataAnswer
+from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, GetSyncStateDataAnswer
 from controller_core.requests import (
     AlterSyncStateSet,
     ApplyBrokerId,
