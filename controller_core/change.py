@@ -1,19 +1,18 @@
-"""What is to be done next for a change of master, or to make the brokers agree with the record: a pure function.
+"""What comes next in a change of master, or to make the brokers agree with the record: a pure function.
 
-The record says what is to be (`plan.py`), `Observed` says what is so: which members live, which of them say that they are
-master, and which effects have been begun and have ended. `next_effects` answers with the effects to begin now. Whoever carries
-them out (`controller/change/executor.py`) looks again when one of them ends, or at `until`. Any effect may be repeated, so a
-plane that finds a change of another one begins with nothing observed and comes to the same end.
+The record says what is to be (`plan.py`), `Observed` what is so. `next_effects` returns the effects to begin now; the executor
+(`controller/change/executor.py`) asks again when one ends, or at `until_seconds`. Effects may be repeated, so a plane that
+takes a change over begins with nothing observed and comes to the same end.
 
-The orders were measured on Java brokers 5.5.0; told in another one they stall for 5 s, lose acknowledged messages, or chain a
-replica behind another slave for ever. They stand here as lists of stages, and as data in tests/core/traces/change_*.txt:
+The orders were measured on Java brokers 5.5.0; in another order they stall for 5 s, lose acknowledged messages, or chain a
+replica behind another slave for ever. They are lists of stages here, and data in tests/core/traces/change_*.txt:
 
-* after a loss: whoever else acts as master is told first; 104; 1008 to the slaves, then to the new master; 906 to the slaves;
-* a living master is moved: 99, level, the election; 104, 906 to nowhere, 1008 to the old master, 104 again; 1008 to the new
+* after a loss: other acting masters are told first; 104; 1008 to the slaves, then to the new master; 906 to the slaves;
+* a living master is moved: 99, caught up, the election; 104, 906 to nowhere, 1008 to the old master, 104 again; 1008 to the new
   master and the others side by side; 906; the minimum is put back;
 * a slave is cured: 1008 to all others, 1008 of another master to the slave, then of the real one, 906.
 
-1004 tells the state of before until `releases`.
+1004 answers the state of before until `releases`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,14 +40,14 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """907 until every slave with a link has what the old master acknowledged."""
+    """907 until every linked slave has caught up with the old master."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Elect, by compare-and-set; the plan is told from then on."""
+    """Elect, by compare-and-set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Unregister:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """1008: who is master under this epoch. `of_another`: that it is anybody but the master (a cure)."""
+    """1008: the master under this epoch. `of_another`: another member as master (a cure)."""
 
     broker_id: int
     epoch: int
@@ -85,7 +84,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Prove:
-    """907 to the new master once it has answered its 1008: does it say that it is master?"""
+    """907 to the new master after it answered its 1008: does it say that it is master?"""
 
     broker_id: int
 
@@ -100,7 +99,7 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Write that the change has no election, so that what it told a broker is told back."""
+    """Write that the change has no election, so that its effect on a broker can be undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long the stages wait at most for what others do not depend on; each effect has a deadline of its own besides."""
+    """The longest waits of the stages for brokers that others do not depend on.
+
+    Each effect has a deadline of its own besides.
+    """
 
     slaves_first_seconds: float = 0.3
     slaves_first_unfenced_seconds: float = 1.5
@@ -131,13 +133,12 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What this plane sees. `told` are members that answered 1008 under the record's epoch; `due` those that may be told
-    (again) now.
+    """What this plane sees. `told` answered 1008 under the record's epoch; `due` may be told (again) now.
 
     `acting` say by 907 that they are master; None: they were not asked. `unheard` may yet be heard here for the first time.
-    `fenced` is whether the old master's death is confirmed; `heard` whether it was heard again. `dead_by_pod_fence` is whether
-    the fence in its pod kills it before another one is elected, though nobody can confirm that. `since_seconds` is when this
-    plane first saw the change in this phase.
+    `fenced`: the old master's death is confirmed; `heard`: it was heard again. `dead_by_pod_fence`: the fence in its pod kills
+    it before another one is elected, without a confirmation. `since_seconds`: when this plane first saw the change in this
+    phase.
     """
 
     alive: frozenset[int]
@@ -165,9 +166,9 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
-    """What to begin now, and when to look again at the latest. `releases`: 1004 may tell the new state.
+    """What to begin now, and when to ask again at the latest.
 
-    `settled`: whoever waits for the change to be told need not wait any longer; what is left goes on beside.
+    `releases`: 1004 may answer the new state. `settled`: callers need not wait any longer; the rest goes on beside them.
     """
 
     effects: tuple[Effect, ...] = ()
@@ -178,9 +179,9 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Effects that are begun together. The next stage begins when those of `waits_for` have ended, or after `at_most_seconds`.
+    """Effects that begin together.
 
-    With `until_seconds` it begins then, and nothing else is waited for.
+    The next stage begins when those of `waits_for` have ended, or after `at_most_seconds`; with `until_seconds`, at that time.
     """
 
     effects: tuple[Effect, ...] = ()
@@ -192,7 +193,7 @@ class Stage:
 
 
 def next_effects(record: BrokerGroupRecord, seen: Observed, now_seconds: float, pace: Pace) -> Next:
-    """Return what is next. The one place where the order is decided."""
+    """Return what is next. The order is decided here (`tests/controller/test_reading_order.py`)."""
     return _walk(_course(record, seen, now_seconds, pace), seen, now_seconds)
 
 
@@ -223,7 +224,7 @@ def _course(  # noqa: PLR0911 - one return per phase and kind is the plainest ta
 
 
 def _fencing(change: Change, seen: Observed, now_seconds: float, pace: Pace) -> Sequence[Stage]:
-    """Nobody is elected before the old master's death is confirmed, or the fence has had all its time since the plan was seen."""
+    """Elect after the old master's death is confirmed, or after the fence's whole time since the plan was seen."""
     old = change.from_broker_id or 0
     over = max(seen.since_seconds + pace.fence_seconds, seen.may_not_elect_before_seconds)
     if (seen.heard and not seen.fenced) or seen.failed(Commit()):
@@ -237,7 +238,7 @@ def _fencing(change: Change, seen: Observed, now_seconds: float, pace: Pace) -> 
 
 
 def _quieting(change: Change, seen: Observed) -> Sequence[Stage]:
-    """Another plane's is given up: it was voluntary, and whoever wanted it asks again."""
+    """Another plane's is given up: it was voluntary, and its caller asks again."""
     old = change.from_broker_id or 0
     steps: tuple[Effect, ...] = (Quiet(old), Level(old), Commit())
     if seen.takes_over or any(seen.failed(step) for step in steps):
@@ -267,7 +268,7 @@ def _replacement(record: BrokerGroupRecord, change: Change, seen: Observed, pace
 
 
 def _move(record: BrokerGroupRecord, change: Change, seen: Observed, pace: Pace) -> Sequence[Stage]:
-    """A living master is moved: it hears first, and closes its links; everybody else would dial it again."""
+    """A living master is moved: it is told first and closes its links; told later, the others would dial it again."""
     old, master = change.from_broker_id or 0, change.to_broker_id or 0
     others = _tells(record, seen.alive - {old, master}, seen)
     new = _tells(record, {master}, seen)
@@ -283,7 +284,7 @@ def _move(record: BrokerGroupRecord, change: Change, seen: Observed, pace: Pace)
 
 
 def _cure(record: BrokerGroupRecord, change: Change, seen: Observed) -> Sequence[Stage]:
-    """A link at the wrong place ends only by a change of role: two epochs, and another master under the first of them."""
+    """A wrong link ends only by a change of role: two epochs, and another master under the first of them."""
     master, slave = change.to_broker_id or 0, change.slave or 0
     others = _tells(record, seen.alive - {master, slave}, seen)
     new = _tells(record, {master}, seen)
@@ -298,7 +299,7 @@ def _cure(record: BrokerGroupRecord, change: Change, seen: Observed) -> Sequence
 
 
 def _agreement(record: BrokerGroupRecord, seen: Observed) -> Sequence[Stage]:
-    """No change is under way: whoever has not answered for this epoch is told, a master that should be none before the others."""
+    """No change is under way: tell the members that have not answered for this epoch, stale masters before the others."""
     master = record.master_broker_id or 0
     if record.granted_master_id is None:
         return (Stage(settled=True, releases=True),)
@@ -328,7 +329,7 @@ def _agreement(record: BrokerGroupRecord, seen: Observed) -> Sequence[Stage]:
 
 
 def _depose(record: BrokerGroupRecord, seen: Observed, pace: Pace) -> Sequence[Stage]:
-    """Whoever else acts as master hears it first: a third replica linked to it goes on acknowledging to it (hole C)."""
+    """Other acting masters are told first: a third replica linked to one goes on acknowledging to it (hole C)."""
     if seen.acting is None:
         return (Stage((Probe(seen.alive - seen.told),)),)
     stale = sorted((seen.acting - {record.master_broker_id}) & seen.alive)
@@ -341,7 +342,7 @@ def _depose(record: BrokerGroupRecord, seen: Observed, pace: Pace) -> Sequence[S
 def _ending(
     record: BrokerGroupRecord, change: Change, slaves: tuple[Tell, ...], seen: Observed, pace: Pace
 ) -> Sequence[Stage]:
-    """906 to each slave that was told, also to those that sleep over it and are late; then what must be put back, and the end."""
+    """906 to each slave that was told, also to late ones; then what must be put back, and the end."""
     points = tuple(Point(one) for one in _confirmed(record, slaves, seen))
     left = change.restore
     restore: tuple[Effect, ...] = ()
@@ -368,14 +369,14 @@ def _ending(
 def _proof(record: BrokerGroupRecord, seen: Observed) -> tuple[Prove, ...]:
     """A broker that was told an epoch from nowhere answers 1008 as well: only its 907 shows that it is no master.
 
-    Nothing waits for it.
+    No stage waits for it.
     """
     master = record.master_broker_id or 0
     return (Prove(master),) if seen.is_confirmed(Tell(master, record.master_epoch)) else ()
 
 
 def _tells(record: BrokerGroupRecord, broker_ids: Iterable[int], seen: Observed) -> tuple[Tell, ...]:
-    """1008 to these; who answered under this epoch before is not told again, but by the course that has begun it."""
+    """1008 to these, except those that answered under this epoch before this course."""
     tells = (Tell(one, record.master_epoch) for one in sorted(broker_ids))
     return tuple(tell for tell in tells if tell.broker_id not in seen.told or tell in seen.begun)
 

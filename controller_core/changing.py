@@ -1,8 +1,9 @@
-"""Beginning, taking over, giving up and ending a change of master in the record (`plan.py`). Ours, never on the wire.
+"""The plane's own requests about the master: begin, take over, give up and end a change (`plan.py`), or renew the master's
+epoch.
 
-A change that waits for its election (`Fencing`, `Quieting`) keeps out every other one that would begin so; an election itself
-is kept out by nothing: who finds the master dead for certain elects, and the plan under way becomes that election's. A change
-that has been decided is superseded by the next one, which takes over what is still to be restored.
+A change that waits for its election (`Fencing`, `Quieting`) keeps out others that would begin so. It does not keep out an
+election: a plane that knows that the master is dead elects, and the plan becomes that election's. A decided change is
+superseded by the next one, which takes over what must be restored.
 """
 
 from collections.abc import Mapping
@@ -29,7 +30,10 @@ WAITS_FOR_ITS_ELECTION = (Phase.FENCING, Phase.QUIETING)
 
 
 def begin_change(record: BrokerGroupRecord | None, request: BeginChange) -> Decision:
-    """Give the change the next id. A minimum that an earlier change has still to restore is the one that this one restores."""
+    """Give the change the next id.
+
+    A minimum that an earlier change has still to restore becomes the one that this one restores.
+    """
     wanted = request.change
     if record is None or (record.granted_master_id, record.master_epoch) != (
         wanted.from_broker_id,
@@ -49,7 +53,7 @@ def begin_change(record: BrokerGroupRecord | None, request: BeginChange) -> Deci
 
 
 def take_over_change(record: BrokerGroupRecord | None, request: TakeOverChange) -> Decision:
-    """Only what was looked at for a while is taken over: a change that has moved since belongs to somebody alive."""
+    """Take over a change that has not moved since it was looked at: one that has moved belongs to a living plane."""
     if record is None or record.change != request.change:
         return _refused(record, f"change {request.change.id} has moved on")
     by = request.carried_out_by
@@ -61,7 +65,7 @@ def take_over_change(record: BrokerGroupRecord | None, request: TakeOverChange) 
 
 
 def give_up_change(record: BrokerGroupRecord | None, request: GiveUpChange) -> Decision:
-    """Nobody is elected in it any more. Without anything to restore it ends at once."""
+    """End a change without an election; at once if there is nothing to restore."""
     change = _own_change(record, request)
     if record is None or change is None:
         return _refused(record, f"change {request.change_id} is over, or carried out by another plane")
@@ -111,7 +115,13 @@ def _refused(record: BrokerGroupRecord | None, why: str) -> Decision:
 
 
 def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: Mapping[int, LiveReplica]) -> Decision:
-    """Raise the epoch of the master that is meant, if it is still that one, under that epoch, and alive."""
+    """Raise the epoch of this master, if it is still master under that epoch, and alive. The SyncStateSet and the eligible
+    stay.
+
+    A Java slave on a wrong link gives it up only for a change of role, under an epoch above its own: its cure takes two epochs,
+    the first of which names another master. A master that denies its role was told an epoch that no controller committed: the
+    record goes on as far above as one may jump (safety rule 3).
+    """
     refusal = _refusal(record, request, live)
     if record is None or refusal is not None:
         return Decision(

@@ -1,7 +1,7 @@
-"""What the state machine hands out: an answer, the events that must be durable before the answer may leave, and the reason.
+"""What the state machine returns: an answer, the events that must be durable before the answer may leave, and the reason.
 
-An answer holds the fields of Java's response header and body as typed values; `None` means that Java leaves the field
-out. It is filled on errors too, with what Java has filled by then (docs/reference/controller.md).
+An answer has the fields of Java's response header and body as typed values; `None`: Java leaves the field out. On errors it has
+what Java has filled by then (docs/reference/controller.md).
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from controller_core.plan import Change
 
 
 class ControllerCode(IntEnum):
-    """What became of a request. Only codes that a decision of the state machine can have."""
+    """The response codes that a decision can have, with Java's numbers. `rocketmq_remoting` has all codes of the wire."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -147,7 +147,7 @@ class ReserveBrokerIdAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportHoldingsAnswer:
-    """What the report led to. `epoch_jump` is an epoch too far above the record's to be followed without a human."""
+    """What the report led to. `epoch_jump` is an epoch too far above the record's to be followed without a person."""
 
     lost: frozenset[int] = frozenset()
     regained: frozenset[int] = frozenset()
@@ -189,10 +189,10 @@ Answer = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The outcome of one step.
+    """The outcome of one step. `record` is the record after `events`; `why` is for people.
 
-    `record` is the record after `events`. If `changed`, it must be committed before the answer is sent or anybody is notified;
-    if the commit finds another record, the decision is void and the step is taken again. `why` is for people.
+    If `changed`, commit the record before the answer is sent or a broker is notified. If the commit finds another record, the
+    decision is void: take the step again.
     """
 
     code: ControllerCode

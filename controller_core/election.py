@@ -1,32 +1,25 @@
-"""ElectMaster (1002): which replica becomes master, in Java's order of checks (docs/reference/controller.md), from top to bottom.
+"""ElectMaster (1002): which replica becomes master, in Java's order of checks (docs/reference/controller.md), from top to
+bottom.
 
-1. `elect_master` doubts the record first (safety rule 3): a living replica with an epoch above the record's proves that the
-   record went back in time. Then the floor is raised in the same decision, and it is a first election. An epoch too far above
-   stops every election of the group until a person accepts it; a master that lives stays.
-2. `choose_master` chooses where seats say whose data counts. Java's `DefaultElectPolicy` orders the live members of the
-   SyncStateSet by epoch, offset, priority, and keeps a living master; so do we (`policies.py`). What differs, and why:
-   a master whose process was lost competes like every other member and wins among equals, for its new process may have come
-   back with less than its followers have (rule 6); a replica that has not told what it holds, or holds less than its mark, is
-   no candidate (rule 2); nor is one whose address is unknown, for the slaves could not be told where their master is (rule 8);
-   async learners never win (issue 10013; the wire does not tell them apart, so the settings name them).
-3. `choose_first_master` chooses where no seat does (rule 5): the group never had a master, its last member was cleaned, or the
-   record went back in time. On empty disks the caller wins, as in Java. Where there is data, or was a master before, every
-   registered replica (and as many as are expected) is heard first, and the one with the most data wins, whichever called:
-   Java elects the first caller, registered or not, and the others truncate to it. An id whose pod came back without its disk,
-   under a higher id, is not waited for: that disk is gone. If it is heard after all, it counts. A replica that in fact acts as
-   master (`ElectMaster.incumbent`: the record forgot it, its slaves did not) is elected, unless another has a higher epoch:
-   what it acknowledged a moment ago is in its own log, and in no last heartbeat.
+1. `elect_master` first asks whether the record went back in time (safety rule 3): a living replica reports an epoch above it.
+   Then the epoch is raised in the same decision, and it is a first election. An epoch too far above stops every election of the
+   group until a person accepts it; a master that lives stays.
+2. `choose_master` chooses where seats say whose data counts: the living members of the SyncStateSet by epoch, offset, priority,
+   and a living master stays, as in Java (`policies.py`). Unlike Java, a master whose process was lost competes like the others
+   (rule 6); a replica that has not reported, or holds less than its mark, is no candidate (rule 2); nor is one without an
+   address (rule 8), nor a learner (issue 10013).
+3. `choose_first_master` chooses where no seat does (rule 5): no master yet, the last member cleaned, or the record went back in
+   time. On empty disks the caller wins, as in Java. If there is data, or was a master, all registered replicas (and as many as
+   expected) are heard first and the most data wins; Java elects the first caller, and the others truncate to it. A replica that
+   in fact acts as master (`ElectMaster.incumbent`) is elected unless another has a higher epoch.
 4. `choose_after_lost_seats` is the end of rule 2: the last holders of seats came back with less than they had.
 
-**Eligible.** Under the shrink floor nothing is acknowledged while the set is smaller than the minimum, so a replica that held a
-seat when a master was elected still holds every acknowledged message while that master is alone (KIP-966's "eligible leader
-replicas"). It ends when a master that shrinks first drops a member, for that master may have answered alone what was under way
-(`sync_state.py`). One thing stands against it: a Java master counts members it has only *asked* for (1001 under way) towards
-its minimum, and acknowledges what those have. So a message may be acknowledged by the set and by replicas that the record does
-not count yet; at least one of them is registered and outside the set. Therefore an eligible replica is elected only if all
-registered replicas outside the set are heard, by reports made after the last loss in the group (`LiveReplica.fresh`), and only
-if it holds as much as each of them (`tests/core/test_no_loss.py` loses a message without either). By the same two conditions it is
-preferred to a member of that small set whose mark is nothing, unless that is the present master (`traces/mark_of_nothing.txt`).
+*Eligible* (rule 1, KIP-966's "eligible leader replicas"): under the shrink floor nothing is acknowledged while the set is below
+the minimum, so a replica with a seat at the election still holds every acknowledged message while that master is alone. But a
+Java master counts members that it has only asked for (1001 under way) towards its minimum. So an eligible replica is elected
+only if all registered replicas outside the set are heard by reports made after the last loss (`LiveReplica.fresh`), and if it
+holds as much as each of them (`tests/core/test_no_loss.py` loses a message without either). By the same conditions it is
+preferred to a member whose mark is nothing (`traces/mark_of_nothing.txt`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,7 +37,7 @@ from controller_core.settings import ControllerSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """An election's result: a broker id, or nobody, and the facts that led to it."""
+    """An election's result: a broker id or None, and the facts that led to it."""
 
     broker_id: int | None
     why: str
@@ -53,7 +46,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Electorate:
-    """All that an election looks at."""
+    """What an election looks at."""
 
     record: BrokerGroupRecord
     live: Mapping[int, LiveReplica]
@@ -73,16 +66,17 @@ class Electorate:
         return broker_id in self.live and broker_id not in self.passed_over and bool(self.record.address_of(broker_id))
 
     def _lost_what_it_held(self, broker_id: int) -> bool:
-        """By its report. The master whose process holds its epoch is not judged so: its heartbeat may be older than its mark.
+        """Whether its report says so.
 
-        If it has lost its log, `report_holdings` withdraws its seat.
+        Not asked of the master whose process holds its epoch: its heartbeat may be older than its mark, and `report_holdings`
+        withdraws its seat if it has lost its log.
         """
         replica = self.live[broker_id]
         is_master = broker_id == self.record.granted_master_id
         return not is_master and replica.has_reported and below_its_mark(self.record, replica)
 
     def electable(self, broker_ids: Iterable[int]) -> dict[int, LiveReplica]:
-        """Return the candidates that may become master, if they are not already: they have told what they hold."""
+        """Return the candidates that may become master: they have reported what they hold."""
         return {
             broker_id: replica
             for broker_id, replica in self.candidates(broker_ids).items()
@@ -90,7 +84,7 @@ class Electorate:
         }
 
     def best(self, replicas: Mapping[int, LiveReplica]) -> LiveReplica | None:
-        """Return the group's policy's choice: only where each of them holds every acknowledged message."""
+        """Return the policy's choice. Only where each of them holds every acknowledged message."""
         if not replicas:
             return None
         return POLICIES[self.settings.election_policy](list(replicas.values()), self.record, self.settings)
@@ -100,7 +94,7 @@ class Electorate:
         return most_data(list(replicas.values()), self.record, self.settings) if replicas else None
 
     def unheard(self, broker_ids: Iterable[int]) -> list[int]:
-        """Return those that have not told what they hold."""
+        """Return those that have not reported what they hold."""
         return [one for one in sorted(broker_ids) if one not in self.live or not self.live[one].has_reported]
 
 
@@ -110,7 +104,7 @@ def elect_master(
     live: Mapping[int, LiveReplica],
     settings: ControllerSettings,
 ) -> Decision:
-    """Keep the master (2011), grant a new epoch (0), or say that nobody can have it (2012 to a broker, 2004 to the controller)."""
+    """Keep the master (2011), grant a new epoch (0), or elect none (2012 to a broker, 2004 to the controller)."""
     if record is None or not record.is_known:
         return _not_registered(record, why=f"no broker of {request.broker_name} holds an id")
     caller = None if request.by_controller else request.broker_id
@@ -153,7 +147,9 @@ def _choose(electorate: Electorate, request: ElectMaster, caller: int | None) ->
 
 
 def choose_master(electorate: Electorate, *, prefer: int | None) -> Choice:
-    """Choose among the SyncStateSet, then the eligible; where unclean election is allowed and nobody can, among all replicas."""
+    """Choose among the SyncStateSet, then the eligible; if unclean election is allowed and none of them can, among all
+    replicas.
+    """
     record = electorate.record
     eligible = usable_eligible(record, electorate.settings)
     clean = _choose_with_seat(electorate, eligible, prefer=prefer)
@@ -165,7 +161,7 @@ def choose_master(electorate: Electorate, *, prefer: int | None) -> Choice:
 
 
 def _choose_with_seat(electorate: Electorate, eligible: frozenset[int], *, prefer: int | None) -> Choice:
-    """Choose a member of the SyncStateSet; else, or where the best one may be empty, by the rule for the eligible."""
+    """Choose a member of the SyncStateSet; else, or if the best one may be empty, by the rule for the eligible."""
     record = electorate.record
     member = _choose_among(electorate, record.sync_state_set, name="SyncStateSet", prefer=prefer)
     if not eligible:
@@ -201,10 +197,10 @@ def _choose_among(electorate: Electorate, broker_ids: Iterable[int], *, name: st
 
 
 def _may_be_empty(record: BrokerGroupRecord, broker_id: int) -> bool:
-    """Whether a member may have lost its disk unnoticed: its mark is nothing, so that no report falls short of it.
+    """Whether a member may have lost its disk unnoticed: its mark is nothing, so no report falls short of it.
 
-    Not the master whose process holds the epoch. One that was elected by a heartbeat from before the group's first message may have
-    died before that election, and its new process may report an empty disk.
+    Not the master whose process holds the epoch. A master elected before the group's first message may have died, and its new
+    process report an empty disk.
     """
     replica = record.claimed_replica(broker_id)
     return broker_id != record.granted_master_id and replica is not None and replica.held_offset <= 0
@@ -292,7 +288,7 @@ def choose_first_master(
 
 
 def _missing(electorate: Electorate) -> str:
-    """Draw who must still be heard, or how many; empty if nobody."""
+    """Draw which replicas must still be heard, or how many; empty if none."""
     record, settings = electorate.record, electorate.settings
     if not settings.expected_replicas:
         unheard = electorate.unheard(record.replicas.keys() - record.superseded)
@@ -308,10 +304,10 @@ def _missing(electorate: Electorate) -> str:
 def _choose_on_empty_disks(
     electorate: Electorate, electable: Mapping[int, LiveReplica], *, caller: int | None
 ) -> Choice:
-    """Choose where no disk that was heard holds anything: the caller, once every other registered replica was heard.
+    """Choose if no disk that was heard holds anything: the caller, once every other registered replica was heard.
 
-    The caller's own request may overtake its first heartbeat. It need not be waited for: the other disks are empty, so
-    whatever its disk holds is the most there is.
+    The caller's request may overtake its first heartbeat: the other disks are empty, so whatever its disk holds is the most
+    there is.
     """
     if caller is not None and not electorate.record.address_of(caller):
         return Choice(broker_id=None, why=f"first election: nobody knows the address of {caller}")
@@ -367,7 +363,7 @@ def _choose_by_data(
 
 
 def choose_after_lost_seats(electorate: Electorate, *, caller: int | None, prefer: int | None) -> Choice:
-    """Choose where the last holders of seats lost them (rule 2): nobody, but on disks that are all empty, or uncleanly."""
+    """Choose after the last holders of seats lost them (rule 2): none, except on disks that are all empty, or uncleanly."""
     record, live = electorate.record, electorate.live
     lost = draw_ids(record.lost_seats)
     electable = electorate.electable(record.replicas)
@@ -393,7 +389,7 @@ def _is_barred(electorate: Electorate, caller: int | None) -> bool:
 
 
 def _to_be_heard(record: BrokerGroupRecord) -> list[int]:
-    """Whose disks exist, as far as the record knows."""
+    """Return the replicas whose disks exist, as far as the record knows."""
     return [
         one.broker_id for one in record.replicas.values() if one.registered and one.broker_id not in record.superseded
     ]
@@ -431,12 +427,11 @@ def _grant(
 
 
 def carried_over(electorate: Electorate, winner: int) -> frozenset[int]:
-    """Return who is eligible after this replica's clean election (rule 1).
+    """Return which replicas are eligible after this one's clean election (rule 1).
 
-    Out of a set at or above the minimum: everybody else in it, for they hold all it acknowledged. Out of a smaller one: besides
-    its members those of the eligible that hold as much as the winner now; others may lack what it acknowledged with replicas
-    it had only asked for. Nobody, where the brokers are not known to keep the minimum (they read it when they start): there the
-    winner may acknowledge alone what those lack.
+    Out of a set at or above the minimum: all others in it, for they hold all it acknowledged. Out of a smaller one: its
+    members, and those of the eligible that hold as much as the winner now; others may lack what it acknowledged with replicas
+    it had only asked for. None if the brokers are not known to keep the minimum: the winner may acknowledge alone.
     """
     record, settings = electorate.record, electorate.settings
     if not settings.shrink_floor or not settings.floor_kept or settings.min_in_sync_replicas <= 1:

@@ -1,11 +1,9 @@
-"""What a decision changes, and the only code that changes a record.
+"""What a decision changes, and the only code that changes a record: `decision.record` is the old record with `decision.events`
+applied.
 
-Every change of a record is one of these events applied by `apply_event`; `decision.record` is the old record with
-`decision.events` applied in order. They follow Java's events (docs/reference/controller.md) except where the safety
-rules say better: cleaning never forgets an id, an epoch or a SyncStateSet epoch (rule 4); a lost process of the master
-is remembered (rule 6); an address belongs to one replica (rule 8); seats are lost and epochs raised by what brokers
-report (rules 1 to 3). An event carries all that applying it needs, so that nothing but record and event decides what
-the record becomes.
+The events are Java's (docs/reference/controller.md) except where a safety rule demands more: cleaning keeps ids and epochs
+(rule 4), a lost process of the master is remembered (rule 6), an address belongs to one replica (rule 8), seats are lost and
+epochs raised by reports of brokers (rules 1 to 3). An event carries all that applying it needs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -63,8 +61,8 @@ class MasterProcessLost:
 class MasterElected:
     """A replica is granted the mastership under a new epoch. Java's event 3 with a winner.
 
-    `eligible` are those who hold every acknowledged message besides (rule 1); `marks` those of all holders of seats afterwards.
-    `unfenced`: the master before was not seen dead.
+    `eligible` hold every acknowledged message besides (rule 1); `marks` are those of all seats afterwards. `unfenced`: the
+    master before was not seen dead.
     """
 
     broker_id: int
@@ -169,7 +167,7 @@ class ChangeTakenOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeGivenUp:
-    """The change ends without an election, as soon as what a broker was told for it is told back."""
+    """The change ends without an election, as soon as what it set at a broker is restored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +207,7 @@ ADOPTED = "adopted"
 
 
 class EventWithoutRecordError(ValueError):
-    """An event about a group that has no record: the caller lost its state between deciding and applying."""
+    """An event about a group that has no record."""
 
 
 def apply_events(record: BrokerGroupRecord | None, events: Iterable[Event]) -> BrokerGroupRecord | None:
@@ -229,10 +227,9 @@ def apply_event(record: BrokerGroupRecord | None, event: Event) -> BrokerGroupRe
 
 
 def _with_change_id(before: BrokerGroupRecord, after: BrokerGroupRecord) -> BrokerGroupRecord:
-    """No master, and no epoch of one, comes or goes but together with a change or in one.
+    """Count a change of epoch that brought no plan.
 
-    Where the event brought no plan (nobody is master any more, say), nothing is told, and a plan made for another epoch is
-    void; what a broker was told for it must still be told back.
+    A plan for another epoch is void, but what it set at a broker must still be restored.
     """
     if after.master_epoch == before.master_epoch or after.change != before.change:
         return after
@@ -344,7 +341,9 @@ def _with_plan(
     unfenced: bool = False,
     slave: int | None = None,
 ) -> BrokerGroupRecord:
-    """The record with the change that its new epoch is told by: the one under way if it waited for this, else the next one."""
+    """Return the record with the change by which its new epoch is told: the one under way if it waited for this, else the next
+    one.
+    """
     if plan is None:
         return after
     under_way = before.change
@@ -418,7 +417,7 @@ def _apply_clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> Broke
 
 
 def _unfenced_after(record: BrokerGroupRecord, event: MasterElected | MasterLost) -> frozenset[int]:
-    """Who may still run, the master that the event takes away among them."""
+    """Return the masters that may still run, the one that the event takes away among them."""
     if not event.unfenced or record.master_broker_id is None:
         return record.unfenced
     return record.unfenced | {record.master_broker_id}
@@ -429,7 +428,7 @@ def _without_master(record: BrokerGroupRecord) -> BrokerGroupRecord:
 
 
 def _raised(epoch: int) -> int:
-    """Return the next epoch. There is none above `MAX_EPOCH`: whoever decides refuses before it comes to that."""
+    """Return the next epoch, at most `MAX_EPOCH`; decisions refuse before that."""
     return min(epoch + 1, MAX_EPOCH)
 
 
@@ -457,7 +456,7 @@ def _without_members(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> B
 
 
 def _with_marks(record: BrokerGroupRecord, marks: Iterable[Mark]) -> BrokerGroupRecord:
-    """Set these marks as they are. A mark that says nothing is written as -1, so that it looks like one."""
+    """Set these marks. A mark that says nothing is written as -1."""
     replicas = dict(record.replicas)
     for mark in marks:
         if mark.broker_id in replicas:
@@ -467,13 +466,13 @@ def _with_marks(record: BrokerGroupRecord, marks: Iterable[Mark]) -> BrokerGroup
 
 
 def _with_marks_of_seats_only(record: BrokerGroupRecord) -> BrokerGroupRecord:
-    """Forget the marks of those who have no seat to lose."""
+    """Forget the marks of replicas that have no seat to lose."""
     held = record.seats | record.lost_seats
     return _with_marks(record, [Mark(broker_id, -1, -1) for broker_id in record.replicas if broker_id not in held])
 
 
 def _without_address(replicas: Mapping[int, Replica], address: str, *, keep: int) -> dict[int, Replica]:
-    """Clear an address from every replica but its new holder: two replicas at one address is one fact too old (rule 8)."""
+    """Clear an address from every replica but its new holder (rule 8)."""
     return {
         broker_id: replace(replica, address="") if replica.address == address and broker_id != keep else replica
         for broker_id, replica in replicas.items()

@@ -1,28 +1,19 @@
-"""What a replica holds, against what it must hold: marks, seats, and whether a report is news (safety rules 1 to 3).
+"""What a replica holds against what it must hold: marks, seats, and whether a report is news (safety rules 1 to 3).
 
-A replica's *mark* is what any later report of it must reach, in epoch and in offset, or it has lost data and with it its
-seat (KIP-966 for Kafka). The whole difficulty is that a healthy replica's
-report may fall too: it truncates what nobody acknowledged when it follows another master. So a mark is never taken from
-a report that may be older than such a truncation, and never says more than what no truncation can take:
+A replica's *mark* is the epoch and offset that its later reports must reach; a replica that falls short has lost data, and
+loses its seat (as in KIP-966). A healthy replica's report may fall too, because it truncates what was not acknowledged when it
+follows another master. So a mark says no more than what no truncation can take:
 
-* A report counts if it is under the record's epoch: a replica gets that epoch into its epoch file from the present
-  master's log, after it truncated to it. Where Java never writes the epoch (it refuses two epochs that begin at one
-  offset), what a member told since it is in the set counts.
-* The offset is the confirmed one, if told: a process that is killed may lose the torn end of its log, not what the
-  master knew to be everywhere.
-* The epoch counts only if the process was seen to get bytes of it. A replica that truncates to the very beginning of an
-  epoch drops that epoch from its file until the next frame.
-* A member that joins has reached the master's mark, or it could not have acknowledged the beginning of the master's epoch.
-  If its last report is older than that, it gets the least of the two: never more than it told itself, or it would seem to
-  have lost something until it beats again.
-* An election lowers the marks of all who keep a seat to the least of them. All their logs agree up to there: by
-  induction, as every mark raised since the last election is a part of one master's log.
+* A report counts under the record's epoch: a replica has that epoch from the present master's log, after it truncated. If Java
+  did not write the epoch (it refuses two epochs that begin at one offset), what a member told since it is in the set counts.
+* The offset is the confirmed one, if told: a killed process may lose the torn end of its log.
+* The epoch counts once the process got bytes of it: a truncation to the very beginning of an epoch drops the epoch.
+* A member that joins has reached the master's mark. If its last report is older than that, it gets the lower of the two.
+* An election lowers the marks of all that keep a seat to the lowest of them: up to there all their logs agree.
 
-A report is held only to a mark that was known here before it was made (`Holding.seen`), and gives back only a seat whose loss
-was: another controller may have written either since, by a later report, and the older one says nothing about it.
-
-No mark is exact: it follows in steps of `held_bucket_bytes` (each doubling, while small). What this controller process
-heard from an earlier process of the member (`known_*`) is, and counts while it is in the set.
+A report is held only to marks that this process knew before the report was made (`Holding.seen`): another controller may have
+written them since. Marks follow in steps of `held_bucket_bytes`; what this process heard from an earlier process of a member
+(`known_*`) is exact.
 """
 
 from collections.abc import Iterable
@@ -35,7 +26,7 @@ from controller_core.settings import ControllerSettings
 
 
 class News(Enum):
-    """What a report changes. All but `NOTHING` and `JUMP` are to be committed by `ReportHoldings`; only `MARK` may wait."""
+    """What a report changes. `ReportHoldings` commits all but `NOTHING` and `JUMP`; only `MARK` may wait."""
 
     NOTHING = "nothing"
     MARK = "mark"
@@ -46,7 +37,7 @@ class News(Enum):
 
 
 def report_is_news(record: BrokerGroupRecord | None, holding: Holding, settings: ControllerSettings) -> News:  # noqa: PLR0911
-    """Say what a report means for the record: cheap, for every heartbeat."""
+    """Return what a report means for the record. Cheap: called for every heartbeat."""
     replica = record.claimed_replica(holding.broker_id) if record is not None else None
     if record is None or replica is None or not has_reported(holding.epoch, holding.max_offset):
         return News.NOTHING
@@ -64,16 +55,15 @@ def report_is_news(record: BrokerGroupRecord | None, holding: Holding, settings:
 
 
 def is_jump(record: BrokerGroupRecord, epoch: int, settings: ControllerSettings) -> bool:
-    """Whether an epoch is too far above the record's to be followed without a human: one poisoned broker is enough to report it.
-
-    Above the last epochs an int has nothing can be followed at all: the floor, and a grant above it, must still fit.
+    """Whether an epoch is too far above the record's to be followed without a person: one poisoned broker is enough to report
+    it. The floor, and a grant above it, must still fit into an int.
     """
     allowed = max(record.master_epoch + settings.max_epoch_jump, settings.accepted_epoch)
     return epoch > min(allowed, MAX_EPOCH - 2)
 
 
 def usable_eligible(record: BrokerGroupRecord, settings: ControllerSettings) -> frozenset[int]:
-    """Who is eligible (rule 1), as long as nothing can be acknowledged: the floor is on, and the set below it."""
+    """Return the eligible replicas (rule 1) while nothing can be acknowledged: the floor is on, and the set below it."""
     below = settings.shrink_floor and len(record.sync_state_set) < settings.min_in_sync_replicas
     return record.eligible if below else frozenset()
 
@@ -97,8 +87,8 @@ def demand_of(record: BrokerGroupRecord | None, broker_id: int) -> Demand:
 
 
 def bar_of(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mark:
-    """Return what the report must reach: the mark, as far as it is younger than that, and for a member what an earlier
-    process of it told this controller process.
+    """Return what the report must reach: the mark, if it is older than the report, and for a member what an earlier process of
+    it told here.
     """
     epoch, offset = replica.held_epoch, replica.held_offset
     if holding.seen is not None:
@@ -114,7 +104,7 @@ def falls_short(reported: Holding | LiveReplica, bar: Mark) -> bool:
 
 
 def below_its_mark(record: BrokerGroupRecord, replica: LiveReplica) -> bool:
-    """Whether a holder of a seat reports less than its mark: such a replica is no candidate, even before the loss is committed."""
+    """Whether a holder of a seat reports less than its mark: it is no candidate, even before the loss is committed."""
     recorded = record.claimed_replica(replica.broker_id)
     return recorded is not None and replica.broker_id in record.seats and falls_short(replica, mark_of(recorded))
 
@@ -158,7 +148,7 @@ def joining_mark(record: BrokerGroupRecord, replica: LiveReplica) -> Mark:
 
 
 def election_marks(record: BrokerGroupRecord, winner: LiveReplica, eligible: frozenset[int]) -> tuple[Mark, ...]:
-    """Return the marks after an election: the winner keeps what it has, whoever else keeps a seat falls to the least of all."""
+    """Return the marks after an election: the winner keeps its own, all others with a seat get the lowest of all."""
     holders = [mark_of(record.replicas[one]) for one in sorted(record.seats) if one in record.replicas]
     own = (
         mark_of(record.replicas[winner.broker_id]) if winner.broker_id in record.seats else lowest(winner.broker_id, [])
@@ -174,7 +164,7 @@ def _confirmed(max_offset: int, confirm_offset: int) -> int:
 
 
 def _has_it_again(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> bool:
-    """Whether a loser has what it must have: the disk was there after all, and nobody was elected meanwhile."""
+    """Whether a replica that lost its seat has its data after all, and no master was elected meanwhile."""
     nobody_elected = record.master_broker_id is None
     loss_was_known = holding.seen is None or holding.seen.lost
     return nobody_elected and loss_was_known and holding.max_offset > 0 and not falls_short(holding, mark_of(replica))
@@ -183,7 +173,7 @@ def _has_it_again(record: BrokerGroupRecord, replica: Replica, holding: Holding)
 def _is_worth_a_mark(
     record: BrokerGroupRecord, replica: Replica, holding: Holding, settings: ControllerSettings
 ) -> bool:
-    """Whether the mark would move by enough to be written: another epoch, a full bucket, or, while small, twice as much."""
+    """Whether the mark moves by enough to be written: another epoch, a full bucket, or, while small, twice as much."""
     mark = raised_mark(record, replica, holding)
     if mark.epoch > max(replica.held_epoch, 0):
         return True

@@ -1,7 +1,7 @@
 """Which replicas a group has: ids promised and taken, then registered, adopted, cleaned, removed. In this order below.
 
-An id is the name of a disk. Handing one out twice makes two disks one replica, so safety rule 4 is stricter than Java: the next
-id is a high-water mark, only the next id can be taken, and an id that was cleaned stays used. Source: docs/reference/controller.md.
+An id is the name of a disk; an id given twice makes two disks one replica. So safety rule 4 is stricter than Java: the next id
+is a high-water mark, only the next id can be taken, and a cleaned id stays used (docs/reference/controller.md).
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ MAX_ADOPTED_BY_ONE = 3
 
 
 def get_next_broker_id(record: BrokerGroupRecord | None, request: GetNextBrokerId) -> Decision:
-    """Name the id that ApplyBrokerId would accept from this caller. Nothing is reserved by asking."""
+    """Name the id that ApplyBrokerId would accept from this caller. Asking reserves nothing."""
     if not request.broker_name:
         return Decision(
             code=ControllerCode.SYSTEM_ERROR,
@@ -83,7 +83,7 @@ def get_next_broker_id(record: BrokerGroupRecord | None, request: GetNextBrokerI
 
 
 def apply_broker_id(record: BrokerGroupRecord | None, request: ApplyBrokerId) -> Decision:
-    """Give the id to the check code if it is next, promised to this caller, or already theirs."""
+    """Give the id to the check code if it is next, promised to this caller, or its own already."""
     code, broker_id = request.register_check_code, request.applied_broker_id
     if not code or not code.split(";", maxsplit=1)[0]:
         return _refuse_apply(
@@ -228,7 +228,7 @@ def register_broker(
     live: Mapping[int, LiveReplica],
     settings: ControllerSettings,
 ) -> Decision:
-    """Note where the replica is, and tell it who is master, if a master is alive."""
+    """Note where the replica is, and answer the master, if one is alive."""
     adopted, refusal = _adopted_first(record, request, settings)
     known = apply_events(record, adopted)
     replica = known.claimed_replica(request.broker_id) if known is not None else None
@@ -310,7 +310,7 @@ def _registration_answer(
 
 
 def _refuse_unknown(record: BrokerGroupRecord | None, request: RegisterBroker, refusal: str) -> Decision:
-    """Refuse in Java's words; to a pod of ours with the reason, for a human who reads its log."""
+    """Refuse in Java's words; to a pod of ours with the reason, for the reader of its log."""
     because = f" ({refusal})" if refusal and request.requester else ""
     if record is None or not record.is_known:
         remark = f"Broker-set: {request.broker_name} hasn't been registered in controller"
@@ -377,7 +377,7 @@ def adopt_broker(record: BrokerGroupRecord | None, request: AdoptBroker, setting
 def adoption_of(  # noqa: PLR0911 - each return is one reason
     record: BrokerGroupRecord | None, request: AdoptBroker, settings: ControllerSettings
 ) -> tuple[BrokerAdopted | None, str]:
-    """Return the adoption of an id that nobody holds, and why; or None, and why not."""
+    """Return the adoption of an id that no replica holds, and why; or None, and why not."""
     broker_id, requester = request.broker_id, request.requester
     if record is not None and record.claimed_replica(broker_id) is not None:
         return None, f"{broker_id} is known"
@@ -416,7 +416,7 @@ def _adopted_from(record: BrokerGroupRecord | None, requester: str | None) -> in
 
 
 def _was_made_again(record: BrokerGroupRecord | None, broker_id: int) -> bool:
-    """Whether a higher id was adopted: the record was made again from its brokers, and may have jumped over this one."""
+    """Whether a higher id was adopted: the record was created again from its brokers, and may have skipped this one."""
     replicas = record.replicas.values() if record is not None else ()
     return any(one.broker_id > broker_id and one.register_check_code.endswith(f";{ADOPTED}") for one in replicas)
 

@@ -1,13 +1,8 @@
-"""What the controller remembers of a broker group, and what it hears from it.
+"""What the controller remembers of a broker group (`BrokerGroupRecord`, durable) and what it hears (`LiveReplica`, perishable).
 
-`BrokerGroupRecord` is the durable part: the few facts that must survive every crash, because forgetting one of them
-hands out an identity twice or grants a mastership twice. What Java keeps, and what the safety rules add: reservations,
-registered flags, lost master processes, a next broker id that never falls. `LiveReplica` is the perishable part: what the
-last heartbeats said. Both are values: nothing here changes in place, and two records that say the same compare equal.
-
-The record outlives its replicas. A wholly cleaned group keeps its next broker id and its epochs (safety rule 4), and
-answers brokers as if it were unknown: `BrokerGroupRecord.is_known` is the question "would Java have this broker set in
-its tables?".
+Both are values: nothing changes in place, and equal records compare equal. The record has what Java keeps and what the safety
+rules add: reservations, registered flags, lost master processes, a next broker id that does not fall. It outlives its replicas:
+a wholly cleaned group keeps its next id and its epochs (safety rule 4), and answers as an unknown one (`is_known`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,13 +21,11 @@ MAX_EPOCH = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One broker id and who holds it.
+    """One broker id and its holder.
 
-    *reserved*: a pod was promised the id, nobody has claimed it (empty check code). *claimed*: ApplyBrokerId (1013) was granted.
-    *registered*: its holder has also sent RegisterBroker (1003), so a disk exists that knows this id.
-    An empty address means that nobody knows where the replica is (safety rule 8).
-    `held_epoch` and `held_offset` are its mark (safety rule 2, `holdings.py`): what it must at least report to keep its seat.
-    -1 means that nothing is known.
+    *reserved*: promised to a pod, not yet claimed (empty check code). *claimed*: ApplyBrokerId (1013) was granted.
+    *registered*: the holder has also sent RegisterBroker (1003), so a disk knows this id. An empty address: unknown (safety
+    rule 8). `held_epoch` and `held_offset` are its mark (`holdings.py`); -1: nothing is known.
     """
 
     broker_id: int
@@ -53,10 +46,10 @@ class Replica:
 class BrokerGroupRecord:
     """The durable state of one broker group. Compared and swapped as a whole.
 
-    Who is in `sync_state_set` or `eligible` holds a *seat*: it has every acknowledged message. `eligible` are those an election
-    left behind while nothing can be acknowledged without them (safety rule 1). `lost_seats` are the last holders of seats, where
-    none is left (safety rule 2). `unfenced` are replaced masters that nobody saw dead, until they follow or are no members any
-    more (safety rule 7). `change` is the change of master under way (`plan.py`), `change_id` the id of the last one that began.
+    A member of `sync_state_set` or `eligible` holds a *seat*: it has every acknowledged message. `eligible` are those an
+    election left behind while nothing can be acknowledged without them (rule 1). `lost_seats` are the last holders of seats, if
+    none is left (rule 2). `unfenced` are replaced masters that were not seen dead, until they follow or are removed (rule 7).
+    `change` is the change of master under way (`plan.py`), `change_id` the id of the last one that began.
     """
 
     cluster_name: str
@@ -110,7 +103,7 @@ class BrokerGroupRecord:
 
     @property
     def has_registered(self) -> bool:
-        """Whether a broker has come of the ids that were given: there may be messages."""
+        """Whether a broker with one of the ids has registered: there may be messages."""
         return self.granted_master_id is not None or any(one.registered for one in self.replicas.values())
 
     @property
@@ -120,17 +113,17 @@ class BrokerGroupRecord:
 
     @property
     def is_first_election(self) -> bool:
-        """Whether no seat says whose data an election must keep: nobody was elected yet, all were cleaned, or rule 3 applies."""
+        """Whether no seat says whose data an election must keep: no master yet, all cleaned, or rule 3 applies."""
         return self.master_broker_id is None and not self.seats and not self.lost_seats
 
     @property
     def seats(self) -> frozenset[int]:
-        """Who holds every acknowledged message."""
+        """The replicas that hold every acknowledged message."""
         return self.sync_state_set | self.eligible
 
     @property
     def as_before(self) -> Before:
-        """What a change of master keeps of this record, for 1004 to answer until the brokers have been told in order."""
+        """What a change of master keeps of this record, for 1004 to answer until the brokers were told in order."""
         return Before(
             master_broker_id=self.granted_master_id,
             master_epoch=self.master_epoch,
@@ -140,7 +133,7 @@ class BrokerGroupRecord:
 
     @property
     def as_told_before(self) -> "BrokerGroupRecord":
-        """This record, with the master and the SyncStateSet of before the change under way, where there is one to be told."""
+        """This record with the master and the SyncStateSet of before the change under way, if there is one to be told."""
         before = self.change.before if self.change is not None else None
         if before is None:
             return self
@@ -155,7 +148,7 @@ class BrokerGroupRecord:
 
     @property
     def superseded(self) -> frozenset[int]:
-        """Ids whose pod has registered under a higher one since: it came without the disk that knew them, and that disk is gone."""
+        """Ids whose pod has registered under a higher one since: it came without the disk of the lower one, which is gone."""
         latest: dict[str, int] = {}
         for replica in self.replicas.values():  # in ascending order
             if replica.registered and replica.reserved_for:
@@ -172,7 +165,7 @@ class BrokerGroupRecord:
         return replica if replica is not None and replica.claimed else None
 
     def address_of(self, broker_id: int | None) -> str | None:
-        """Return where the replica is, or None if nobody knows (safety rule 8)."""
+        """Return where the replica is, or None if unknown (safety rule 8)."""
         replica = self.claimed_replica(broker_id)
         return replica.address or None if replica is not None else None
 
@@ -194,10 +187,9 @@ class BrokerGroupRecord:
 class LiveReplica(NamedTuple):
     """What the heartbeats of one process say, while they are fresh.
 
-    `epoch_first_offset` is the offset with which this process reported its present epoch first: only what it has beyond proves
-    that it holds bytes of that epoch. `fresh` is False from the moment another member was lost until a heartbeat
-    comes that was certainly made afterwards.
-    `doubted`: the last heartbeat said less than these earlier ones, and the next one decides which of them is true.
+    `epoch_first_offset` is the offset with which this process first reported its present epoch: only what lies beyond proves
+    that it holds bytes of that epoch. `fresh` is False from the loss of another member until a heartbeat that was certainly
+    made afterwards. `doubted`: the last heartbeat said less than these, and the next one decides which is true.
     """
 
     broker_id: int
@@ -217,7 +209,7 @@ class LiveReplica(NamedTuple):
 
     @property
     def has_reported(self) -> bool:
-        """Whether a heartbeat told what the disk holds; a mere sign of life (a request of its own) does not, nor a doubted one."""
+        """Whether a heartbeat told what the disk holds. A request of its own does not, nor does a doubted heartbeat."""
         return not self.doubted and (self.max_offset >= 0 or self.epoch >= 0)
 
 

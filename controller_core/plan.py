@@ -1,8 +1,7 @@
-"""The plan of a change of master: what the record says while one is under way, so that any plane can go on with it.
+"""The plan of a change of master, in the record while the change is under way, so that any plane can go on with it.
 
-A change begins and ends in the record. Whoever finds it there (another plane, or the next process of the same one) knows who
-is left and who is made master, how far the change has come, and what a broker was told for the change only and must be told
-back. What brokers have answered is not in it: they are asked again, and every question may be repeated (`change.py`).
+It says which master is left, which one is made, how far the change has come, and what must be restored at a broker. What
+brokers have answered is not in it: they are asked again (`change.py`).
 """
 
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
-    """What 1004 answers until the brokers have been told in order: the master and the SyncStateSet of before the election."""
+    """What 1004 answers until the brokers were told in order: master and SyncStateSet of before the election."""
 
     master_broker_id: int | None
     master_epoch: int
@@ -59,11 +58,10 @@ class Restore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The change of master under way. `epoch` is the master epoch that is told: 0 until it is decided.
+    """The change of master under way. `epoch` is the master epoch that is told: 0 until the election.
 
-    `from_broker_id` is the master that is left, `to_broker_id` the one that is made; a cure leaves its master and names the
-    `slave`. `unfenced`: nobody confirmed that the old master is dead. `cause` and `started_at` are for people and reports: nothing
-    is decided by them.
+    A cure keeps its master and names the `slave`. `unfenced`: the old master's death was not confirmed. `cause` and
+    `started_at` are for people and reports; no decision reads them.
     """
 
     id: int
@@ -82,7 +80,7 @@ class Change:
 
     @property
     def key(self) -> tuple[int, str]:
-        """Tells it from every other one, also from one of a record that was lost, whose ids began anew."""
+        """Identifies the change, also among those of a lost record, whose ids began anew."""
         return self.id, self.started_at
 
     @property
@@ -92,7 +90,7 @@ class Change:
 
     @property
     def is_told(self) -> bool:
-        """Whether nothing is left to do but to tell of its incident when that ends."""
+        """Whether nothing is left to do but to report its incident when that ends."""
         return self.phase is Phase.RESTORING and self.is_decided and self.restore is None
 
     def goes_on_in(self, after: "Change | None") -> bool:
@@ -119,9 +117,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a decision that changes the master writes down with it: the change in the phase `TELLING`.
+    """What a decision that changes the master writes with it: the change in the phase `TELLING`.
 
-    Whoever asks leaves `before` out; whoever decides fills it with what the record says at that moment.
+    The decision fills in `before`.
     """
 
     kind: ChangeKind

@@ -1,9 +1,7 @@
-"""Which candidate is best: `spec.failover.electionPolicy`, a small pure function for each.
+"""Which candidate is best: `spec.failover.electionPolicy`, a pure function for each.
 
-A policy chooses among candidates that may all become master: alive, reachable, not passed over, not learners, with what
-they must hold. `election.py` asks it only in a *clean* election, where every candidate holds every acknowledged message; where
-data is at stake (unclean, or a first election on disks with data) `most_data` decides, whatever the policy.
-A new policy is one more function here, and its name in `POLICIES` and in `settings.ELECTION_POLICIES`.
+`election.py` asks a policy only in a clean election, where every candidate holds every acknowledged message; where data is at
+stake `most_data` decides. A new policy is one more function, and its name in `POLICIES` and `settings.ELECTION_POLICIES`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +19,8 @@ def most_data(
 ) -> LiveReplica:
     """Return the candidate with the most data: Java's `DefaultElectPolicy` (docs/reference/controller.md), made exact.
 
-    Epoch, then offset, compared exactly: Java casts the offsets' difference to int and elects the *shorter* log beyond 2 GiB
-    (issue 10578). Equal data is decided by taste, in this order: the old master, whose clients need not move; the priority;
-    the zone; the lowest broker id, so that two operators that decide at once decide the same.
+    Epoch, then offset: Java casts the offsets' difference to int and elects the *shorter* log beyond 2 GiB (issue 10578). Among
+    equals: the old master, whose clients need not move; the priority; the zone; the lowest id, so that two planes decide alike.
     """
     return min(candidates, key=lambda one: (-one.epoch, -one.max_offset, *_taste(one, record, settings)))
 
@@ -31,16 +28,11 @@ def most_data(
 def preferred_zone(
     candidates: Sequence[LiveReplica], record: BrokerGroupRecord, settings: ControllerSettings
 ) -> LiveReplica:
-    """Return a candidate in the wanted zone, if that costs little: a master near its clients, or out of a zone to be drained.
+    """Return a candidate in the most wanted zone, among those of the highest epoch within `zone_lag_bytes` of the longest log.
 
-    Among the candidates in the highest epoch whose log ends at most `zone_lag_bytes` before the longest, the most wanted zone
-    wins; within one zone the most data.
-
-    Why that is safe: every candidate holds every acknowledged message, so a shorter log lacks only what no sender was promised;
-    the senders were told that it failed, or are told nothing and send again. Epochs are not traded: a log of a lower epoch may
-    lack the beginning of the present one, which costs every other replica a truncation. The bound keeps small what senders must
-    send again and what the others must fetch again. It is *not* safe where a message is acknowledged by a number of replicas
-    (durability `Fast`): there the longest log is all there is, and this policy must not be chosen.
+    A shorter log lacks only what was not acknowledged, because every candidate holds all that was. Not safe where a number of
+    replicas acknowledges (durability `Fast`): there the longest log is all there is. A lower epoch is not traded: it would cost
+    every other replica a truncation.
     """
     epoch, longest = max((one.epoch, one.max_offset) for one in candidates)
     near = [one for one in candidates if one.epoch == epoch and one.max_offset >= longest - settings.zone_lag_bytes]

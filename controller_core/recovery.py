@@ -1,15 +1,16 @@
-"""A record that went back in time, and how the group goes on (safety rule 3).
+"""What members report, made durable: a record that went back in time (safety rule 3), seats lost and regained, marks (rules 1
+and 2).
 
-Every epoch a broker reports was committed before it was granted. So a report above the record's epoch proves that the
-record is older than the disks: etcd was restored, the object was re-created, or a backup tool wrote it. Its
-SyncStateSet is then a rumour, and electing from it loses acknowledged messages; brokers would not follow anyway,
-since they ignore every epoch not above their own.
+Every epoch that a broker reports was committed before it was granted. So a report above the record's epoch proves that the
+record is older than the disks (etcd was restored, the object created again). Its SyncStateSet is then worthless, and brokers
+ignore every epoch that is not above their own. The record goes on at the highest epoch seen + 1, without master and seats: with
+the very epoch seen, a polling Java master would take the empty set from it. The set epoch rises by as much as an epoch may
+jump, because only a broker's own 1001 tells its set epoch. Then it is a first election on disks with data.
 
-The record continues *above* what was seen: nobody is master, no seat is left, and the epoch is the highest seen + 1, as
-after any lost master. (The very epoch that was seen would be worse: a Java master polls 1004, finds its own epoch, and
-takes the empty set from it.) The SyncStateSet epoch rises by as much as an epoch may jump: a Java broker takes a set,
-also with a mastership, only under a higher set epoch than its own (`ReplicasManager.changeSyncStateSet`), which only
-its own 1001 tells. Then it is a first election on disks with data.
+A seat lost makes the set smaller without the master, under the shrink floor too. A Java master that learns of a set of one
+acknowledges what waits; its own broken link did that already (5.5.0). To keep the loser in the set would be worse: it would
+stay electable without the data. If no seat is left, the losers are remembered: one that has its data again before an election
+gets its seat back.
 """
 
 from collections.abc import Mapping
@@ -52,13 +53,13 @@ def epoch_seen_above(record: BrokerGroupRecord, live: Mapping[int, LiveReplica])
 def waiting_jump(
     record: BrokerGroupRecord, live: Mapping[int, LiveReplica], settings: ControllerSettings
 ) -> int | None:
-    """Return an epoch that waits for a human (`settings.accepted_epoch`), if one is reported."""
+    """Return an epoch that waits for a person (`settings.accepted_epoch`), if one is reported."""
     highest = epoch_seen_above(record, live)
     return highest if highest is not None and is_jump(record, highest, settings) else None
 
 
 def is_ahead(record: BrokerGroupRecord, report: ReportAhead, settings: ControllerSettings) -> bool:
-    """Whether a replica of the group knows of a commit that the record does not, by no more than may be followed."""
+    """Whether a replica of the group knows of a commit that the record has forgotten, within what may be followed."""
     if record.claimed_replica(report.broker_id) is None or is_jump(record, report.master_epoch, settings):
         return False
     if report.master_epoch != record.master_epoch:
@@ -68,7 +69,7 @@ def is_ahead(record: BrokerGroupRecord, report: ReportAhead, settings: Controlle
 
 
 def report_ahead(record: BrokerGroupRecord | None, request: ReportAhead, settings: ControllerSettings) -> Decision:
-    """Raise the floor above what a replica of the group was told by a commit that the record has forgotten."""
+    """Raise the epoch above what a replica was told by a commit that the record has forgotten."""
     if record is None or not is_ahead(record, request, settings):
         why = f"{request.broker_id} knows no more than the record"
         return Decision(code=ControllerCode.SUCCESS, answer=ReportHoldingsAnswer(), record=record, why=why)
@@ -92,7 +93,7 @@ def report_ahead(record: BrokerGroupRecord | None, request: ReportAhead, setting
 def report_holdings(
     record: BrokerGroupRecord | None, request: ReportHoldings, settings: ControllerSettings
 ) -> Decision:
-    """Take the reports into the record."""
+    """Take the reports into the record: an epoch above it first, then seats, then marks."""
     if record is None or not record.is_known:
         return _decide(record, (), ReportHoldingsAnswer(), why=f"no broker of {request.broker_name} holds an id")
     of_kind: dict[News, list[Holding]] = {kind: [] for kind in News}

@@ -1,9 +1,8 @@
 """What can be asked of the state machine: one value per request.
 
-The first eight are RocketMQ's controller requests, reduced to what the decision needs (docs/reference/controller.md);
-the field names are those of the wire in Python form. A field that a broker may leave out is `None` here, as it is null
-in Java. `requester` is ours: the name of the pod that asks, if the caller knows it. `ReserveBrokerId` is ours too and
-never on the wire: the reconcile plane takes an id before it creates the pod that will claim it.
+The first eight are RocketMQ's controller requests (docs/reference/controller.md), with the wire's field names in Python form;
+`None`: the broker left the field out. `requester` is the name of the pod that asks, if known. The others are the operator's
+own.
 """
 
 from dataclasses import dataclass
@@ -49,13 +48,10 @@ class RegisterBroker:
 class ElectMaster:
     """1002. By a broker (its own id), by an administrator (`designate_elect`), or by the controller (id None or -1).
 
-    `passed_over` is ours, for the controller only: replicas that must not win now, because their pods are about to go.
-    The current master may be among them: that is a planned switchover to whoever is best.
-    `incumbent` is ours too: who in fact acts as master (found by 907) where the record names nobody, `record.is_first_election`.
-    Whoever calls `step` looks for it before any such election, also one that a broker asked for (safety rule 3).
-    `unclean` is ours as well: a person accepts that messages are lost, for this one election.
-    So is `unfenced`: the present master is silent, and nothing confirmed its death (safety rule 7).
-    And `plan`: what becomes durable together with the election (`plan.py`).
+    The other fields are the controller's own: `passed_over` must not win now (the present master among them: a switchover);
+    `incumbent` acts as master by its 907 where the record has none (safety rule 3); `unclean`: a person accepts lost messages,
+    for this election; `unfenced`: the present master is silent and its death not confirmed (rule 7); `plan` becomes durable
+    with the election (`plan.py`).
     """
 
     broker_name: str
@@ -76,9 +72,10 @@ class ElectMaster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSyncStateSet:
-    """1001. The master proposes a new SyncStateSet; the epochs are those it believes to be current.
+    """1001.
 
-    `said_again` is ours, and never on the wire: it was refused on and on, so it was not queued (`sync_state`).
+    The master proposes a new SyncStateSet under the epochs it believes to be current. `said_again` is the plane's word, never
+    on the wire: it was refused before and repeated (`sync_state`).
     """
 
     broker_name: str
@@ -115,7 +112,7 @@ class CleanBrokerData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveMember:
-    """Ours. Forget one dead member for good, unless the group still needs what it stands for (`membership.remove_member`)."""
+    """Ours. Forget one dead member for good, unless the group still needs it (`membership.remove_member`)."""
 
     broker_name: str
     broker_id: int
@@ -123,9 +120,10 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewMaster:
-    """Ours. Let this master go on under the next epoch, or the one after `epochs`, if it is master under this one (`changing.py`).
+    """Ours.
 
-    `slave` is the one that hangs on a wrong link, for whose sake it is asked.
+    Let this master go on `epochs` higher, if it is master under this epoch (`changing.py`). `slave`: the one on a wrong link,
+    for which it is asked.
     """
 
     broker_name: str
@@ -140,7 +138,7 @@ class RenewMaster:
 class BeginChange:
     """Ours. Write down a change of master before its first effect: a fence, or a `minInSyncReplicas=99` (`changing.py`).
 
-    The change's `id` is given by the decision. Refused while another one waits for its election, or if the record does not name
+    The decision gives its `id`. Refused while another one waits for its election, or if the record does not name
     `from_broker_id` as master under `master_epoch`.
     """
 
@@ -151,7 +149,7 @@ class BeginChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeOverChange:
-    """Ours. Go on with the change that this very plane was seen to carry out, and that has not moved."""
+    """Ours. Go on with a change of another plane that has not moved."""
 
     broker_name: str
     change: Change
@@ -160,7 +158,7 @@ class TakeOverChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveUpChange:
-    """Ours. End a change without an election; what a broker was told for it is told back after that."""
+    """Ours. End a change without an election; what it set at a broker is restored after that."""
 
     broker_name: str
     change_id: int
@@ -169,9 +167,10 @@ class GiveUpChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndChange:
-    """Ours. Take a change out of the record for which nothing is left to do.
+    """Ours.
 
-    With `incident_open` it stays there as told, so that another plane can tell of its incident.
+    Take a finished change out of the record. With `incident_open` it stays there as told, so that another plane can report its
+    incident.
     """
 
     broker_name: str
@@ -182,9 +181,9 @@ class EndChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveBrokerId:
-    """Ours. Promise the next id to a pod. Asked again for the same pod, the answer is the same id.
+    """Ours.
 
-    With `broker_id`, the reservation is refused unless that id is next: a caller that puts the id into the pod's name asks so.
+    Promise the next id to a pod; asked again, the answer is the same id. With `broker_id` it is refused unless that id is next.
     """
 
     cluster_name: str
@@ -194,7 +193,7 @@ class ReserveBrokerId:
 
 
 class Demand(NamedTuple):
-    """What a record holds a replica to: its mark, and whether it counts as one that lost what it had. The least: nothing."""
+    """What a record holds a replica to: its mark, and whether it counts as one that lost what it had."""
 
     epoch: int = -1
     offset: int = -1
@@ -202,15 +201,12 @@ class Demand(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """What the present process of a replica reports, and what this controller process itself heard before.
+    """What the present process of a replica reports, and what this controller process heard before; `HeartbeatTable.holding`
+    fills it.
 
-        `epoch`, `max_offset`, `confirm_offset` are the last heartbeat's. `known_*` is what an earlier process of the replica had at
-        least while it was in the set. `sure_*` is what the present process proved to hold, by reports that can not be older than
-    its last truncation; -1 for nothing.
-        `HeartbeatTable.holding` fills all of them.
-
-        `seen` is what the record was known here to demand of the replica before it told this. Another controller writes marks and
-    losses too, by what it heard itself: what was told before those were known says nothing about them. None: the record as it is.
+    `epoch`, `max_offset`, `confirm_offset` are the last heartbeat's. `known_*` is what an earlier process had at least while it
+    was in the set. `sure_*` is what the present process proved to hold by reports no older than its last truncation; -1:
+    nothing. `seen` is what the record was known here to demand before the replica told this; None: the record as it is.
     """
 
     broker_id: int
@@ -234,9 +230,10 @@ class ReportHoldings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportAhead:
-    """Ours. A replica of the group believes in epochs that the record has forgotten (`sync_state.believes_in_more`): rule 3.
+    """Ours.
 
-    Only after it was corroborated: by the replica's own 907 or 1007, or because it goes on saying so.
+    A replica of the group believes in epochs that the record has forgotten (`sync_state.believes_in_more`, rule 3). Only after
+    the replica repeated it.
     """
 
     broker_name: str

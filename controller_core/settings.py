@@ -29,18 +29,12 @@ class Adoption(Enum):
 class ControllerSettings:
     """The defaults are the Java controller's behaviour.
 
-    `shrink_floor` is safety rule 1, on under `Strict`: an AlterSyncStateSet that drops members and leaves fewer than
-    `min_in_sync_replicas` is refused, because a Java master acknowledges what waits with the copies that are left. Where
-    `masters_shrink_first` it is not: a Java 5.5.0 master has done both before it asks (apache/rocketmq #9897), and whom it dropped
-    may lack what it acknowledged then. Its own minimum goes on refusing writes.
-    `floor_kept` is whether the brokers are known to keep that minimum: a wish that they do not know yet makes nobody eligible.
-    `never_elect` are the async learners, which the wire does not tell apart (issue 10013). `election_priorities` overrides what
-    the heartbeats say; lower wins, 0 means never, and only among replicas with equal data. `election_policy` names a function of
-    `policies.py`; `zones` tells where each replica is, `preferred_zones` which zones come first;
-    `zone_lag_bytes` is what the policy `preferred-zone` may give away.
-    `expected_replicas` is how many must have been heard before a first election on data. An epoch more than `max_epoch_jump`
-    above the record's is followed only up to `accepted_epoch`, which a human sets (safety rule 3). A mark is raised in steps of
-    `held_bucket_bytes` (safety rule 2). `adoption` is who may bring an id the record does not know.
+    `shrink_floor`, `masters_shrink_first`, `min_in_sync_replicas`: safety rule 1 (`sync_state.py`). `floor_kept`: the brokers
+    are known to keep that minimum; until then no replica becomes eligible. `never_elect` are the learners (issue 10013).
+    `election_priorities` overrides the heartbeats' priorities among replicas with equal data; lower wins, 0: never. `zones`,
+    `preferred_zones` and `zone_lag_bytes` are for the policy `preferred-zone` (`policies.py`). `expected_replicas` must have
+    been heard before a first election on data. An epoch more than `max_epoch_jump` above the record's is followed only up to
+    `accepted_epoch`, which a person sets (rule 3). Marks rise in steps of `held_bucket_bytes` (rule 2).
     """
 
     unclean_election_allowed: bool = False
@@ -61,7 +55,7 @@ class ControllerSettings:
     held_bucket_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        """Refuse a policy that does not exist here, not in the middle of a failover."""
+        """Raise `UnknownPolicyError` for an unknown policy here, not in the middle of a failover."""
         if self.election_policy not in ELECTION_POLICIES:
             expected = ", ".join(ELECTION_POLICIES)
             raise UnknownPolicyError(f"election policy is {self.election_policy!r}, expected one of {expected}")

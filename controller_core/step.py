@@ -1,9 +1,8 @@
-"""The one entry point: a record, a request and what is alive go in, a decision comes out.
+"""The one entry point: a record, a request and the living replicas go in, a decision comes out.
 
-Nothing is remembered between two steps, nothing is read from outside, nothing is changed in place. Whoever calls keeps
-the record, commits `decision.record` by compare-and-set if `decision.changed`, and only then lets `decision.answer`
-leave; if the compare fails, it reads the new record and takes the step again. So any number of callers may decide for
-one group at the same time.
+Nothing is remembered between two steps or read from outside. The caller commits `decision.record` by compare-and-set if
+`decision.changed`, and only then sends `decision.answer`; if the compare fails, it takes the step again on the new record. So
+any number of planes may decide for one group at the same time.
 """
 
 from collections.abc import Mapping
@@ -121,7 +120,11 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
 
 
 def get_replica_info(record: BrokerGroupRecord | None, request: GetReplicaInfo) -> Decision:
-    """Tell who is master and what the SyncStateSet is."""
+    """1004: return the master and the SyncStateSet as recorded, whether or not the master lives, as in Java.
+
+    A master whose process was lost is none (safety rule 6: its new process would take the old epoch from this answer), nor is
+    one whose address is unknown (rule 8: a broker that reads an id without an address fails).
+    """
     if not request.broker_name:
         return Decision(
             code=ControllerCode.SYSTEM_ERROR,
@@ -153,7 +156,7 @@ def get_replica_info(record: BrokerGroupRecord | None, request: GetReplicaInfo) 
 def get_sync_state_data(
     record: BrokerGroupRecord | None, request: GetSyncStateData, live: Mapping[int, LiveReplica]
 ) -> Decision:
-    """Tell who is in sync and who is alive. An unknown group is left out of the table, without an error."""
+    """1006: return which replicas are in sync and alive. An unknown group is left out of the table, without an error."""
     if record is None or not record.is_known:
         return Decision(
             code=ControllerCode.SUCCESS,

@@ -1,38 +1,22 @@
-"""AlterSyncStateSet (1001): the master moves members in and out. Java's checks in Java's order.
+"""AlterSyncStateSet (1001): the master moves members in and out. Java's checks in Java's order (docs/reference/controller.md).
 
-The order is in docs/reference/controller.md. Three checks are ours. A master whose process was lost may not alter
-anything until it is granted a new epoch (safety rule 6): what arrives under its id is either the dead process's last
-word or the new process's first before it has a mandate. It is refused as 2002, "not the master", because that is the
-truth of that moment. And under the shrink floor a proposal that drops members below `min_in_sync_replicas` is refused
-(safety rule 1), last, so that every answer a Java controller would refuse keeps Java's code.
+What differs from Java:
 
-Not so where masters shrink first. A Java 5.5.0 master takes a slave out of its own set as soon as their link breaks, answers
-what waited for that slave, and asks afterwards (apache/rocketmq #9897). Alone, it answers with one copy; its minimum is only
-looked at before a message is put. Seen: a slave and then its master killed, and the slave elected, out of the set that the floor
-had kept, without the four messages that were under way when it died. So the record follows: who was dropped is elected when it
-has caught up again, and not before.
+* A master whose process was lost may alter nothing until it has a new epoch (safety rule 6): 2002, it is not master now.
+* Under the shrink floor a proposal that drops members below `min_in_sync_replicas` is refused (safety rule 1). This check is
+  last, so that Java's refusals keep their codes. Not where `masters_shrink_first`: a Java 5.5.0 master drops a slave from its
+  own set when their link breaks, answers what waited for it, and asks afterwards (apache/rocketmq #9897). The record follows,
+  and the dropped slave can be elected only after it has caught up (`traces/shrink_floor.txt`).
+* A proposal that both adds and drops was computed from an older set: Java sends what it has queued under the set epoch of the
+  moment. The member that joins had caught up with that older set only. It is refused; the master proposes again at the slave's
+  next acknowledgement.
+* `said_again` (set by the plane, not on the wire): the master repeats a refused proposal, so it was not queued, and the master
+  goes on from a set of its own. It is answered the record's set under the next set epoch, the only thing from which Java takes
+  a set; of a master that shrinks first, without the members that it left out. If only dead members of the set keep others out
+  of a larger one, they stay in it.
 
-And a proposal that takes one member in while it drops another was computed from an older set: a Java master only ever grows
-its set or shrinks it, but sends what it has queued under the set epoch of the moment of sending. Seen with 5.5.0 and commits of
-150 ms: from {2} it computed {1,2} and {2,3}, and the set swapped between them sixteen times in 2.5 s. Who joins by the second
-was only known to have caught up with the *first* set; a message that 1 and 2 acknowledged in between is not on 3, and 3 would be
-elected when 2 dies. Refused with Java's code for a set that is not the current one; the master proposes anew at the slave's
-next acknowledgement.
-
-A Java master that was refused goes on from its own set, and whatever it proposes from there is refused: on and on, hundreds of
-times a second. What is `said_again` (by the caller's word, never on the wire) was not queued: it is what the master believes. If
-it does not start from the record's set, the answer is that set under the next set epoch, the only thing a Java master takes it
-from; of a master that shrinks first, without those that it left out. And if only members of the set that are dead keep others
-out of a larger one, they stay where they are, and go by the next step, down to the floor.
-
-A set that reaches the minimum ends the eligibility of everybody outside it; one that only grows towards it keeps it.
-
-A 1001 can also show that the record went back in time (safety rule 3): a replica of the group that believes in a higher
-master epoch, or the master itself in a higher set epoch, was told so by a commit that the record has forgotten. The
-heartbeats alone do not always tell: Java never writes an epoch that begins where the one before it began, and a set
-that was forgotten shows nowhere else. But one stray request must not end a healthy master's reign, so it is refused with
-Java's code and changes nothing; `believes_in_more` tells the caller, who asks the sender (907, 1007) or waits for the next
-one, and then says `ReportAhead`.
+A set that reaches the minimum ends the eligibility of all outside it. A 1001 can also show that the record went back in time
+(safety rule 3): `believes_in_more` returns what the plane reports once the master repeats it.
 """
 
 from collections.abc import Mapping
@@ -55,7 +39,7 @@ def alter_sync_state_set(
     live: Mapping[int, LiveReplica],
     settings: ControllerSettings,
 ) -> Decision:
-    """Accept the master's proposal, or say which of its beliefs is wrong."""
+    """Accept the master's proposal, or refuse it with Java's reason."""
     if record is None or not record.is_known:
         return _refuse(
             record, (ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, "Broker metadata is not existed")
@@ -77,7 +61,9 @@ def alter_sync_state_set(
 
 
 def _told_again(record: BrokerGroupRecord, request: AlterSyncStateSet, settings: ControllerSettings) -> Decision:
-    """The record's set; of masters that shrink first, only who is in both: whom it left out, it has acknowledged without."""
+    """Return the record's set; of masters that shrink first, only members of both sets: the master has acknowledged without the
+    others.
+    """
     counted = request.sync_state_set | {record.master_broker_id}
     both = record.sync_state_set & counted if settings.masters_shrink_first else record.sync_state_set
     eligible = record.eligible if both == record.sync_state_set else frozenset[int]()
@@ -120,7 +106,7 @@ def _alteration(
 def believes_in_more(
     record: BrokerGroupRecord | None, request: AlterSyncStateSet, settings: ControllerSettings
 ) -> ReportAhead | None:
-    """Return what a 1001 shows that the record has forgotten (safety rule 3), to be said once it is corroborated; or None."""
+    """Return what a 1001 shows that the record has forgotten (safety rule 3), or None."""
     sender, epoch, set_epoch = request.master_broker_id, request.master_epoch, request.sync_state_set_epoch
     if record is None or sender is None or epoch is None:
         return None
@@ -131,7 +117,7 @@ def believes_in_more(
 
 
 def counts_on_another_set(record: BrokerGroupRecord | None, request: AlterSyncStateSet) -> bool:
-    """Whether this 1001 is the rightful master's, under the epochs of now, and does not start from the record's set."""
+    """Whether this 1001 is the rightful master's, under the present epochs, and does not start from the record's set."""
     if record is None or (request.master_broker_id, request.master_epoch, request.sync_state_set_epoch) != (
         record.granted_master_id,
         record.master_epoch,
@@ -146,7 +132,7 @@ def counts_on_another_set(record: BrokerGroupRecord | None, request: AlterSyncSt
 def only_the_dead_stop_it(
     record: BrokerGroupRecord | None, request: AlterSyncStateSet, live: Mapping[int, LiveReplica]
 ) -> bool:
-    """Whether this refused 1001 would be accepted if those were alive that are in the set anyway."""
+    """Whether this refused 1001 would be accepted if all members of the present set were alive."""
     if record is None or not request.sync_state_set > record.sync_state_set or record.sync_state_set <= live.keys():
         return False
     grown = replace(request, said_again=True)
@@ -185,7 +171,7 @@ def _check_sender(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Ref
 def _kept_though_dead(
     record: BrokerGroupRecord, request: AlterSyncStateSet, settings: ControllerSettings
 ) -> frozenset[int]:
-    """Who may stay in the set though Java refuses every set with a dead member: where the refusal would keep the wrong set."""
+    """Return the members that may stay though dead, which Java refuses: where the refusal would keep the wrong set."""
     grows = request.sync_state_set > record.sync_state_set
     shrinks = request.sync_state_set < record.sync_state_set
     asked_for = (request.said_again and grows) or (settings.masters_shrink_first and shrinks)
@@ -209,7 +195,7 @@ def _check_members(
 
 
 def _check_one_direction(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Refusal | None:
-    """Refuse what both adds and drops: it was computed from a set that is no more."""
+    """Refuse a proposal that both adds and drops: it was computed from an older set."""
     joining = frozenset(request.sync_state_set) - record.sync_state_set
     dropped = record.sync_state_set - request.sync_state_set
     if not joining or not dropped:
@@ -233,7 +219,7 @@ def _check_epoch_is_left(record: BrokerGroupRecord) -> _Refusal | None:
 def _check_shrink_floor(
     record: BrokerGroupRecord, request: AlterSyncStateSet, settings: ControllerSettings
 ) -> _Refusal | None:
-    """Refuse to drop anybody while fewer than the minimum would be left. Growing towards the minimum is always welcome."""
+    """Refuse to drop members if fewer than the minimum would be left. A set may always grow."""
     dropped = record.sync_state_set - request.sync_state_set
     if not settings.shrink_floor or settings.masters_shrink_first:
         return None
