@@ -18,7 +18,6 @@ from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.plane import ControllerPlane
-    from brokergroup_operator.records.store import GroupKey
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 _hosts = (f"127.150.9.{number}" for number in itertools.count(2))
@@ -31,10 +30,7 @@ class Translating(FixedDirectory):
         super().__init__(settings=STRICT)
         self.places: dict[str, PodPlace] = {}
         self.removed: dict[str, PodPlace] = {}
-
-    def _new_binding(self, key: GroupKey, cluster_name: str) -> GroupBinding:
-        binding = super()._new_binding(key, cluster_name)
-        return replace(binding, translated=True, places=self.places, removed_places=self.removed)
+        self.template = replace(self.template, translated=True, places=self.places, removed_places=self.removed)
 
     def remove_by_force(self, broker: ServedBroker) -> None:
         """As ``kubectl delete pod --force``: the pod is gone from the API, its process is not."""

@@ -1,18 +1,18 @@
-"""Which BrokerGroup a brokerName belongs to, whose process speaks from an address, and what its owner wants.
+"""Which BrokerGroup a brokerName means, which pod speaks from an address, and what the group's owner wants.
 
-The wire names a group by brokerName only, and a caller by its IP address only. The directory knows the rest: in Kubernetes from
-the BrokerGroups and the pods (``kubernetes_directory.py``), standing alone from nothing at all (``FixedDirectory``: every
-brokerName is a group of its own).
+The wire names a group by brokerName only, and a caller by its IP address only. In Kubernetes the rest comes from BrokerGroups
+and pods (`kubernetes_directory.py`); standing alone every brokerName is a group of its own (`FixedDirectory`).
 
-A peer's address is a fact with an age (safety rule 8): it tells which pod's reservation a new broker may claim, and keeps one
-group's pods from speaking for another's. It is never an identity that grants a mastership.
+An address is a fact with an age (safety rule 8): it decides which pod's reservation a new broker may claim, and keeps one
+group's pods from speaking for another's. It grants no mastership.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup import FailoverSpec
 from brokergroup_operator.records.store import GroupKey
@@ -45,11 +45,11 @@ class SignaturePolicy(Enum):
     """What a group's controller requests must carry."""
 
     OFF = "Off"
-    """Signatures are not looked at: whoever speaks is known by the address of his pod or not at all."""
+    """Signatures are not checked: a caller is known by its pod's address, or not at all."""
     ACCEPTED = "Accepted"
-    """A right signature is one way of being known; a wrong one is refused; none is left to the address."""
+    """A right signature makes the caller known; a wrong one is refused; without one the address decides."""
     REQUIRED = "Required"
-    """Only signed requests are heard, heartbeats included."""
+    """Only signed requests are accepted, heartbeats included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +69,9 @@ class GroupBinding:
     broker_name: str
     settings: ControllerSettings = field(default_factory=ControllerSettings)
     name_servers: tuple[str, ...] = ()
-    # None: as long as the broker's own heartbeat says.
+    # None: the timeout of the broker's own heartbeat.
     heartbeat_timeout_seconds: float | None = None
-    # Silence may count sooner than that, as soon as a broker's own rhythm says so, but never sooner than this. None: it never does.
+    # The lower bound of a timeout that follows the broker's own rhythm. None: the timeout is fixed.
     minimum_heartbeat_timeout_seconds: float | None = None
     fence_timeout_seconds: float = DEFAULT_FENCE_TIMEOUT_SECONDS
     # The longest silence after which a fence in one of the group's pods has killed its broker, by the times with which that pod was
@@ -81,14 +81,14 @@ class GroupBinding:
     unconfirmed_trust: str = ""
     # How long a lost master is waited for before another one is elected.
     failover_delay_seconds: float = 0.0
-    # Its owner is deleting it, or puts it to sleep: members go one by one on purpose, and nobody is elected for it.
+    # It is being deleted or hibernated: members go one by one on purpose, and no master is elected.
     deleting: bool = False
-    # Only the latter: it will be woken.
+    # Only hibernated: it will be woken.
     hibernated: bool = False
     signature: SignaturePolicy = SignaturePolicy.ACCEPTED
-    # Whom the group's brokers sign as (innerClientAuthenticationCredentials), and how our own requests to them are signed.
+    # The key with which the group's brokers sign (innerClientAuthenticationCredentials), and this plane its requests to them.
     credentials: Credentials | None = None
-    # Whoever reaches the port may speak for those of its brokers that are no pods: RocketMQ's own way, for the controller alone.
+    # Any caller that reaches the port may speak for brokers that are no pods: RocketMQ's own way, for the standalone controller.
     open: bool = False
     # Where brokers serve their log; None: at the port above their own.
     ha_port: int | None = None
@@ -97,7 +97,7 @@ class GroupBinding:
     log_at_pods: bool = False
     # The pods that are known so, by their names.
     places: Mapping[str, PodPlace] = field(default_factory=dict)
-    # Of these, the ones that were removed by force, as they were: their brokers may run on (``places.own_address``).
+    # Of these, the ones that were removed by force: their brokers may run on (`places.own_address`).
     removed_places: Mapping[str, PodPlace] = field(default_factory=dict)
     # The disks of its brokers go with their pods.
     ephemeral: bool = False
@@ -105,7 +105,7 @@ class GroupBinding:
     canary: bool = False
     # Which keys of broker.conf are read back from its brokers.
     watched_keys: frozenset[str] = frozenset()
-    # Whom it is for; and what is known of each member, by names of ``metric_names.MEMBER_FACTS``.
+    # Its tenant; and what is known of each member, by names of `metric_names.MEMBER_FACTS`.
     tenant: str = ""
     member_facts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
@@ -124,7 +124,7 @@ class GroupBinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """The pod that speaks from an address."""
+    """A pod that speaks from an address."""
 
     namespace: str
     pod_name: str
@@ -140,90 +140,101 @@ class MemberGone:
     how: str
 
 
-class GroupDirectory(Protocol):
-    """Which group a name means, and which pod an address."""
+class GroupDirectory(ABC):
+    """Which group a name means, and which pod an address. `revision` counts the changes of `bindings`."""
 
-    revision: int
-    """Counts the changes of ``bindings``: as long as it stays, each of them is what it was."""
+    def __init__(self) -> None:
+        self.revision = 0
+        self._gone_callbacks: list[Callable[[MemberGone], None]] = []
+        self._leaving: dict[GroupKey, frozenset[str]] = {}
+        self._leaving_callbacks: list[Callable[[GroupKey], None]] = []
+        self._given_way_callbacks: list[Callable[[GroupKey], None]] = []
 
-    async def start(self) -> None:
-        """Begin to learn; returns when the first picture is complete."""
-        ...
+    async def start(self) -> None:  # noqa: B027 - there may be nothing to learn
+        """Begin to learn; return when the first picture is complete."""
 
-    async def stop(self) -> None:
+    async def stop(self) -> None:  # noqa: B027
         """Stop learning."""
-        ...
 
+    @abstractmethod
     def bindings(self) -> list[GroupBinding]:
-        """Every group known now."""
-        ...
+        """Return every group known now."""
 
+    @abstractmethod
     def binding(self, key: GroupKey) -> GroupBinding | None:
-        """The group of this key."""
-        ...
+        """Return the group of this key."""
 
+    @abstractmethod
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
-        """The group a request is about; None where there is none, or where the names fit several and the peer does not tell."""
-        ...
+        """Return the group a request is about; None if there is none, or the names fit several and the peer does not decide."""
 
+    @abstractmethod
     def known_peer(self, host: str) -> Peer | None:
-        """The pod that owns this address, as far as is known here."""
-        ...
+        """Return the pod that owns this address, as far as is known here."""
 
+    @abstractmethod
     async def peer(self, host: str) -> Peer | None:
-        """The same, looked up where it is not known here."""
-        ...
+        """The same, looked up if it is not known here."""
 
+    @abstractmethod
     def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:
-        """How we know that the member's process at this address is dead (its container ended); None if we do not know."""
-        ...
+        """Return the evidence that the member's process at this address is dead (its container ended); None if there is none."""
 
-    def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
-        """Be told when a member's process is reported dead."""
-        ...
-
+    @abstractmethod
     def pod_hosts(self, key: GroupKey) -> dict[str, str]:
-        """The address of each of the group's pods that has one, by the pod's name."""
-        ...
+        """Return the address of each of the group's pods that has one, by the pod's name."""
 
+    @abstractmethod
     def is_name_server(self, address: str) -> bool:
         """Whether any group names this address (host:port) as one of its NameServers."""
-        ...
 
+    @abstractmethod
     def pods_known_by(self, address: str) -> set[tuple[GroupKey, str]]:
-        """The pods, by group and name, that are known by this address (host:port) although it is not their own."""
-        ...
+        """Return the pods, by group and name, that are known by this address (host:port) although it is not their own."""
+
+    @abstractmethod
+    def removed_hosts(self, key: GroupKey) -> frozenset[str]:
+        """Return the own addresses of pods that were removed by force: their processes have a second or two."""
+
+    @abstractmethod
+    def registered(self, binding: GroupBinding) -> None:
+        """Note that a broker of this group is registered by its record."""
 
     def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
-        """Where the group's pods that are being deleted, and whose processes still have time, are known to be.
+        """Return where the group's pods are that are being deleted and whose processes still have time.
 
         A host; or host and port, where a pod is known by an address that is not its own.
         """
-        ...
+        return self._leaving.get(key, frozenset())
 
-    def removed_hosts(self, key: GroupKey) -> frozenset[str]:
-        """The own addresses of pods that were removed by force: their processes have a second or two."""
-        ...
+    def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
+        """Call back when a member's process is reported dead."""
+        self._gone_callbacks.append(callback)
 
     def subscribe_leaving(self, callback: Callable[[GroupKey], None]) -> None:
-        """Be told when ``leaving_hosts`` of a group has changed."""
-        ...
-
-    def registered(self, binding: GroupBinding) -> None:
-        """Hear that a broker of this group is registered by its record."""
-        ...
+        """Call back when `leaving_hosts` of a group has changed."""
+        self._leaving_callbacks.append(callback)
 
     def subscribe_given_way(self, callback: Callable[[GroupKey], None]) -> None:
-        """Be told at once when a name that no broker has registered under has given way to others."""
-        ...
+        """Call back at once when a name that no broker has registered under was dropped for others."""
+        self._given_way_callbacks.append(callback)
+
+    def _report_gone(self, gone: MemberGone) -> None:
+        for callback in self._gone_callbacks:
+            callback(gone)
+
+    def _report_leaving(self, key: GroupKey, hosts: frozenset[str]) -> None:
+        self._leaving[key] = hosts
+        for callback in self._leaving_callbacks:
+            callback(key)
 
 
-class FixedDirectory:
-    """No directory at all: each brokerName is a group in one namespace, all with the same wishes. For tests and standalone.
+class FixedDirectory(GroupDirectory):
+    """Each brokerName is a group in one namespace, all with the same settings. For tests and standalone.
 
-    Any caller that reaches the port may make up names. A name is a group, and kept, once its record has a registered broker;
-    of the others the one that was not asked about for longest gives way. Nothing durable goes with it: a record stays in its store
-    (ids are never given again), and is read when the name is heard again. What may become durable: `access/callers.py`.
+    Callers may invent names. A name is kept once its record has a registered broker; of the others the one that was not asked
+    about for longest is dropped from memory. Its record stays in the store and is read when the name is heard again.
+    `access/callers.py` limits what may become durable.
     """
 
     def __init__(  # noqa: PLR0913 - one for each wish of a group
@@ -241,34 +252,30 @@ class FixedDirectory:
         credentials: Credentials | None = None,
         failover_delay_seconds: float = 0.0,
     ) -> None:
-        self._open_groups = open_groups
-        self._failover_delay_seconds = failover_delay_seconds
-        self._signature = signature
-        self._credentials = credentials
-        self._namespace = namespace
-        self._settings = settings or ControllerSettings()
+        super().__init__()
         self._name_servers = name_servers
-        self._canary = canary
-        self._heartbeat_timeout_seconds = heartbeat_timeout_seconds
-        self._fence_timeout_seconds = fence_timeout_seconds
-        self._unconfirmed_trust = unconfirmed_trust
-        self.revision = 0
+        # The group of each brokerName is this one under its name.
+        self.template = GroupBinding(
+            key=GroupKey(namespace, ""),
+            cluster_name="",
+            broker_name="",
+            settings=settings or ControllerSettings(),
+            name_servers=name_servers,
+            canary=canary,
+            heartbeat_timeout_seconds=heartbeat_timeout_seconds,
+            fence_timeout_seconds=fence_timeout_seconds,
+            unconfirmed_trust=unconfirmed_trust,
+            failover_delay_seconds=failover_delay_seconds,
+            open=open_groups,
+            signature=signature,
+            credentials=credentials,
+        )
         self._bindings: dict[GroupKey, GroupBinding] = {}
         # The one that was asked about last stands last.
         self._unregistered: dict[GroupKey, GroupBinding] = {}
-        self._given_way_callbacks: list[Callable[[GroupKey], None]] = []
         self._peers: dict[str, Peer] = {}
         self._terminated: dict[tuple[GroupKey, int], tuple[str, str]] = {}
-        self._gone_callbacks: list[Callable[[MemberGone], None]] = []
-        self._leaving: dict[GroupKey, frozenset[str]] = {}
         self._removed: dict[GroupKey, frozenset[str]] = {}
-        self._leaving_callbacks: list[Callable[[GroupKey], None]] = []
-
-    async def start(self) -> None:
-        """Nothing to learn."""
-
-    async def stop(self) -> None:
-        """Nothing to stop."""
 
     def bindings(self) -> list[GroupBinding]:
         """Every brokerName with a registered broker, and those that were asked about last."""
@@ -279,41 +286,24 @@ class FixedDirectory:
         return self._bindings.get(key) or self._unregistered.get(key)
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:  # noqa: ARG002
-        """Any brokerName is a group; its cluster is what the first caller says. Nobody fills the memory with names."""
+        """Return the group of this name; its cluster is what the first caller says. The number of names is bounded."""
         if not broker_name or len(broker_name) > LONGEST_NAME:
             return None
-        key = GroupKey(self._namespace, broker_name)
+        key = GroupKey(self.template.key.namespace, broker_name)
         names = self._bindings if key in self._bindings else self._unregistered
         binding = names.get(key)
         if binding is None and len(self._bindings) >= MOST_GROUPS:
             return None
         if binding is None or (cluster_name and not binding.cluster_name):
-            binding = self._new_binding(key, cluster_name)
+            binding = replace(self.template, key=key, cluster_name=cluster_name, broker_name=broker_name)
             names[key] = binding
             self.revision += 1
         if names is self._unregistered:
             self._heard_again(key, binding)
         return binding
 
-    def _new_binding(self, key: GroupKey, cluster_name: str) -> GroupBinding:
-        return GroupBinding(
-            key=key,
-            cluster_name=cluster_name,
-            broker_name=key.name,
-            settings=self._settings,
-            name_servers=self._name_servers,
-            canary=self._canary,
-            heartbeat_timeout_seconds=self._heartbeat_timeout_seconds,
-            fence_timeout_seconds=self._fence_timeout_seconds,
-            unconfirmed_trust=self._unconfirmed_trust,
-            failover_delay_seconds=self._failover_delay_seconds,
-            open=self._open_groups,
-            signature=self._signature,
-            credentials=self._credentials,
-        )
-
     def _heard_again(self, key: GroupKey, binding: GroupBinding) -> None:
-        """It is the last to give way now; the first one does, where there are too many."""
+        """Let it be the last to be dropped, and drop the first one if there are too many."""
         del self._unregistered[key]
         self._unregistered[key] = binding
         if len(self._unregistered) <= MOST_UNREGISTERED:
@@ -325,34 +315,26 @@ class FixedDirectory:
             callback(gone)
 
     def registered(self, binding: GroupBinding) -> None:
-        """Keep it from now on, also if it gave way while its record was read."""
+        """Keep it from now on, also if it was dropped while its record was read."""
         if binding.key not in self._bindings:
             self._bindings[binding.key] = self._unregistered.pop(binding.key, binding)
             self.revision += 1
 
-    def subscribe_given_way(self, callback: Callable[[GroupKey], None]) -> None:
-        """Be told by ``find``."""
-        self._given_way_callbacks.append(callback)
-
     def known_peer(self, host: str) -> Peer | None:
-        """Only who was introduced by ``introduce``."""
+        """Return the peer of `introduce`."""
         return self._peers.get(host)
 
     async def peer(self, host: str) -> Peer | None:
-        """Only who was introduced by ``introduce``."""
+        """Return the peer of `introduce`."""
         return self._peers.get(host)
 
     def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:
-        """What ``report_terminated`` was told."""
+        """Return the evidence of `report_terminated`."""
         ended_at, how = self._terminated.get((key, broker_id), ("", ""))
         return how if ended_at == address else None
 
-    def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
-        """Be told by ``report_terminated``."""
-        self._gone_callbacks.append(callback)
-
     def pod_hosts(self, key: GroupKey) -> dict[str, str]:
-        """Who was introduced by ``introduce``."""
+        """Return the hosts of `introduce`."""
         return {peer.pod_name: host for host, peer in self._peers.items() if peer.group == key}
 
     def is_name_server(self, address: str) -> bool:
@@ -363,33 +345,22 @@ class FixedDirectory:
         """None."""
         return set()
 
-    def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
-        """What ``report_leaving`` was told."""
-        return self._leaving.get(key, frozenset())
-
-    def subscribe_leaving(self, callback: Callable[[GroupKey], None]) -> None:
-        """Be told by ``report_leaving``."""
-        self._leaving_callbacks.append(callback)
-
     def removed_hosts(self, key: GroupKey) -> frozenset[str]:
-        """What ``report_leaving`` was told to be removed by force."""
+        """Return the hosts that `report_leaving` reported with `by_force`."""
         return self._removed.get(key, frozenset())
 
     def report_leaving(self, key: GroupKey, *hosts: str, by_force: bool = False) -> None:
-        """Say which hosts' pods are being deleted."""
-        self._leaving[key] = frozenset(hosts)
+        """Report which hosts' pods are being deleted."""
         self._removed[key] = frozenset(hosts if by_force else ())
-        for callback in self._leaving_callbacks:
-            callback(key)
+        self._report_leaving(key, frozenset(hosts))
 
     def introduce(self, host: str, peer: Peer) -> None:
-        """Say whose address this is."""
+        """Set which pod has this address."""
         self._peers[host] = peer
 
     def report_terminated(
         self, key: GroupKey, broker_id: int, *, address: str, how: str = "container terminated"
     ) -> None:
-        """Say that a member's process at this address is dead."""
+        """Report that a member's process at this address is dead."""
         self._terminated[key, broker_id] = (address, how)
-        for callback in self._gone_callbacks:
-            callback(MemberGone(key=key, broker_id=broker_id, how=how))
+        self._report_gone(MemberGone(key=key, broker_id=broker_id, how=how))

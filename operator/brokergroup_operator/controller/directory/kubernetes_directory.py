@@ -1,12 +1,10 @@
-"""The directory in Kubernetes: BrokerGroups say what is wanted, pods say who speaks from which address and who is dead.
+"""The directory in Kubernetes: BrokerGroups say what is wanted, pods which process is at an address and which is dead.
 
-Both are local copies kept by watches, so they may be old; what that can cost is bounded by what they are used for. An address
-that no known pod has is looked up at the API once more before a new broker is told that it has no reservation. A container
-reported terminated is evidence of a death and stays true for ever, for that process: it is old news only when a newer process of
-the same member is heard, which the failure detector knows better.
+Both are local copies kept by watches, so they may be old. An address that no known pod has is looked up at the API before a new
+broker is refused a reservation. A container reported terminated stays evidence of that process's death.
 
-The Secret of a group's credentials and the zones of its nodes are read by name (``look_ups.py``). The right to read nodes is
-optional: without it no zone is known and ties are decided without.
+The Secret of a group's credentials and the zones of its nodes are read by name (`look_ups.py`). Reading nodes is an optional
+right: without it no zone is known.
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ from brokergroup_operator.api.meaning.learners import runs_as_learner
 from brokergroup_operator.controller.directory.group_directory import (
     Credentials,
     GroupBinding,
+    GroupDirectory,
     MemberGone,
     Peer,
     PodPlace,
@@ -62,7 +61,7 @@ from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECR
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from brokergroup_operator.kube.client import JsonObject, KubernetesApi, WatchEvent
 
@@ -82,12 +81,13 @@ FORBIDDEN = 403
 log = structlog.get_logger(__name__)
 
 
-class KubernetesDirectory:
-    """BrokerGroups and pods, as the API last told. ``namespace=None`` watches all of them."""
+class KubernetesDirectory(GroupDirectory):
+    """BrokerGroups and pods, as the API last reported. `namespace=None` watches all of them."""
 
     def __init__(
         self, api: KubernetesApi, *, namespace: str | None = None, missing_seconds: float = MISSING_SECONDS
     ) -> None:
+        super().__init__()
         self._api = api
         self._namespace = namespace
         self._groups = Reflector(api, BROKER_GROUPS, namespace=namespace, on_change=self._on_group)
@@ -118,20 +118,16 @@ class KubernetesDirectory:
         self._known_by: dict[str, set[tuple[GroupKey, str]]] = {}
         # How many groups name each NameServer.
         self._name_servers: Counter[str] = Counter()
-        self.revision = 0
         self._secrets: dict[GroupKey, ObjectKey] = {}
         self._index = PodIndex()
         self._unknown_until_seconds: dict[str, float] = {}
         self._all_listed: asyncio.Task[dict[str, set[Peer]]] | None = None
         self._all_listed_until_seconds = 0.0
         self._look_up_backoff = Backoff(FIRST_LOOK_UP_PAUSE_SECONDS, LONGEST_LOOK_UP_PAUSE_SECONDS)
-        self._gone_callbacks: list[Callable[[MemberGone], None]] = []
-        self._leaving: dict[GroupKey, frozenset[str]] = {}
-        self._leaving_callbacks: list[Callable[[GroupKey], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Watch both kinds; returns when both were listed once, and what they name was looked at."""
+        """Watch both kinds; return when both were listed, and the Secrets that they name were read."""
         self._tasks = [
             asyncio.create_task(self._groups.run(), name="rmq:directory-groups"),
             asyncio.create_task(self._pods.run(), name="rmq:directory-pods"),
@@ -145,7 +141,7 @@ class KubernetesDirectory:
         ]
 
     async def stop(self) -> None:
-        """End the watches and the looking up."""
+        """End the watches and look-ups."""
         tasks = [*self._tasks, *([self._all_listed] if self._all_listed is not None else [])]
         for task in tasks:
             task.cancel()
@@ -153,15 +149,18 @@ class KubernetesDirectory:
         self._tasks = []
 
     def bindings(self) -> list[GroupBinding]:
-        """Every BrokerGroup with a valid spec."""
+        """Return every BrokerGroup with a valid spec."""
         return list(self._bindings.values())
 
     def binding(self, key: GroupKey) -> GroupBinding | None:
-        """The BrokerGroup of this key."""
+        """Return the BrokerGroup of this key."""
         return self._bindings.get(key)
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
-        """The one group of that name. Where several share it: the peer's own, if its brokers have registered; else the holder's."""
+        """Return the group of that name.
+
+        If several share it: the peer's own, if its brokers have registered; else the holder's.
+        """
         named = self._by_name.get(broker_name)
         if named is None:
             return None
@@ -174,7 +173,7 @@ class KubernetesDirectory:
         return self._of_several(found, peer)
 
     def _of_several(self, found: Mapping[GroupKey, GroupBinding], peer: Peer | None) -> GroupBinding | None:
-        """Few groups share a name, so they are compared anew each time. A caller whose group has to wait is shown the holder's."""
+        """Compare the few groups that share a name. A caller whose group has to wait gets the holder's."""
         claims = {key: self._claims[key] for key in found}
         keeping = {key for key, own in claims.items() if own.lives or holder_before(own, claims.values()) is None}
         if peer is not None and peer.group in keeping:
@@ -184,13 +183,12 @@ class KubernetesDirectory:
         return found[near.pop()] if len(near) == 1 else None
 
     def known_peer(self, host: str) -> Peer | None:
-        """The pod with this IP in the local copy; None where several share it."""
+        """Return the pod with this IP in the local copy; None if several share it."""
         return self._index.peer_at(host)
 
     async def peer(self, host: str) -> Peer | None:
-        """The pod with this IP; an unknown one is looked up at the API, since pods are younger than watches.
-
-        The API is asked for the pods at this one address. What the watch tells meanwhile is known at once, whatever was not found.
+        """Return the pod with this IP; an unknown one is looked up at the API by this address, because pods are younger than
+        watches.
         """
         now_seconds = asyncio.get_running_loop().time()
         if self._index.is_known_address(host) or self._unknown_until_seconds.get(host, 0.0) > now_seconds:
@@ -214,7 +212,7 @@ class KubernetesDirectory:
         return None
 
     async def _all_peers(self) -> dict[str, set[Peer]]:
-        """By one list of all pods for all that look within `UNKNOWN_PEER_SECONDS`: the API selects by first addresses alone."""
+        """One list of all pods for all look-ups within `UNKNOWN_PEER_SECONDS`: the API selects by first addresses only."""
         clock = asyncio.get_running_loop().time
         if self._all_listed is None or clock() >= self._all_listed_until_seconds:
             self._all_listed_until_seconds = clock() + UNKNOWN_PEER_SECONDS
@@ -236,18 +234,14 @@ class KubernetesDirectory:
         return peers
 
     def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:  # noqa: ARG002 - see below
-        """Whether the container at this address was reported terminated, or was so before its pod went.
+        """Return how the container at this address ended, if that was reported, also after its pod went.
 
-        The address decides, not the broker id: which pod carries an id is the record's to say, and may have just changed.
+        The address decides, not the broker id: the pod that carries an id may have just changed.
         """
         return self._index.termination_at(key, address)
 
-    def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
-        """Be told when a container is reported terminated or was replaced by a new one."""
-        self._gone_callbacks.append(callback)
-
     def pod_hosts(self, key: GroupKey) -> dict[str, str]:
-        """Where the group's pods are."""
+        """Return where the group's pods are."""
         return self._index.hosts(key)
 
     def is_name_server(self, address: str) -> bool:
@@ -258,26 +252,15 @@ class KubernetesDirectory:
         """The pods that are known by this address although it is not their own."""
         return self._known_by.get(address, set())
 
-    def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
-        """Where the group's pods are that are being deleted and whose brokers still run."""
-        return self._leaving.get(key, frozenset())
-
     def removed_hosts(self, key: GroupKey) -> frozenset[str]:
-        """Of these, the own addresses of pods that were removed by force."""
+        """Return the own addresses of pods that were removed by force."""
         return self._index.removed_hosts(key)
 
-    def subscribe_leaving(self, callback: Callable[[GroupKey], None]) -> None:
-        """Be told when a pod begins to go, and when it is gone."""
-        self._leaving_callbacks.append(callback)
-
     def registered(self, binding: GroupBinding) -> None:
-        """Of two groups with one broker name, a broker's registration decides which of them keeps it."""
+        """Of two groups with one broker name, the one with a registered broker keeps it."""
         claim = self._claims.get(binding.key)
         if claim is not None and not claim.has_registered:
             self._claims[binding.key] = replace(claim, has_registered=True)
-
-    def subscribe_given_way(self, callback: Callable[[GroupKey], None]) -> None:
-        """Nothing to tell: no BrokerGroup gives way to another."""
 
     def _on_group(self, event: WatchEvent) -> None:
         namespace, name = key_of(event.object)
@@ -303,7 +286,7 @@ class KubernetesDirectory:
         self._compose(key)
 
     def _bind(self, key: GroupKey, binding: GroupBinding | None) -> None:
-        """Set what is known of a group under its key, its brokerName and its pods' addresses, or nothing any more."""
+        """Index a group by its key, its brokerName and its pods' addresses; None: remove it."""
         before = self._bindings.pop(key, None)
         if before is not None:
             named = self._by_name[before.broker_name]
@@ -327,7 +310,7 @@ class KubernetesDirectory:
         self.revision += 1
 
     def _compose(self, key: GroupKey) -> None:
-        """Put together what is declared, what the Secret says, and where the pods run."""
+        """Compose the binding of the spec, the Secret and the pods' places."""
         declared = self._declared.get(key)
         if declared is None:
             return
@@ -378,7 +361,7 @@ class KubernetesDirectory:
         return Credentials(access_key=pair.access_key, secret_key=pair.secret_key)
 
     def _complain(self, secret: ObjectKey, why: CredentialsError) -> None:
-        """Say it once, not every few seconds."""
+        """Log it once, not at every look-up."""
         if self._complaints.get(secret) != str(why):
             self._complaints[secret] = str(why)
             log.warning("credentials not usable", reason=why.reason.value, error=str(why))
@@ -431,9 +414,7 @@ class KubernetesDirectory:
     def _notice_leaving(self, key: GroupKey) -> None:
         leaving = self._index.leaving_hosts(key)
         if leaving != self._leaving.get(key, frozenset()):
-            self._leaving[key] = leaving
-            for callback in self._leaving_callbacks:
-                callback(key)
+            self._report_leaving(key, leaving)
 
     def _notice_place(self, pod: JsonObject, previous: JsonObject | None) -> None:
         group, node = peer_of(pod).group, ("", node_of(pod))
@@ -451,8 +432,7 @@ class KubernetesDirectory:
         if event_type != "DELETED" and how is None and previous is not None and restarts(pod) > restarts(previous):
             how = "container restarted"
         if how is not None and (previous is None or termination(previous) is None):
-            for callback in self._gone_callbacks:
-                callback(MemberGone(key=peer.group, broker_id=broker_id, how=how))
+            self._report_gone(MemberGone(key=peer.group, broker_id=broker_id, how=how))
 
 
 def _place(pod: JsonObject) -> tuple[int | None, str, str, PodPlace | None]:
