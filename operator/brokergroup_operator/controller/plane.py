@@ -1,13 +1,12 @@
 """The controller plane: RocketMQ's controller on a TCP port, with the record store as its consensus.
 
-Every plane answers every request and says of itself "I lead" (1005); two that decide at once are kept apart by the record store's
-compare-and-set, so there is no leader to elect and nothing to forward. A request goes: decode, find its group, decide
-in the group's turn, commit, answer. What may come from the copy of the record (1004, 1006) does; everything else reads
-the store or writes it.
+Every plane answers every request and says of itself that it leads (1005). Two that decide at once are kept apart by the record
+store's compare-and-set. A request is decoded, decided in its group's turn, committed and answered; 1004 and 1006 are answered
+from the copy of the record.
 
-Deaths are noticed in three ways (a connection closed, silence, a container reported terminated) and handled in one place,
-``failover.py``; what a role change left undone is done by ``keeper.py``, and a change that nobody carries out by
-``takeover.py``. Both are woken here, by events and by a tick, so a lost event costs time and nothing else.
+A death is noticed by a closed connection, by silence, or by a terminated container, and handled in `change/failover.py`.
+`upkeep/keeper.py` repeats role changes that were not confirmed; `change/takeover.py` goes on with changes that no plane carries
+out. Events and a tick wake both.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ log = structlog.get_logger(__name__)
 
 
 class ControllerPlane(GroupVerbs):
-    """One controller plane. Store, directory and fencer belong to the caller; it may share the store with other planes."""
+    """One controller plane. Store, directory and fencer belong to the caller; planes may share a store."""
 
     def __init__(
         self,
@@ -128,11 +127,11 @@ class ControllerPlane(GroupVerbs):
 
     @property
     def address(self) -> str:
-        """Where it listens; the port is the real one where 0 was asked for."""
+        """Where it listens, with the real port if 0 was configured."""
         return self._server.address
 
     async def start(self) -> None:
-        """Learn the groups, read their records, listen. OSError when the address cannot be bound."""
+        """Learn the groups, read their records, listen. Raise `OSError` if the address cannot be bound."""
         if not self._settings.advertise_address and self._settings.listen_host in WILDCARDS:
             raise ValueError(
                 f"advertise_address is empty and listen_host is {self._settings.listen_host!r}: expected the host:port "
@@ -148,7 +147,7 @@ class ControllerPlane(GroupVerbs):
         self._ticker = asyncio.create_task(self._tick_for_ever(), name="rmq:tick")
 
     async def stop(self) -> None:
-        """Stop electing first, then listening: the connections that close now are closed by us and mean nothing."""
+        """Stop electing first, then listening: connections that this plane closes are no evidence of a death."""
         self._stopping = True
         changes = [group.master_change for group in self._groups if group.master_change is not None]
         if changes:  # a switchover that is cut off leaves a master behind that acknowledges nothing
@@ -175,21 +174,21 @@ class ControllerPlane(GroupVerbs):
     # ---- GroupView
 
     def keys(self) -> list[GroupKey]:
-        """Every group the plane has met."""
+        """Return every group the plane has met."""
         return [group.key for group in self._groups]
 
     def snapshot(self, key: GroupKey) -> GroupSnapshot | None:
-        """How the group is now."""
+        """Return the group as it is now."""
         group = self._groups.get(key)
         return self._snapshot(group) if group is not None else None
 
     def subscribe(self, callback: Callable[[GroupKey], None]) -> Callable[[], None]:
-        """Be told of every change; the call returned ends it."""
+        """Call back at every change; the function returned ends it."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
     async def load(self, key: GroupKey) -> GroupSnapshot | None:
-        """The same as ``snapshot``, with the record read if it was not yet."""
+        """Return the snapshot, with the record read if it was not yet."""
         group = self._groups.get(key)
         if group is None:
             return None
@@ -197,7 +196,7 @@ class ControllerPlane(GroupVerbs):
         return self._snapshot(group)
 
     def record_moved(self, key: GroupKey, version: str | None) -> None:
-        """The store says that the record of this group has this version now: it is taken, or read again where it cannot be."""
+        """The store reports this version of the group's record: take it, or read it again later."""
         group = self._groups.get(key)
         if group is None:
             return

@@ -1,7 +1,7 @@
 """The controller plane without Kubernetes: a drop-in for RocketMQ's own controller, for trying out and for differential tests.
 
-Every brokerName is a group of its own, records live in a folder or in memory, and there is nothing to fence with: a silent master
-is replaced all the same, and the incident says that its death was not confirmed.
+Every brokerName is a group, records are in a folder or in memory, and nothing can be fenced: a silent master is replaced all
+the same, and the incident says that its death was not confirmed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class StandaloneSettings:
-    """What a standalone controller is told. ``store`` is a text of ``records/stores.py``."""
+    """The settings of a standalone controller. `store` is a text of `records/stores.py`."""
 
     plane: PlaneSettings = field(default_factory=PlaneSettings)
     store: str = "memory"
@@ -84,7 +84,7 @@ async def run_standalone(settings: StandaloneSettings, stop: asyncio.Event) -> N
 
 
 def _for_all_alike(settings: StandaloneSettings) -> PlaneSettings:
-    """Nobody is known by a pod's address here: unless brokers sign, the limits for strangers would be everybody's."""
+    """Without signatures no caller is known, so the limits of unknown callers would be everyone's: lift them."""
     if settings.signature is SignaturePolicy.REQUIRED:
         return settings.plane
     security = replace(

@@ -1,13 +1,13 @@
-"""Carries out what ``controller_core.change`` says is next: the only place of the controller that tells brokers anything of roles.
+"""Carries out what `controller_core.change` says is next: the only place that tells brokers of roles
+(`test_one_module_tells_brokers_of_roles`).
 
-A *course* is one change of master while this plane carries it out, or one attempt to make the brokers agree with the record
-when none is under way. It begins the next effects, waits for one of them to end, and asks again, until nothing is left or the
-record has moved on. Whoever waits for a course waits until it is *settled*: the new master was told, and what must be put back was.
-Members that sleep over their role change (a Java slave may take 5 s) are told to the end beside.
+A *course* is one change of master while this plane carries it out, or one attempt to make the brokers agree with the record. It
+begins the next effects, waits for one of them to end, and asks again, until nothing is left or the record has moved on. Callers
+wait until it is *settled*: the new master was told, and what must be restored was. Slow members (a Java slave may take 5 s) are
+told to the end beside.
 
-Nothing of a course is needed after a crash: the record has the change, and every effect may be repeated. Only the end of the
-change is not written at once, but when its incident has ended; where there is none, it goes along with the next commit of the
-group, or is written by itself after ``end_of_change_seconds``.
+Nothing of a course is needed after a crash: the record has the change, and every effect may be repeated. The end of the change
+is written when its incident has ended; without one, with the next commit or after `end_of_change_seconds`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ NOWHERE = "127.0.0.1:9"
 # While a silent master is fenced it may be heard again at any moment.
 POLL_SECONDS = 0.02
 STOP_SECONDS = 0.5
-# So often it is looked whether the incident of a change that all were told of has ended.
+# How often the end of a change that was told waits for its incident's end.
 INCIDENT_POLL_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 1.0
 
@@ -71,18 +71,18 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Course:
-    """What has been begun and has ended, of one change under one epoch."""
+    """What has begun and ended of one change under one epoch."""
 
     group: Group
     # None: no change is under way, and the brokers are told what the record says.
     key: tuple[int, str] | None
-    # Which members act as master although the record does not say so; None: they are asked.
+    # The members that act as master although the record does not say so; None: they are asked.
     acting: frozenset[int] | None = None
-    # What the executor cannot do by itself: fence, quiet, level, commit.
+    # The effects that the caller carries out: fence, quiet, level, commit.
     hands: Mapping[type[Effect], Hand] = field(default_factory=dict)
     timeline: FailoverTimeline | None = None
     takes_over: bool = False
-    # Only these are told (again); None: everybody.
+    # The members that are told (again); None: all.
     due: frozenset[int] | None = None
     may_not_elect_before_seconds: float = 0.0
     epoch: int = 0
@@ -92,13 +92,13 @@ class Course:
     ended: dict[Effect, Ended] = field(default_factory=dict)
     tasks: dict[asyncio.Task[bool], Effect] = field(default_factory=dict)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
-    # Another plane goes on with the change, and tells of it.
+    # Another plane goes on with the change, and reports it.
     lost: bool = False
-    # What a hand failed of; the course ends as if that effect had not been confirmed.
+    # The error of a hand; the course ends as if that effect had not been confirmed.
     error: Exception | None = None
 
     def is_of(self, record: BrokerGroupRecord | None, own_address: str) -> bool:
-        """Whether the record still asks for this course, and of this plane."""
+        """Whether the record still asks this plane for this course."""
         if record is None:
             return False
         change = record.change
@@ -107,7 +107,7 @@ class Course:
         return change is not None and (change.key, change.carried_out_by) == (self.key, own_address)
 
     def confirmed(self, effect: Effect) -> bool:
-        """Whether this was done."""
+        """Whether this effect was confirmed."""
         return effect in self.ended and self.ended[effect].confirmed
 
 
@@ -119,23 +119,23 @@ class Executor(Part):
         # Courses, and what brokers were asked by one that the record has moved on from.
         self.courses, self.tails = BackgroundTasks(), BackgroundTasks()
         self._stopping = asyncio.Event()
-        # What was said of a member once is said again only when it has changed.
+        # Warnings that were logged, so that each is logged once.
         self._complaints: set[tuple[object, ...]] = set()
 
     def plan(self, kind: ChangeKind, cause: str = "", *, started_at: str = "") -> Plan:
-        """What an election of this plane writes down with it."""
+        """Return the plan that an election of this plane writes."""
         return Plan(kind=kind, carried_out_by=self._planes.own_address, cause=cause, started_at=started_at or utc_now())
 
     def course_of(self, group: Group, change: Change, **more: object) -> Course:
-        """A course of this change, with nothing begun."""
+        """Return a course of this change, with nothing begun."""
         group.changes.carry_out(change.key)
         return Course(group, change.key, **more)  # type: ignore[arg-type]
 
     def may_take_over(self, group: Group, change: Change) -> bool:
-        """Whether nobody seems to carry this change out: it has not moved for longer than it takes, by this plane's own clock.
+        """Whether no plane seems to carry this change out: by this plane's clock it has not moved for longer than it takes.
 
-        One that this process itself does not know of, though it names this plane, was begun before a restart; where no other
-        plane could have the same name it is gone on with at once.
+        A change that names this plane but is unknown to this process was begun before a restart. If no other plane can have the
+        same name, this process goes on with it at once.
         """
         own = change.carried_out_by == self._planes.own_address
         if own and group.changes.carries_out(change):
@@ -156,7 +156,7 @@ class Executor(Part):
         await self.run(Course(group, None, epoch=record.master_epoch, due=due))
 
     async def run(self, course: Course) -> None:
-        """Carry a course out until it is settled; raises what one of its hands failed of. What is left goes on beside."""
+        """Carry a course out until it is settled; raise the error of a hand. The rest goes on beside the caller."""
         task = self.courses.start(self._run(course), f"rmq:change {course.group.key}")
         settled = asyncio.create_task(course.settled.wait())
         try:
@@ -169,7 +169,7 @@ class Executor(Part):
             task.result()
 
     async def stop(self) -> None:
-        """Write what is over; give up what is still under way: the record says what is to be done, and the next process does it."""
+        """Write the ends that are due; leave the changes under way to the next process."""
         self._stopping.set()
         if self.courses.running:
             await asyncio.wait(self.courses.running, timeout=STOP_SECONDS)
@@ -189,9 +189,8 @@ class Executor(Part):
             self._let_go(course)
 
     def _let_go(self, course: Course) -> None:
-        """A change whose course ended before its end was written is looked for again (``takeover.py``).
-
-        Also where the record does not show it now: a read may have been a stale one (sieve, STALE_READ).
+        """A change whose course ended before its end was written is looked for again (`takeover.py`), also if the record does
+        not show it now: a read may have been stale (sieve, STALE_READ).
         """
         if course.key is not None and not course.confirmed(Forget()):
             course.group.changes.let_go(course.key)
@@ -217,7 +216,7 @@ class Executor(Part):
         await self._moved_on(course)
 
     async def _moved_on(self, course: Course) -> None:
-        """Others changed the record: hands find that out by themselves; what brokers were asked is answered to nobody."""
+        """The record has moved on: wait for the hands, which find that out themselves; the other effects end beside."""
         change = course.group.record.change if course.group.record is not None else None
         course.lost = change is not None and change.key == course.key
         for task, effect in course.tasks.items():
@@ -278,7 +277,7 @@ class Executor(Part):
         )
 
     def _unheard(self, group: Group, record: BrokerGroupRecord) -> frozenset[int]:
-        """After a restart members are heard one after the other; after that nothing waits for an address that changed hands."""
+        """After a restart members are heard one after the other; later no course waits for an address that changed hands."""
         if could_have_been_heard(group, self._settings):
             return frozenset()
         heard = group.table.entries()
@@ -335,7 +334,7 @@ class Executor(Part):
         return await hand() if hand is not None else False
 
     async def tell(self, group: Group, record: BrokerGroupRecord, effect: Tell) -> bool:
-        """1008 to one member, if it is still the member at that address; success is remembered in ``group.changes``."""
+        """1008 to one member, if it is still the member at that address. `group.changes` remembers the success."""
         broker_id = effect.broker_id
         address = record.address_of(broker_id)
         if address is None or is_outdated(group, record) or group.is_registering(broker_id):
@@ -366,7 +365,7 @@ class Executor(Part):
         return await self._said(group, broker_id, "HA address", lambda: self._calls.push_ha_address(address, target))
 
     async def _said(self, group: Group, broker_id: int, what: str, call: Callable[[], Awaitable[None]]) -> bool:
-        """Ask a broker for something; a warning once, and a line when it is done after all."""
+        """Ask a broker for something; log a warning once, and a line when it succeeds after all."""
         subject = (group.key, broker_id, what)
         try:
             await call()
@@ -390,7 +389,7 @@ class Executor(Part):
         return not failed
 
     async def _acting(self, record: BrokerGroupRecord, broker_ids: frozenset[int]) -> frozenset[int]:
-        """907, side by side; a slave without an HA client answers code 1, and acts for nobody."""
+        """907, side by side. A slave without an HA client answers code 1: it does not act as master."""
 
         async def status_of(broker_id: int) -> HARuntimeInfoBody | None:
             address = record.address_of(broker_id)
@@ -430,7 +429,7 @@ class Executor(Part):
     # ---- the end of a change
 
     async def _give_up(self, group: Group, change_id: int) -> bool:
-        """Nothing is put back before this is durable: an election on its way would depose a master that acknowledges again."""
+        """Nothing is restored before this is durable: a late election would depose a master that acknowledges again."""
         request = GiveUpChange(
             broker_name=group.binding.broker_name, change_id=change_id, carried_out_by=self._planes.own_address
         )
@@ -444,7 +443,7 @@ class Executor(Part):
         return True
 
     async def _forget(self, group: Group, key: tuple[int, str]) -> bool:
-        """Let the end go along with the next commit, or write it after a while; at once when its incident was told of."""
+        """Let the end go with the next commit, or write it after a while; at once when its incident has ended."""
         group.changes.is_over(key)
         await self._incident_ends(group, self._settings.end_of_change_seconds)
         while (change := group.record.change if group.record is not None else None) is not None and change.key == key:
@@ -460,7 +459,7 @@ class Executor(Part):
         return True
 
     async def _incident_ends(self, group: Group, timeout_seconds: float) -> None:
-        """Also where there is none something else may be written for that long."""
+        """Wait for the incident's end, or this long without one: something else may be written meanwhile."""
         clock = asyncio.get_running_loop().time
         deadline_seconds, has_one = clock() + timeout_seconds, group.has_untold_incident
         while (left_seconds := deadline_seconds - clock()) > 0 and not self._stopping.is_set():
@@ -469,12 +468,12 @@ class Executor(Part):
             await self._pause(min(INCIDENT_POLL_SECONDS, left_seconds))
 
     async def _pause(self, seconds: float) -> None:
-        """Until then, or until this plane stops."""
+        """Wait this long, or until this plane stops."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def _end(self, group: Group, key: tuple[int, str], *, incident_open: bool) -> bool:
-        """Ask until the store takes it: another plane would find the change unmoved, take it over and tell its incident again."""
+        """Retry until the store takes it: another plane would take the change over and report its incident again."""
         request = EndChange(
             broker_name=group.binding.broker_name,
             change_id=key[0],
@@ -495,14 +494,14 @@ class Executor(Part):
 
 
 def utc_now() -> str:
-    """The time as the record and the log show it to people."""
+    """Return the time as the record and the log show it."""
     return dt.datetime.fromtimestamp(time.time(), dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _of_another_master(record: BrokerGroupRecord, told: int) -> BrokerGroupRecord:
-    """The record as the slave to be cured is told it, with anybody but itself and the master as master.
+    """Return the record as the slave to be cured is told it: with another member as master.
 
-    In a group of two that is an id that nobody has, at the master's address: the id alone makes it another master.
+    In a group of two that is an unused id at the master's address: the id alone makes it another master.
     """
     others = [one for one in record.replicas if one not in (told, record.master_broker_id) and record.address_of(one)]
     if others:

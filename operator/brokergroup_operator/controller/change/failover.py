@@ -1,11 +1,11 @@
 """From the loss of a master to the next one: fence if need be, decide, commit, tell.
 
-``master_watch.py`` says whether the master is dead, and how sure that is. A master that is dead for certain is replaced at
-once. One that is only silent is fenced first; if its death is not confirmed by the fence's deadline the failover goes on and
-says so (``unfenced``). One that is heard again before it was fenced cancels the whole thing.
+`detect/master_watch.py` says whether the master is dead, and how certain that is. A master that is certainly dead is replaced
+at once. A silent one is fenced first; if the fence does not confirm its death in time, the failover goes on and says so
+(`unfenced`). A master that is heard again before it was fenced cancels the failover.
 
-There is one such task for each group, and none of it is needed after a crash: the record says who is master, the heartbeats
-say who is alive, and the tick asks again.
+One such task runs for a group, and nothing of it is needed after a crash: the record has the master and the plan, and the tick
+asks again.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Failover(Part):
         self._watch, self._recovery, self._fencer, self._executor = watch, recovery, fencer, executor
 
     def look_at(self, group: Group) -> None:
-        """Begin a failover if this group needs one and none is under way. Cheap: called at every tick and every event."""
+        """Begin a failover if this group needs one and none is under way. Cheap: called at every tick and event."""
         record = group.record
         if record is None or not group.changes.may_begin() or group.is_leaving or group.holdings.epoch_jump is not None:
             return
@@ -95,7 +95,7 @@ class Failover(Part):
             self._start(group, self._replace(group, record.granted_master_id, suspicion))
 
     async def settle(self, group: Group, timeout_seconds: float) -> None:
-        """Wait until it is clear who is master: one that lives, or none; at most this long. Begins a failover if there is need."""
+        """Wait, at most this long, until the group has a living master or none; begin a failover if one is needed."""
         clock = asyncio.get_running_loop().time
         deadline_seconds = clock() + timeout_seconds
         while (left_seconds := deadline_seconds - clock()) > 0:
@@ -121,11 +121,11 @@ class Failover(Part):
         group.changed()
 
     def _is_awake(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
-        """Whether another member of a group that is woken can lead: before one has reported its log, an election would fail.
+        """Whether another member of a waking group can lead: before a member has reported its log an election would fail.
 
-        The master itself comes back as a new process, and is elected when it registers. A master that was never stopped, for its
-        owner thought better of it, is lost like any other once it was heard for a heartbeat timeout. For less, it may be the woken
-        process, whose registration another plane took and this one did not read.
+        The master itself comes back as a new process, and is elected when it registers. A master that was not stopped after all
+        counts as lost like any other once it was heard for a heartbeat timeout; for less it may be the woken process, whose
+        registration another plane took.
         """
         now_seconds = asyncio.get_running_loop().time()
         if not group.is_live(master):
@@ -145,7 +145,7 @@ class Failover(Part):
 
     @staticmethod
     def _someone_can_lead(group: Group, record: BrokerGroupRecord) -> bool:
-        """Whether an election without a caller would succeed. The very first one of a group waits for a broker to ask."""
+        """Whether an election without a caller would succeed. The first one of a group waits for a broker to ask."""
         if record.is_first_election and record.master_epoch == 0:
             return False
         live = {broker_id: replica for broker_id, replica in group.live().items() if replica.has_reported}
@@ -153,9 +153,9 @@ class Failover(Part):
         return trial.code == ControllerCode.SUCCESS
 
     def _is_worth_waiting_for(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
-        """Whether a silent master is the only one who could lead, and has not been silent for too long.
+        """Whether only a silent master could lead, and has not been silent for too long.
 
-        Where its disk would go with its pod that is never too long: the fence deletes the pod, and so the last copy.
+        On an ephemeral disk it never is too long: the fence would delete the last copy with the pod.
         """
         if self._others_can_lead(group, record, master):
             return False
@@ -164,7 +164,7 @@ class Failover(Part):
         )
 
     def replace_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
-        """Begin to elect another member for a master that denies its role and is deaf to 1008; False if no other can lead.
+        """Begin to elect another member for a master that denies its role and ignores 1008; return False if no other can lead.
 
         By its own word it is a slave and acknowledges nothing, so nothing is fenced or quieted first.
         """
@@ -181,8 +181,8 @@ class Failover(Part):
         await self._fail_over(
             group,
             masterless_timeline(group, record),
-            # Asked again at the decision: what led to it may have been a report of a process that is gone by now, and to find
-            # nobody would take another epoch for a master that was lost once.
+            # Asked again at the decision: the report that led here may be of a process that has ended since, and an election
+            # without a winner would cost another epoch.
             lambda now: now is not None and now.granted_master_id is None and self._someone_can_lead(group, now),
         )
 
@@ -197,10 +197,9 @@ class Failover(Part):
         await self._fail_over(group, timeline, _still_master(record, master), wanted=another)
 
     async def decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
-        """Decide a broker's own ElectMaster. Its first heartbeat is waited for where nobody can win without it.
+        """Decide a broker's own ElectMaster, after its first heartbeat if no member can win without it.
 
-        Where brokers may be acting as masters of a record that names nobody, the election is the plane's own: they must be told
-        in order, and not by who asks first.
+        If brokers may act as masters although the record names none, the plane elects: they must be told in order.
         """
         record = group.record
         if record is not None and record.granted_master_id is None:
@@ -217,9 +216,9 @@ class Failover(Part):
             return await self._decide_for_caller(group, wanted)
 
     async def _decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
-        """Where the group had lost its master, the answer ends an incident."""
+        """Decide; if the group had lost its master, the answer ends an incident."""
         record = group.record
-        # What the incident is told with where the store does not answer this write, and only the plan tells what it was.
+        # For the incident, if the store does not answer this write and only the plan shows what it was.
         cause = trigger_now(group, Trigger.MASTERLESS)
         wanted = replace(wanted, plan=self._executor.plan(_kind(group, None), cause))
 
@@ -312,7 +311,7 @@ class Failover(Part):
     # ---- step by step
 
     async def _is_our_turn(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
-        """Let the planes of better rank act first, a moment each: several that see one death need not race for it."""
+        """Let the planes of better rank act first, a moment each. Return False if one of them did."""
         rank = self._planes.rank(group.key)
         if rank == 0:
             return True
@@ -331,7 +330,7 @@ class Failover(Part):
 
     @staticmethod
     def _note_dead(group: Group, record: BrokerGroupRecord, master: int) -> None:
-        """Dead for certain: what the table still holds of it is of no use to an election."""
+        """The master is certainly dead: drop its line in the table, and count the loss."""
         if not process_lost(group, master):
             group.table.forget(master)
             group.crash_loops.master_lost(master, record.master_epoch, asyncio.get_running_loop().time())
@@ -339,7 +338,7 @@ class Failover(Part):
     async def _fence_first(
         self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline, premise: Premise
     ) -> None:
-        """The plan is written before the fence, so that the other planes begin none; then the course fences, and elects."""
+        """Write the plan before the fence, so that other planes begin none; then the course fences, and elects."""
         try:
             change = await self._begin_fencing(group, record, master, timeline)
         except (RecordRefusedError, RecordCorruptError) as error:
@@ -398,10 +397,10 @@ class Failover(Part):
         return decision.record.change if decision.code == ControllerCode.SUCCESS and decision.record else None
 
     def _pod_fence_is_over(self, group: Group, master: int) -> float:
-        """When the fence inside the master's pod has killed it, where nothing else confirms that.
+        """Return when the fence inside the master's pod has killed it; 0 if another confirmation counts.
 
-        `fence.decide.FenceRules` counts on heartbeat timeout and fence timeout from the last heartbeat on, also where a connection
-        that closed told of the loss long before the heartbeat timeout.
+        `fence.decide.FenceRules` counts heartbeat and fence timeout from the last heartbeat, also if a closed connection showed
+        the loss earlier.
         """
         binding = group.binding
         if not binding.unconfirmed_trust or binding.shortest_heartbeat_timeout_seconds is None:
@@ -420,7 +419,7 @@ class Failover(Part):
     async def _fail_over(
         self, group: Group, timeline: FailoverTimeline, premise: Premise, *, wanted: ElectMaster | None = None
     ) -> Decision | None:
-        """Elect, commit, tell. The premise is checked against the record that is committed on; None if it does not hold."""
+        """Elect, commit, tell; None if the premise does not hold on the record that is committed on."""
         group.changes.begins(timeline)
         before, acting = group.record, ActingMasters()
         if before is not None and may_have_acting_masters(group, before):
@@ -453,7 +452,7 @@ class Failover(Part):
     async def _carried_out(
         self, group: Group, timeline: FailoverTimeline, course: Course, decisions: list[Decision]
     ) -> None:
-        """Run a course that elects by itself, and say how it ended."""
+        """Run a course that elects by itself, and end its incident."""
         try:
             await self._executor.run(course)
         except PremiseGoneError:
@@ -481,9 +480,9 @@ class Failover(Part):
         acting: ActingMasters | None = None,
         wanted: ElectMaster | None = None,
     ) -> bool:
-        """Commit the election; while the store is away this waits for it, since nothing else can help the group.
+        """Commit the election; while the store is away this waits for it, because nothing else can help the group.
 
-        Raises ``PremiseGoneError``, and ``RecordRefusedError`` or ``RecordCorruptError``: those are not mended by asking again.
+        Raise `PremiseGoneError`, `RecordRefusedError` or `RecordCorruptError`: a retry mends none of them.
         """
         anybody = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
         incumbent = acting.incumbent if acting is not None else None
@@ -508,7 +507,7 @@ class Failover(Part):
     # ---- how it ended
 
     def _outrun(self, group: Group, timeline: FailoverTimeline) -> None:
-        """Another controller plane, or the brokers themselves, were faster; they also tell the members."""
+        """Another plane, or the brokers themselves, were faster; they also tell the members."""
         group.changes.leave_alone(1.0)
         withdraw(group, timeline, self._observer, "another plane, or the brokers themselves, were faster")
 
@@ -537,14 +536,14 @@ class Failover(Part):
 
 
 def _answered_at_once(group: Group, decision: Decision) -> None:
-    """Who asked has its role by the answer: 1004 says the same from then on, as a Java controller's does."""
+    """The caller has its role by this answer: 1004 answers the same from now on, as a Java controller's does."""
     change = decision.record.change if decision.changed and decision.record is not None else None
     if change is not None:
         group.changes.release(change.key)
 
 
 def _still_master(record: BrokerGroupRecord, master: int) -> Premise:
-    """The premise that the record names this master under this epoch."""
+    """Return the premise that the record names this master under this epoch."""
     return lambda now: now is not None and (now.master_broker_id, now.master_epoch) == (master, record.master_epoch)
 
 

@@ -1,7 +1,6 @@
-"""What the rest of the operator may ask of a group: ids, a switchover, an election, a member's removal, a broker's configuration.
+"""The verbs of `GroupView`: ids, a switchover, an election, a member's removal, a broker's configuration and topics.
 
-The verbs of ``GroupView``. Each checks what must be so, does it through the one way there is (a decision of the core, the
-switchover, the failover's sequence), and says in words of its own why it did not.
+Each checks its precondition, does it in the one way there is, and raises `GroupViewError` with the reason if it did not.
 """
 
 from __future__ import annotations
@@ -41,21 +40,21 @@ if TYPE_CHECKING:
 
 
 class GroupVerbs(Part):
-    """Does what is asked, for all groups."""
+    """The part of the plane that the rest of the operator calls."""
 
     def __init__(self, services: Services, *, groups: Groups, failover: Failover, switchover: Switchover) -> None:
         super().__init__(services)
         self._groups, self._failover, self._switchover = groups, failover, switchover
 
     def _known(self, key: GroupKey) -> Group:
-        """The group, or ``GroupUnknownError``."""
+        """Return the group; raise `GroupUnknownError` if there is none."""
         group = self._groups.get(key)
         if group is None:
             raise GroupUnknownError(f"the controller plane knows no BrokerGroup {key}")
         return group
 
     async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
-        """Return the id kept for this pod, reserving the next one durably where it has none."""
+        """Return the id reserved for this pod, reserving the next one durably if it has none."""
         group = self._known(key)
         request = ReserveBrokerId(
             cluster_name=group.binding.cluster_name,
@@ -94,7 +93,7 @@ class GroupVerbs(Part):
             raise GroupViewError(f"group {key}: {error}") from error
 
     async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
-        """Make this member master where no master lives; a silent one is first established to be dead, and fenced."""
+        """Make this member master if no master lives. A silent one is first established to be dead, and fenced."""
         group = self._known(key)
         try:
             await group.load()
@@ -150,7 +149,7 @@ class GroupVerbs(Part):
             group.table.forget(broker_id)
 
     async def broker_config(self, key: GroupKey, broker_id: int) -> dict[str, str]:
-        """26. What it says is kept as the latest that is known of it."""
+        """26. The answer is kept as the latest known configuration."""
         group = self._known(key)
         asked = group.configuration.asking(broker_id)
         try:
@@ -162,7 +161,7 @@ class GroupVerbs(Part):
         return values
 
     async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
-        """25. Not during a change of master: it would lift what keeps the old one from acknowledging."""
+        """25. Not during a change of master: it would undo what keeps the old one from acknowledging."""
         group = self._known(key)
         try:
             # Not by the copy of the record: another plane may have begun a change of master a moment ago.
@@ -187,7 +186,7 @@ class GroupVerbs(Part):
             raise BrokerUnreachableError(f"group {key}: topic {name}: {error}") from error
 
     async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
-        """17, of the master. Not during a change of master: the next one might never copy it."""
+        """17, of the master. Not during a change of master: the next one might not copy it."""
         group = self._known(key)
         _must_be_at_rest(group, "topics are left alone")
         try:
@@ -216,6 +215,6 @@ def _must_be_at_rest(group: Group, so: str) -> None:
 
 
 def _is_quieted(group: Group) -> bool:
-    """Whether a change, of whichever plane, has still to put a minimum back."""
+    """Whether a change, of whichever plane, has still to restore a minimum."""
     change = group.record.change if group.record is not None else None
     return change is not None and change.restore is not None

@@ -1,15 +1,15 @@
-"""Moving a living master elsewhere without losing an acknowledged message (docs/concepts/architecture.md).
+"""Moving a living master elsewhere without losing an acknowledged message; at once if its pod is about to go (`Drain`).
 
-The order stands in ``controller_core.change``; this is what it cannot do by itself, and who may be moved at all:
+The order is in `controller_core/change.py`:
 
-1. The plan is written (``Quieting``, with the minimum to be put back) before the old master hears anything.
-2. ``minInSyncReplicas=99`` on the old master (25): it acknowledges nothing from now on.
-3. Wait until its slaves have everything (907: no link behind). Who has no link is not elected: a Java master whose link to one
-   slave broke acknowledges without it at once, and its 1001 may come late.
-4. Commit the election. While it is not known whether that arrived, nothing is put back: the record is read until it is known.
+1. The plan is written (`Quieting`, with the minimum to be restored) before the old master hears anything.
+2. `minInSyncReplicas=99` on the old master (25): it acknowledges nothing from now on.
+3. Wait until its slaves have caught up (907: no link behind). A member without a link is not elected: a Java master whose link
+   to a slave broke acknowledges without it at once, and its 1001 may come late.
+4. Commit the election. Nothing is restored while its fate is unknown: the record is read until it is known.
 
-Until the election is durable everything can be undone, and is when a step fails. After it the course goes on until all are
-told. If this process dies in between, the next plane finds the plan and what is to be put back (``takeover.py``).
+Until the election is durable everything can be undone, and is if a step fails. After it the course goes on until all are told.
+If this process dies in between, another plane finds the plan (`takeover.py`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class MetadataCheck(Protocol):
     async def lacking_now(
         self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
     ) -> tuple[MetadataDifference, ...]:
-        """What this member lacks, after waiting so long for its next copy."""
+        """Return what this member lacks, after waiting at most this long for its next copy."""
         ...
 
     def refused(self, group: Group, record: BrokerGroupRecord, differences: Collection[MetadataDifference]) -> None:
@@ -81,7 +81,7 @@ class MetadataCheck(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One switchover under way. ``planned``: only somebody who holds every acknowledged message may win."""
+    """One switchover under way. `planned`: only a member that holds every acknowledged message may win."""
 
     election: ElectMaster
     decided: asyncio.Future[Decision]
@@ -108,9 +108,9 @@ class Switchover(Part):
         waits_for_metadata: bool = True,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> SwitchoverResult:
-        """Move the mastership as ``GroupView.switch_master`` says; returns when everybody was told, or at the deadline.
+        """Move the mastership as `GroupView.switch_master` says; return when all were told, or at the deadline.
 
-        With `only_staying`, never to a member whose pod is about to go as well. Without `waits_for_metadata` also to one that
+        With `only_staying`, not to a member whose pod is about to go as well. Without `waits_for_metadata` also to one that
         lacks topics or groups of the master.
         """
         clock = asyncio.get_running_loop().time
@@ -142,7 +142,7 @@ class Switchover(Part):
     async def _with_metadata(
         self, group: Group, record: BrokerGroupRecord, election: ElectMaster, within_seconds: float
     ) -> ElectMaster:
-        """The election, passing over those that lack topics or groups of the master; refused if nobody is left."""
+        """Return the election, passing over members that lack topics or groups of the master; raise if none is left."""
         clock = asyncio.get_running_loop().time
         deadline_seconds = clock() + min(within_seconds, self._settings.metadata_copy_seconds)
         found: list[MetadataDifference] = []
@@ -168,7 +168,7 @@ class Switchover(Part):
             election = others
 
     async def decide(self, group: Group, *, from_broker_id: int, election: ElectMaster) -> Decision:
-        """The same for an administrator's ElectMaster: returns the decision once it is durable; the rest goes on beside."""
+        """The same for an administrator's ElectMaster: return the decision once it is durable; the rest goes on beside."""
         clock = asyncio.get_running_loop().time
         ends_at_seconds = clock() + self._settings.election_waits_seconds
         while group.master_change is not None and (left_seconds := ends_at_seconds - clock()) > 0:
@@ -270,7 +270,7 @@ class Switchover(Part):
             finish(group, timeline, self._observer)
 
     async def _begin_quieting(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> Change:
-        """Step 1: whoever finds the plan knows what the old master's minimum was."""
+        """Step 1: write the plan with the old master's minimum."""
         timeline = run.timeline
         previous = await self._calls.min_in_sync_replicas(address)
         if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
@@ -297,7 +297,7 @@ class Switchover(Part):
     async def _carry_out(
         self, group: Group, record: BrokerGroupRecord, run: _Run, change: Change, address: str
     ) -> bool:
-        """Returns whether another plane took the change over."""
+        """Run the course; return whether another plane took the change over."""
         drained = run
 
         async def quiet() -> bool:
@@ -328,13 +328,13 @@ class Switchover(Part):
         return change is not None and change.carried_out_by != self._planes.own_address
 
     async def _still_quiet(self, address: str) -> None:
-        """After step 2: nobody let the old master acknowledge again meanwhile, or what was level may not be so any more."""
+        """Raise if the old master may acknowledge again: then the members may not have caught up any more."""
         found = await self._calls.min_in_sync_replicas(address)
         if found not in (None, FENCING_MIN_IN_SYNC_REPLICAS):
             raise SwitchoverFailedError(f"{address} acknowledges again: somebody set its minInSyncReplicas to {found}")
 
     async def _drained(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> _Run:
-        """Step 2: the run with nobody left to win but who is level."""
+        """Step 3: return the run with only members left to win that have caught up."""
         clock = asyncio.get_running_loop().time
         deadline_seconds = clock() + run.drain_seconds
         while clock() < deadline_seconds:
@@ -351,9 +351,9 @@ class Switchover(Part):
     async def _commit(
         self, group: Group, record: BrokerGroupRecord, run: _Run, change: Change, address: str
     ) -> Decision:
-        """Step 4. The premise: nobody else changed the master in the meantime, and who is to have it still may.
+        """Step 4: commit, provided that the master is unchanged and the target is still eligible.
 
-        A write without an answer is asked for again, until the store says whether it has arrived.
+        Retried until the store says whether the write has arrived.
         """
         timeline = run.timeline
         election = replace(run.election, plan=self._executor.plan(change.kind, change.cause))
@@ -381,17 +381,17 @@ class Switchover(Part):
 
 
 def _waits(change: Change | None) -> bool:
-    """Whether another change waits for its election, or tells of it."""
+    """Whether another change waits for its election, or is being told."""
     return change is not None and change.phase is not Phase.RESTORING
 
 
 def _is_moved(record: BrokerGroupRecord | None, timeline: FailoverTimeline) -> bool:
-    """Whether others changed the master since this switchover began."""
+    """Whether another plane changed the master since this switchover began."""
     return record is not None and record.master_epoch > timeline.epoch_before
 
 
 async def _leave_off_telling(group: Group) -> None:
-    """A person's election supersedes one that a broker asked for, also while it is told: its course ends with the record."""
+    """Stop telling an election that a broker asked for: a person's election supersedes it."""
     task = group.changes.telling
     if task is None:
         return
@@ -401,7 +401,7 @@ async def _leave_off_telling(group: Group) -> None:
 
 
 def _needs(record: BrokerGroupRecord, election: ElectMaster) -> frozenset[int]:
-    """Who must be level: the one that was asked for, as far as it is said to have everything that was acknowledged."""
+    """Return the members that must have caught up: the requested target, if it is in the SyncStateSet."""
     wanted = election.broker_id if election.designate_elect else None
     return record.sync_state_set & ({wanted} if wanted is not None else frozenset())
 
@@ -429,7 +429,17 @@ def _result(timeline: FailoverTimeline) -> SwitchoverResult:
 
 
 class Drain(Part):
-    """Watches all groups for masters that are about to go; woken by the plane's tick and by the pod watch."""
+    """Moves a master off a pod that is about to go. Woken by the plane's tick and by the pod watch.
+
+    A Java master that gets a SIGTERM leaves its group without a master for some 9 s (issue 6.3); a switchover takes a quarter
+    of a second. The plane of rank 0 acts at once, the others later. The preStop hook holds the SIGTERM back meanwhile
+    (`fence/`); if no other member can lead, the broker ends as master and a failover follows. A fence's deletion is a kill, and
+    not handled here.
+
+    A pod that was removed by force is gone from the API at once, and its broker runs for one to three seconds. It is called at
+    the pod's own address as long as it is heard from there (`Whereabouts`); the registration of the next process ends its
+    mastership in the record, so that the commit's premise is gone.
+    """
 
     def __init__(self, services: Services, switchover: Switchover) -> None:
         super().__init__(services)
@@ -438,7 +448,7 @@ class Drain(Part):
         self._not_before_seconds: dict[GroupKey, float] = {}
 
     def look_at(self, group: Group) -> None:
-        """Begin to move the master if its pod is about to go and nobody is at it. Cheap."""
+        """Begin to move the master if its pod is about to go and no change is under way. Cheap."""
         master = group.granted_master_id
         if master is None or master not in members_leaving(group) or group.is_leaving:
             self._not_before_seconds.pop(group.key, None)

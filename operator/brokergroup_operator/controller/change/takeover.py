@@ -1,10 +1,9 @@
-"""Going on with a change of master that nobody carries out: another plane died in the midst of it, or this one did and was
-started again.
+"""Going on with a change of master that no plane carries out any more: its plane died, or this one did and was started again.
 
-The record has the change; who has seen it unmoved for a while takes it over by compare-and-set and goes on from what it
-observes. A plane that is slow, and not dead, finds that its change is another's and stops. A change that still waited for its
-election is given up: a switchover was voluntary, and a silent master that is heard again needs no other one. Where it is
-silent here too the failover takes over (``failover.py``), and fences once more, for the fence's whole time.
+A plane that has seen the change unmoved for a while takes it over by compare-and-set, and goes on from what it observes. A
+plane that is only slow finds that its change is another's, and stops. A change that still waited for its election is given up:
+a switchover was voluntary, and a silent master that is heard again needs no other one. If the master is silent here too, the
+failover takes over and fences again, for the fence's whole time.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Takeover(Part):
         self._telling: Counter[GroupKey] = Counter()
 
     def look_at(self, group: Group) -> bool:
-        """Begin to go on with the group's change if nobody does; returns whether one is under way. Cheap."""
+        """Begin to go on with the group's change if no plane does; return whether one is under way. Cheap."""
         record = group.record
         change = record.change if record is not None else None
         while group.incidents.superseded:
@@ -76,16 +75,16 @@ class Takeover(Part):
         return True
 
     def _may_take_incident_over(self, group: Group, change: Change) -> bool:
-        """Whether all were told by a plane that may have died since."""
+        """Whether all brokers were told by a plane that may have died since."""
         return not self._telling[group.key] and group.loaded and self._executor.may_take_over(group, change)
 
     def _look_at_incident(self, group: Group, work: Coroutine[None, None, None]) -> None:
-        """Nothing waits for it."""
+        """Report an incident beside; nothing waits for it."""
         self._telling[group.key] += 1
         self._tasks.start(work, f"rmq:incident {group.key}", on_end=lambda _: self._telling.subtract([group.key]))
 
     async def _tell_of(self, group: Group, change: Change) -> None:
-        """This plane has superseded another one's change. If all had been told, a living plane tells more of it than the plan."""
+        """Report a change that this plane superseded. If all were told, its own plane reports it better, if it lives."""
         if change.is_told and await self._is_carried_out(group, change):
             return
         timeline = timeline_of(group, change)
@@ -94,7 +93,7 @@ class Takeover(Part):
         self._observer.incident_closed(timeline)
 
     def _everybody_was_heard(self, group: Group, record: BrokerGroupRecord) -> bool:
-        """Whether nobody is missing who may act as master, and would have to be told first."""
+        """Whether no member is missing that may act as master and would have to be told first."""
         heard = group.table.entries()
         registered = (one.broker_id for one in record.replicas.values() if one.registered)
         return could_have_been_heard(group, self._settings) or all(one in heard for one in registered)
@@ -127,7 +126,7 @@ class Takeover(Part):
             finish(group, timeline, self._observer)
 
     async def _is_carried_out(self, group: Group, change: Change) -> bool:
-        """Whether the plane that the change names still listens: it may wait for a broker that sleeps over its role change."""
+        """Whether the plane that the change names still listens: it may wait for a broker that is slow to change its role."""
         if change.carried_out_by == self._planes.own_address:
             return False
         if not change.is_told and group.changes.unmoved_seconds >= self._settings.takeover_from_living_seconds:

@@ -1,16 +1,10 @@
-"""What the brokers' heartbeats say of their disks, held against the record at every beat (safety rules 2 and 3).
+"""What heartbeats say of disks, compared with the record at every beat (safety rules 2 and 3).
 
-A heartbeat costs one comparison (``report_is_news``); only news reach the store, as a ``ReportHoldings`` in the group's turn:
-
-* a member came back with less than it had, or has again what it lost, or knows a higher epoch than the record: at once;
-* marks to be raised, which only make the first kind sharper: all members together, and seldom
-  (``PlaneSettings.mark_pause_seconds``).
-
-The decision is made on the record as the store has it, so an old copy here costs a read and nothing else. What the members told
-is looked up after that read: only then does the table know who has a seat by that record, and what was told under an older one.
-A report that could not be committed is made again by the next heartbeat after the store's pause. An epoch that is too far above
-the record to be believed is told, not committed: elections of the group stand still until its owner accepts it or no living broker
-reports it any more.
+A heartbeat costs one comparison (`report_is_news`). News are committed as `ReportHoldings`, built after the record was read, so
+that the table knows which seats that record has: at once if a member has less than it had, has it again, or knows a higher
+epoch than the record; marks of all members together, every `mark_pause_seconds`. A failed commit is retried by the next
+heartbeat after the store's pause. An epoch too far above the record stops the group's elections until its owner accepts it or
+no living broker reports it any more.
 """
 
 from __future__ import annotations
@@ -38,14 +32,14 @@ log = structlog.get_logger(__name__)
 
 
 class HoldingsWatch(Part):
-    """Looks at every heartbeat of every group; ``on_news`` is called when a report has changed a record."""
+    """Compares every heartbeat of every group; `on_news` is called after a report has changed a record."""
 
     def __init__(self, services: Services, *, recovery: Recovery, on_news: Callable[[Group], None]) -> None:
         super().__init__(services)
         self._recovery, self._on_news = recovery, on_news
 
     def heard(self, group: Group, broker_id: int) -> None:
-        """A heartbeat of this member was taken into the table. Cheap."""
+        """Compare the heartbeat of this member that was just taken. Cheap."""
         record, holding = group.record, group.table.holding(broker_id)
         if record is None or holding is None:
             return
@@ -62,7 +56,7 @@ class HoldingsWatch(Part):
         group.holdings.report = self._tasks.start(self._report(group, news), f"rmq:report {group.key}")
 
     async def _report(self, group: Group, news: News) -> None:
-        """All members together, whatever the news was: their reports are at hand and a commit costs the same."""
+        """Report all members together: a commit costs the same."""
         if news is News.FLOOR:
             await self._recovery.find_incumbent(group)
         try:
@@ -75,7 +69,7 @@ class HoldingsWatch(Part):
             self._on_news(group)
 
     def _note_jump(self, group: Group) -> None:
-        """Whether any living member reports an epoch that waits for a human; told once for each such epoch."""
+        """Note an epoch that waits for a person, if a living member reports one; reported once for each epoch."""
         record = group.record
         assert record is not None
         jump = waiting_jump(record, group.live(), group.binding.settings)

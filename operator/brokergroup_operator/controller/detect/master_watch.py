@@ -1,8 +1,16 @@
-"""Self-distrust: noticing that it was us who stood still.
+"""Is the master dead? From the heartbeat table's doubts to a verdict with its certainty.
 
-After a SIGSTOP, a paused virtual machine or a starved event loop, every broker looks silent at once although nobody missed a
-heartbeat but us. The tick looks here first: when more time than expected lies between two ticks, all silences begin anew, and a
-closed connection alone proves nothing for a while, since brokers close connections that do not answer.
+A master is suspected because its connection closed, it is silent, or it was not heard after this plane's start. Then:
+
+* its address refuses connections, its container was reported terminated, or a new process registered in its place: dead for
+  certain;
+* only its connection closed: it gets 400 ms to come back, and the whole heartbeat timeout while something listens at its
+  address, because a healthy broker reconnects with its next heartbeat;
+* not certainly dead: the other planes are asked, and a master that they hear is left alone (`peers/planes.py`);
+* not yet heard by this plane: it may have registered with another plane and not opened its port. It gets the time of a start,
+  and a closed port proves its death only if no other plane hears it;
+* silent: shortly before its deadline it is asked (907). A master that answers is left alone: it is cut off in one direction
+  only.
 """
 
 from __future__ import annotations
@@ -40,7 +48,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class PauseGuard:
-    """Remembers the last tick. All times are monotonic seconds."""
+    """Notices that this process itself stood still (SIGSTOP, a paused machine, a starved loop). Monotonic seconds.
+
+    Then every broker looks silent at once: all silences restart, and a closed connection alone proves nothing for a while,
+    because brokers close connections that do not answer.
+    """
 
     threshold_seconds: float
     distrust_seconds: float
@@ -48,13 +60,13 @@ class PauseGuard:
     _distrust_until_seconds: float = 0.0
 
     def tick(self, now_seconds: float) -> bool:
-        """Take a tick; return whether we were paused before it."""
+        """Take a tick; return whether this process was paused before it."""
         paused = self._note(now_seconds)
         self._last_tick_seconds = now_seconds
         return paused
 
     def distrusts(self, now_seconds: float) -> bool:
-        """Whether our own view is not to be believed now. Safe to ask between ticks, also as the first thing after a pause."""
+        """Whether this process's own view is not to be believed now. May be called between ticks, also first after a pause."""
         self._note(now_seconds)
         return now_seconds < self._distrust_until_seconds
 
@@ -67,7 +79,7 @@ class PauseGuard:
 
 
 class Suspicion(StrEnum):
-    """Why a master is believed lost, before anything was verified."""
+    """Why a master is believed lost, before it was verified."""
 
     CLOSED = "its connection closed"
     SILENT = "it is silent"
@@ -76,7 +88,7 @@ class Suspicion(StrEnum):
 
 
 class Probe(Enum):
-    """Refused proves a death. A listener proves little (a frozen process has one too), and no answer proves nothing."""
+    """A refusal proves a death. A listener proves little, because a frozen process has one too; no answer proves nothing."""
 
     REFUSED = auto()
     LISTENS = auto()
@@ -85,7 +97,7 @@ class Probe(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found. ``certain`` means that the process is known to be dead."""
+    """What was found. `certain`: the process is known to be dead."""
 
     trigger: Trigger
     evidence: tuple[str, ...]
@@ -94,7 +106,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class _Case:
-    """One suspicion while it is looked into."""
+    """One suspicion while it is examined."""
 
     group: Group
     record: BrokerGroupRecord
@@ -130,10 +142,9 @@ class MasterWatch(Part):
         self._directory, self._guard = directory, guard
 
     def suspect(self, group: Group, record: BrokerGroupRecord, master: int) -> Suspicion | None:
-        """Whether the heartbeat table gives reason to doubt this master. Cheap.
+        """Return why the heartbeat table gives reason to doubt this master, or None. Cheap.
 
-        Nothing is begun before its possible successors could have been heard: a master that died while this controller was away
-        is certainly dead, but whoever is missing from a cold table is not.
+        Not before its possible successors could have been heard: a member that is missing from a cold table may live.
         """
         now_seconds = asyncio.get_running_loop().time()
         if not self._could_have_been_heard(group, record, besides=master):
@@ -155,7 +166,7 @@ class MasterWatch(Part):
         return None
 
     def is_warm(self, group: Group, record: BrokerGroupRecord) -> bool:
-        """Whether silence means anything yet: everybody was heard, or could have been."""
+        """Whether silence counts yet: all members were heard, or could have been."""
         if self._guard.distrusts(asyncio.get_running_loop().time()):
             return False
         return self._could_have_been_heard(group, record, besides=None)
@@ -171,9 +182,9 @@ class MasterWatch(Part):
         )
 
     def _may_be_starting(self, group: Group) -> bool:
-        """Whether the master's process may be so new that it has not come to this plane yet.
+        """Whether the master's process may be so new that it has not called this plane yet.
 
-        One that the record named before this plane knew the group has had its start; then only its rescan counts (``is_warm``).
+        Not one that the record named before this plane knew the group.
         """
         if group.master_known_seconds <= group.met_seconds:
             return False
@@ -183,7 +194,7 @@ class MasterWatch(Part):
     async def corroborate(
         self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion
     ) -> Verdict | None:
-        """Look for certainty while the master may still come back; None when it did, or is not master any more."""
+        """Look for certainty while the master may still come back; None if it did, or is not master any more."""
         clock = asyncio.get_running_loop().time
         case = self._open(group, record, master, suspicion)
         probe = asyncio.create_task(_probe(case.probed, after_seconds=0.0), name=f"rmq:probe {group.key}")
@@ -216,7 +227,7 @@ class MasterWatch(Part):
         return Verdict(trigger, tuple(case.evidence), certain=False)
 
     def _ask_others_near_the_end(self, case: _Case) -> None:
-        """Ask beside whatever else is waited for, so that it costs no time of its own."""
+        """Ask beside the other waits, so that it costs no time of its own."""
         left_seconds = case.deadline_seconds - asyncio.get_running_loop().time()
         is_near = left_seconds <= self._settings.other_planes_deadline_seconds or case.suspicion is not Suspicion.CLOSED
         if case.question is None and is_near:
@@ -224,7 +235,7 @@ class MasterWatch(Part):
             case.question = asyncio.create_task(asked, name=f"rmq:other planes {case.group.key}")
 
     async def _is_heard_elsewhere(self, case: _Case) -> bool:
-        """Whether enough other planes hear this master to leave it alone; looked at again after a moment."""
+        """Whether enough other planes hear this master to leave it alone for a moment."""
         if case.question is None or case.suspicion is Suspicion.REPORTED:
             return False
         testimony = await case.question
@@ -246,7 +257,7 @@ class MasterWatch(Part):
 
     @staticmethod
     def _spare(group: Group, master: int) -> bool:
-        """Note that a silent master is left alone on the word of other planes; returns whether that is new in this silence."""
+        """Note that a silent master is left alone because other planes hear it; return whether that is new in this silence."""
         heard_seconds = group.last_heard_seconds(master)
         if group.silence.spared_silence_seconds == heard_seconds:
             return False
@@ -255,7 +266,7 @@ class MasterWatch(Part):
         return True
 
     async def _is_starting(self, case: _Case, verdict: Verdict) -> bool:
-        """Whether the closed port of a master never heard here is one that is not open yet: another plane hears the process."""
+        """Whether the closed port of a master that was not heard here is only not open yet: another plane hears the process."""
         if case.suspicion is not Suspicion.UNHEARD or verdict.trigger is not Trigger.CONNECTION_REFUSED:
             return False
         return await self._is_heard_elsewhere(case)
@@ -294,7 +305,7 @@ class MasterWatch(Part):
         )
 
     def _look(self, case: _Case, probe: asyncio.Task[Probe]) -> Verdict | None:
-        """Whether anything is certain now."""
+        """Return a verdict if anything is certain now."""
         if process_lost(case.group, case.master):
             return case.verdict(Trigger.CONNECTION_CLOSED, "a new process registered in its place")
         how = self._is_terminated(case.group, case.master, case.address)
@@ -305,12 +316,15 @@ class MasterWatch(Part):
         return None
 
     def _is_terminated(self, group: Group, master: int, address: str) -> str | None:
-        """Of a master that was never heard here, only the address by which it is known can be looked for."""
+        """Return how its container ended, if that was reported.
+
+        Of a master not heard here only the known address can be asked for.
+        """
         own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
         return self._directory.is_terminated(group.key, master, address=own or address)
 
     def _ask_the_silent(self, group: Group, record: BrokerGroupRecord, master: int, entry: HeartbeatEntry) -> None:
-        """Shortly before a silent master's deadline, once for each silence: does it still answer?"""
+        """Ask a silent master shortly before its deadline, once for each silence."""
         now_seconds = asyncio.get_running_loop().time()
         ask_before_seconds = min(self._settings.small_rpc_deadline_seconds / 2, entry.timeout_seconds / 2)
         address = record.address_of(master)
@@ -321,7 +335,7 @@ class MasterWatch(Part):
             self._tasks.start(self._ask(group, master, address, entry), f"rmq:ask {group.key}")
 
     async def _answers_as_master(self, case: _Case) -> bool:
-        """Whether a master that was never heard here does its work: it tells others, as after a change of our address."""
+        """Whether a master that was not heard here answers as master: it may heartbeat to another address of this installation."""
         owner = self._directory.known_peer(host_of(case.address))
         own_pod = case.record.replicas[case.master].reserved_for or names.pod_name(case.group.key.name, case.master)
         if owner is not None and (owner.group, owner.pod_name) != (case.group.key, own_pod):
@@ -351,13 +365,13 @@ class MasterWatch(Part):
 
 
 async def _is_answered(probe: asyncio.Task[Probe]) -> bool:
-    """Whether the probe has been answered by now; what came in this moment is read first."""
+    """Whether the probe has been answered by now."""
     await asyncio.wait([probe], timeout=POLL_SECONDS)
     return probe.done() and probe.result() is not Probe.NO_ANSWER
 
 
 async def _probe(address: str | None, *, after_seconds: float) -> Probe:
-    """What the host at this address says about its port."""
+    """Dial the address; return what its port shows."""
     await asyncio.sleep(after_seconds)
     if address is None:
         return Probe.NO_ANSWER

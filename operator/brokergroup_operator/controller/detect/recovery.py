@@ -1,13 +1,12 @@
-"""Who acts as master where the record names nobody: asked of the brokers themselves before an election on their data.
+"""Which brokers act as master while the record names none: asked (907) before an election on their data (safety rule 3, hole
+C).
 
-A record that went back in time (safety rule 3) has no master and no SyncStateSet to go by, while the brokers may be serving
-as if nothing had happened. The one that in fact acts as master (907) is the one whose acknowledgements count, so it is preferred
-if nobody has a higher epoch; that is for the core to weigh (``ElectMaster.incumbent``). Others that act as master besides, from
-before, must be told first: a third replica must never be linked to one master while another one is elected (hole C).
+A record that went back in time has no master and no SyncStateSet, while the brokers may serve as before. The acknowledgements
+of the acting master count, so it is preferred unless another member has a higher epoch (`ElectMaster.incumbent`). Other acting
+masters are told first: a third replica must not stay linked to one of them while another is elected.
 
-They are asked before the record says that there is no master (``find_incumbent``): a Python master that reads so at its next poll
-stops acknowledging, and then nobody acts as master any more. If none was found at all, an election waits for reports that are
-younger than that answer (``until_reported_anew``): what a master acknowledged last may be missing in an older one.
+They are asked before the record says that there is no master (`find_incumbent`): a Python master that polls so stops
+acknowledging. If none acts as master, an election waits for reports younger than that answer (`_until_reported_anew`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ActingMasters:
-    """Which living members say that they are master, the weightiest first."""
+    """The living members that say that they are master, the weightiest first."""
 
     broker_ids: tuple[int, ...] = ()
 
@@ -46,7 +45,7 @@ class ActingMasters:
         return self.broker_ids[0] if self.broker_ids else None
 
     def besides(self, broker_id: int | None) -> tuple[int, ...]:
-        """Those that must hear of another master before anybody else does."""
+        """Those that must hear of another master before the other members do."""
         return tuple(one for one in self.broker_ids if one != broker_id)
 
 
@@ -54,10 +53,8 @@ class Recovery(Part):
     """Asks the brokers."""
 
     async def find_incumbent(self, group: Group) -> None:
-        """Note who acts as master while the record is still the old one: somebody of the highest epoch that is reported.
-
-        Members are heard one after the other, so this goes on until such a one is found, or nobody is missing, or whoever is
-        could have been heard.
+        """Note which members act as master while the record is still the old one, until one of the highest reported epoch is
+        found, or all members were or could have been heard.
         """
         while True:
             acting = await self._ask(group)
@@ -71,7 +68,7 @@ class Recovery(Part):
             await asyncio.sleep(POLL_SECONDS)
 
     async def acting_masters(self, group: Group) -> ActingMasters:
-        """Who acts as master, or was found to when that still was no news to anybody."""
+        """Return the members that act as master, or did when `find_incumbent` asked."""
         try:
             await follow_the_moved(group)
         except (RecordStoreError, PremiseGoneError) as error:
@@ -86,7 +83,7 @@ class Recovery(Part):
         return noted
 
     async def _until_reported_anew(self, group: Group) -> None:
-        """Nobody acts as master now, so what is reported from now on is all there is; who stays silent drops out of the living."""
+        """No member acts as master now, so reports from now on are complete. Members that stay silent time out."""
         group.table.ask_anew()
         deadline_seconds = asyncio.get_running_loop().time() + silence_seconds(group, self._settings)
         while asyncio.get_running_loop().time() < deadline_seconds:
@@ -101,14 +98,14 @@ class Recovery(Part):
         return all(one.broker_id in live for one in record.replicas.values() if one.registered)
 
     async def _ask(self, group: Group) -> ActingMasters:
-        """907 to every living member, side by side; one that does not answer within its deadline acts for nobody."""
+        """907 to every living member, side by side; one that does not answer by its deadline does not act as master."""
         live, addresses = group.live(), _addresses(group)
         links = await asyncio.gather(*(self._links_as_master(address) for address in addresses.values()))
         acting = {one: found for one, found in zip(addresses, links, strict=True) if found is not None}
         return ActingMasters(tuple(sorted(acting, key=lambda one: _weight(live.get(one), acting[one], one))))
 
     async def _links_as_master(self, address: str) -> int | None:
-        """How many slaves are linked to it; None if it does not act as master."""
+        """Return how many slaves are linked to it; None if it does not act as master."""
         try:
             status = await self._calls.ha_status(address)
         except BrokerCallError:
@@ -117,12 +114,12 @@ class Recovery(Part):
 
 
 def _weight(replica: LiveReplica | None, links: int, broker_id: int) -> tuple[int, int, int]:
-    """Sorts the highest epoch first, then the one with more slaves."""
+    """Sort the highest epoch first, then the one with more slaves."""
     return (-replica.epoch if replica is not None else 1, -links, broker_id)
 
 
 def _addresses(group: Group) -> dict[int, str]:
-    """Where the living members are, by their own word where a record of another time says otherwise (safety rule 8)."""
+    """Return where the living members are, by their own word if an older record says otherwise (safety rule 8)."""
     record, found = group.record, {}
     for broker_id, replica in sorted(group.live().items()):
         address = moved_to(group, broker_id) or (record.address_of(broker_id) if record is not None else None)

@@ -1,7 +1,8 @@
-"""From a BrokerGroup, its pods and its Secret to what the controller plane goes by. Pure.
+"""From a BrokerGroup, its pods and nodes to what the controller plane needs. Pure.
 
-A broker id belongs to a pod by the record's reservation, not by the pod's name: a pod whose disk was wiped comes back under a new
-id. The reconcile plane writes the id on the pod's label; the name is what it was made with.
+A broker id belongs to a pod by the record's reservation, not by the pod's name: a pod whose disk was wiped comes back under a
+new id. The reconcile plane writes the id on the pod's label. Facts of members are empty where they are not known: the operator
+may lack the right to read nodes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ log = structlog.get_logger(__name__)
 
 
 def binding_of(obj: JsonObject) -> GroupBinding:
-    """Reduce a BrokerGroup to what the controller plane needs; raises msgspec.ValidationError. Without credentials and zones."""
+    """Reduce a BrokerGroup to its binding, without credentials and zones.
+
+    Raise `msgspec.ValidationError` for an invalid one.
+    """
     group = msgspec.convert(obj, BrokerGroup)
     namespace, name = key_of(obj)
     spec = group.spec
@@ -74,7 +78,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
 
 
 def _as_brokers_mean(address: str, namespace: str) -> str:
-    """A name without a dot is a Service of the brokers' namespace; in the operator's pod it would be one of the operator's."""
+    """A name without a dot is a Service in the brokers' namespace; from the operator's pod it would be one in its own."""
     found = heard_address(address)
     if found is None or is_ip(found.host) or "." in found.host or found.host == "localhost":
         return one_spelling(address)
@@ -82,7 +86,7 @@ def _as_brokers_mean(address: str, namespace: str) -> str:
 
 
 def credentials_secret_of(obj: JsonObject) -> str | None:
-    """The name of the group's Secret."""
+    """Return the name of the group's Secret."""
     name = ((obj.get("spec") or {}).get("security") or {}).get("credentialsSecretName")
     return str(name) if name else None
 
@@ -112,14 +116,14 @@ def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int) -> ControllerSettin
 
 
 def peer_of(pod: JsonObject) -> Peer:
-    """Who the pod is."""
+    """Return the pod as a peer."""
     namespace, name = key_of(pod)
     group = _labels(pod).get(names.LABEL_BROKER_GROUP)
     return Peer(namespace=namespace, pod_name=name, group=GroupKey(namespace, group) if group else None)
 
 
 def broker_id_of(pod: JsonObject) -> int | None:
-    """The broker id that the pod carries; None for a pod that is no member of a group."""
+    """Return the broker id of the pod; None for a pod that is no member of a group."""
     label = _labels(pod).get(names.LABEL_BROKER_ID, "")
     if label.isascii() and label.isdecimal() and label != "0":
         return int(label)
@@ -128,17 +132,17 @@ def broker_id_of(pod: JsonObject) -> int | None:
 
 
 def pod_ip(pod: JsonObject) -> str:
-    """The address that its broker uses, or the empty text: of several the one of the family that the pod was given."""
+    """Return the address that its broker uses, or the empty text: of several the one of the family that the pod was given."""
     return ip_of_family(",".join(pod_ips(pod)), _family_of(pod))
 
 
 def pod_ips(pod: JsonObject) -> tuple[str, ...]:
-    """All its addresses, in their one spelling; a pod of both families has two, and its connections come from either."""
+    """Return all its addresses in one spelling. A pod of both families has two, and its connections come from either."""
     return _ips(pod, "podIP")
 
 
 def place_of(pod: JsonObject) -> PodPlace | None:
-    """Where it is, if its broker is known by another address than the pod's own."""
+    """Return where it is, if its broker is known by another address than the pod's own."""
     text = str((pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_ADDRESS, ""))
     if text.startswith(":"):
         node = ip_of_family(",".join(_ips(pod, "hostIP")), _family_of(pod))
@@ -147,10 +151,7 @@ def place_of(pod: JsonObject) -> PodPlace | None:
 
 
 def is_at(pod: JsonObject, address: str) -> bool:
-    """Whether the pod's broker is the one at this address (host:port): that by which it is known, or its pod's own.
-
-    A pod that is made again is known by the same Service: only the pod's own tells the two processes apart.
-    """
+    """Whether the pod's broker is the one at this address (host:port): the one by which it is known, or its pod's own."""
     if not pod_ips(pod):
         return False  # it has not begun: whoever had the address was another
     place = place_of(pod)
@@ -158,12 +159,12 @@ def is_at(pod: JsonObject, address: str) -> bool:
 
 
 def has_ip_of(pod: JsonObject, address: str) -> bool:
-    """Whether this is the pod's own address (host:port), and not one by which the pod after it is known too."""
+    """Whether this is the pod's own address (host:port), which tells it from its successor behind the same Service."""
     return host_of(address) in pod_ips(pod)
 
 
 def node_of(pod: JsonObject) -> str:
-    """Where it runs, or the empty text."""
+    """Return the node where it runs, or the empty text."""
     return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
@@ -178,7 +179,7 @@ def restarts(pod: JsonObject) -> int:
 
 
 def termination(pod: JsonObject) -> str | None:
-    """How the broker's last process ended, or None while one may run."""
+    """Return how the broker's last process ended, or None while one may run."""
     status = _broker_status(pod)
     state = status.get("state") or {}
     terminated = state.get("terminated")
@@ -192,7 +193,7 @@ def termination(pod: JsonObject) -> str | None:
 
 
 def is_leaving(pod: JsonObject) -> bool:
-    """Whether it is being deleted and its broker still runs, with time to hand over. Without grace it has none: that is a kill."""
+    """Whether it is being deleted and its broker still has time to hand over. Without grace it has none."""
     metadata = pod["metadata"]
     has_time = metadata.get("deletionGracePeriodSeconds") != 0
     return "deletionTimestamp" in metadata and has_time and termination(pod) is None
@@ -205,7 +206,7 @@ def _ips(pod: JsonObject, field: str) -> tuple[str, ...]:
 
 
 def _family_of(pod: JsonObject) -> str:
-    """The family that the pod's broker was told to use (spec.network.ipFamilies), or the empty text."""
+    """Return the IP family that the pod's broker was given (spec.network.ipFamilies), or the empty text."""
     containers = (pod.get("spec") or {}).get("containers") or []
     entries = (
         entry for one in containers if one.get("name") == names.CONTAINER_BROKER for entry in one.get("env") or []
@@ -228,19 +229,19 @@ def _broker_status(pod: JsonObject) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """Where a node says it is."""
+    """Zone and rack by the node's labels."""
 
     zone: str = ""
     rack: str = ""
 
 
 def place_of_node(node: JsonObject) -> NodePlace:
-    """By its labels."""
+    """Return the node's place."""
     return NodePlace(_label(node, names.LABEL_ZONE), _label(node, names.LABEL_RACK))
 
 
 def tenant_of(group_object: JsonObject) -> str:
-    """Whom the group is for, by the label of the BrokerGroup."""
+    """Return the tenant by the label of the BrokerGroup."""
     return _label(group_object, names.LABEL_TENANT)
 
 
@@ -250,7 +251,7 @@ def member_facts(
     nodes: Mapping[str, NodePlace | None],
     tenant: str,
 ) -> dict[int, Mapping[str, str]]:
-    """The facts of each member by its id; of one whose pod is gone those from `before`, for it may be asked why it went."""
+    """Return the facts of each member by its id; of a member whose pod is gone those from `before`, for its incident."""
     found = dict(before)
     for pod in pods:
         broker_id, node = broker_id_of(pod), node_of(pod)

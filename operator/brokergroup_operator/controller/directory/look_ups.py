@@ -1,12 +1,11 @@
-"""Objects that are read by name instead of being watched: a Secret of credentials, the zone of a node.
+"""Objects that are read by name instead of watched: a Secret of credentials, the zone of a node.
 
-A watch would need the right to list every Secret of a namespace, and would bring every heartbeat of every node. A GET of the few
-names that a group mentions needs neither. Names are read when they first come up, while they are missing every few seconds, and
-from time to time anyway. What was read last stays in force.
+A watch needs the right to list every Secret, and brings every heartbeat of every node. Names are read when they first come up,
+every few seconds while they are missing, and from time to time. The last value stays in force.
 
-An API that does not answer is tried with one name after a pause that doubles. An API that answers 500 may be unable to give that
-one object, as a Secret that it cannot decrypt: such names are tried again one at a time, with pauses of their own, and no other
-name waits for them. Nothing else waits for a look-up, a failover least of all.
+An API that is away is tried with one name, with backoff. An API that answers 500 may be unable to give that one object (a
+Secret that it cannot decrypt): such names are retried one at a time, and no other name, and no failover, waits for them
+(`tests/simulate/test_look_ups.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class LookUps(Generic[Value]):
-    """Values by ``(namespace, name)``. ``read`` answers None for what is missing and raises ApiError where it can't tell."""
+    """Values by `(namespace, name)`. `read` returns None for what is missing and raises `ApiError` if it cannot tell."""
 
     def __init__(
         self,
@@ -61,16 +60,16 @@ class LookUps(Generic[Value]):
         self._wake = asyncio.Event()
 
     def get(self, key: ObjectKey) -> Value | None:
-        """What was read last; None where nothing was, or there is none."""
+        """Return the value read last; None if there is none."""
         return self._values.get(key)
 
     def look_again(self, key: ObjectKey) -> None:
-        """Read this one at the next turn of ``run``."""
+        """Read this one at the next turn of `run`."""
         self._asked[key] = None
         self._wake.set()
 
     def is_known(self, key: ObjectKey) -> bool:
-        """Whether an answer about it was ever had."""
+        """Whether an answer about it was ever received."""
         return key in self._values
 
     async def refresh(self) -> ApiUnavailableError | None:
@@ -114,7 +113,7 @@ class LookUps(Generic[Value]):
         self._asked |= dict.fromkeys(sorted(keys))
 
     async def _read_asked(self) -> ApiUnavailableError | None:
-        """Read until none is left, or until the API is away: return that error. At last those that it could not give."""
+        """Read until none is left, then those that failed. Return the error of an API that is away."""
         while self._asked:
             key = next(iter(self._asked))
             del self._asked[key]
@@ -149,7 +148,7 @@ class LookUps(Generic[Value]):
         self._try_failed_at_seconds = asyncio.get_running_loop().time() + self._failed_backoff.next_seconds()
 
     async def _try(self, key: ObjectKey) -> ApiUnavailableError | None:
-        """Read one; return the error of an API that did not answer, or could not."""
+        """Read one; return the error of an API that is away or cannot give it."""
         try:
             value = await self._read(key)
         except ApiError as error:

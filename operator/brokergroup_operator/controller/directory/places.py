@@ -1,11 +1,12 @@
-"""Who is behind an address that is not his pod's own: a Service's, a load balancer's, a node's port (spec.network.addressing).
+"""Which pod is behind an address that is not its own: of a Service, a load balancer, a node's port (spec.network.addressing).
+Pure.
 
-The record knows a member by the address that it advertises. Its connections come from its pod all the same, and only its pod's
-own port says whether its process is dead: an address of a Service without an endpoint refuses whoever dials it, also while the
-broker lives. The pod carries what it advertises as an annotation, so the pod watch tells both. Pure.
+The record knows a member by the address that it advertises, which the pod carries as an annotation. Its connections come from
+the pod, and only the pod's own port shows whether the process is dead: a Service without an endpoint refuses also while the
+broker lives. A pod that is removed by force loses its endpoint at once, and its broker runs on for seconds at the pod's own
+address.
 
-A pod that is removed by force takes its Service's endpoint with it at once, and its broker runs on for seconds at the pod's own
-address (``own_address``).
+A master's links (907) carry no broker id, only the host from which they come.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ def advertises(binding: GroupBinding, pod_name: str, address: str) -> bool:
 
 
 def pod_ip_behind(binding: GroupBinding, address: str) -> str | None:
-    """The pod that is behind this address now, if there is exactly one."""
+    """Return the pod behind this address, if there is exactly one."""
     found = {place.ip for place in binding.places.values() if place.address == address}
     return found.pop() if len(found) == 1 else None
 
 
 def hosts_of_links(binding: GroupBinding, record: BrokerGroupRecord, broker_ids: Iterable[int]) -> dict[int, str]:
-    """The host that each member's connections come from."""
+    """Return the host from which each member's connections come."""
     hosts = {}
     for broker_id in broker_ids:
         address = record.address_of(broker_id) or ""
@@ -46,10 +47,10 @@ def hosts_of_links(binding: GroupBinding, record: BrokerGroupRecord, broker_ids:
 
 
 def probe_address(binding: GroupBinding, address: str, channel_host: str | None) -> str | None:
-    """Where a refused connection means that this very process listens no more; None where nothing can be asked.
+    """Return where a refused connection proves that this process does not listen any more; None if nothing can be asked.
 
-    A new pod has the address of the one before it, so the pod of now is asked only if the heartbeats came from there. Where
-    they came from anywhere else, that is perhaps a node that translates addresses: it refuses also while the broker lives.
+    A new pod has the address of the one before it, so it is asked only if the heartbeats came from there. Another host is
+    perhaps a node that translates addresses: it refuses also while the broker lives.
     """
     if not binding.translated:
         return address
@@ -61,29 +62,25 @@ def probe_address(binding: GroupBinding, address: str, channel_host: str | None)
 
 
 def own_address(binding: GroupBinding, address: str, channel_host: str) -> str | None:
-    """The pod's own address of the process that was heard from this host; None unless its pod was removed by force.
+    """Return the pod's own address of the process that was heard from this host; None unless its pod was removed by force.
 
-    The Service leads to that process no more: to nobody at first, then to the next pod. The address is the old process's alone
-    as long as the API gives it to no other pod, and a broker listens at the port by which it is known.
+    The Service leads elsewhere by now. The address is the old process's as long as the API gives it to no other pod.
     """
     removed = (place.ip for place in binding.removed_places.values() if place.address == address)
     return process_address(binding, address, channel_host) if channel_host in removed else None
 
 
 def process_address(binding: GroupBinding, address: str, channel_host: str | None) -> str | None:
-    """By which the pod of this very process is told from the next one that is known by the same address.
-
-    None where that was never heard: then nobody can tell.
-    """
+    """Return the address that tells this process from its successor behind the same address; None if it was not heard."""
     if not binding.translated:
         return address
     return join_address(channel_host, address.rpartition(":")[2]) if channel_host else None
 
 
 def ha_address_of(binding: GroupBinding, address: str) -> str:
-    """Where the broker at this address serves its log; its port is the one above its own where nobody says otherwise.
+    """Return where the broker at this address serves its log; by default at the port above its own.
 
-    ``BrokerCallError`` for an address that is none: it came from a registration, and nobody can be linked to it.
+    Raise `BrokerCallError` for an invalid address.
     """
     found = heard_address(address)
     if found is None:
@@ -93,9 +90,9 @@ def ha_address_of(binding: GroupBinding, address: str) -> str:
 
 
 def unlinked(hosts: dict[int, str], status: HARuntimeInfoBody) -> list[int]:
-    """The slaves that have no link at this master. Links carry no broker id, only the host they come from.
+    """Return the slaves without a link at this master.
 
-    Where several slaves share a host, the hosts prove nothing: then all of them count as missing while links are missing at all.
+    If slaves share a host, all count as missing while any link is missing.
     """
     linked = [host_of(link.addr) for link in status.ha_connection_info]
     if len(set(hosts.values())) == len(hosts):
@@ -104,14 +101,14 @@ def unlinked(hosts: dict[int, str], status: HARuntimeInfoBody) -> list[int]:
 
 
 def links_by_host(hosts: dict[int, str], status: HARuntimeInfoBody) -> dict[int, bool | None]:
-    """Whether this master has a link to each slave; None for those that share a host: nobody can tell whose such a link is."""
+    """Return whether this master has a link to each slave; None for slaves that share a host."""
     linked = {host_of(link.addr) for link in status.ha_connection_info}
     several = Counter(hosts.values())
     return {one: host in linked if several[host] == 1 else None for one, host in hosts.items()}
 
 
 def speeds_of_links(hosts: dict[int, str], status: HARuntimeInfoBody) -> dict[int, int]:
-    """Return the bytes that each slave's link carried in the last second; none without a link, or where slaves share a host."""
+    """Return the bytes that each slave's link carried in the last second; none without a link, or if slaves share a host."""
     speeds: Counter[str] = Counter()
     for link in status.ha_connection_info:
         speeds[host_of(link.addr)] += link.transferred_byte_in_second
@@ -120,7 +117,7 @@ def speeds_of_links(hosts: dict[int, str], status: HARuntimeInfoBody) -> dict[in
 
 
 def level_members(hosts: dict[int, str], live: list[int], status: HARuntimeInfoBody) -> frozenset[int] | None:
-    """The members that have all that this master has; None where hosts do not tell whose a link is."""
+    """Return the members that have caught up with this master; None if hosts do not tell whose a link is."""
     # A dead member may have had an address that a living one has now.
     by_host = {hosts[broker_id]: broker_id for broker_id in (*hosts, *live)}
     level: set[int] = set()
@@ -133,6 +130,6 @@ def level_members(hosts: dict[int, str], live: list[int], status: HARuntimeInfoB
 
 
 def respelled(address: str) -> str:
-    """The same address in other characters: a leading zero before the port."""
+    """Return the same address in other characters: a leading zero before the port."""
     host, _, port = address.rpartition(":")
     return f"{host}:0{port}"

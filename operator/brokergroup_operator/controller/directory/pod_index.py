@@ -1,8 +1,6 @@
-"""The pods of all groups as the watch last told, found by address and by group: no question about one pod looks at the others.
+"""The pods of all groups as the watch last reported, indexed by address and by group.
 
-Which pod speaks from an address, where a group's pods are, which are being deleted with time to hand over, and which processes are
-known to be dead. A container reported terminated is evidence of a death and stays true for that process, also after its pod went:
-until a pod has the address again.
+A container reported terminated stays evidence of that process's death after its pod went, until a pod has the address again.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class PodIndex:
-    """Fed with every event of the pod watch (``take``), which returns the pod as it was before."""
+    """Fed with every event of the pod watch (`take`)."""
 
     def __init__(self) -> None:
         self._pods: dict[ObjectKey, JsonObject] = {}
@@ -46,15 +44,15 @@ class PodIndex:
         self._removed_places: dict[GroupKey, dict[str, PodPlace]] = {}
 
     def of_group(self, key: GroupKey) -> Mapping[str, JsonObject]:
-        """The group's pods by name."""
+        """Return the group's pods by name."""
         return self._by_group.get(key, {})
 
     def all(self) -> list[JsonObject]:
-        """Every pod of every group."""
+        """Return every pod of every group."""
         return list(self._pods.values())
 
     def has_both_families(self) -> bool:
-        """Whether a pod has a second address, which the API cannot be asked for (it selects by status.podIP alone)."""
+        """Whether a pod has a second address, for which the API cannot be asked (it selects by status.podIP only)."""
         return self._with_two_addresses > 0
 
     def is_known_address(self, host: str) -> bool:
@@ -62,40 +60,33 @@ class PodIndex:
         return host in self._by_address
 
     def peer_at(self, host: str) -> Peer | None:
-        """The pod with this address. Where several share it, the address tells none of them apart: then a key has to."""
+        """Return the pod with this address; None if several share it."""
         found = self._by_address.get(host, ())
         return next(iter(found)) if len(found) == 1 else None
 
     def hosts(self, key: GroupKey) -> dict[str, str]:
-        """The address of each of the group's pods that has one, by the pod's name."""
+        """Return the address of each of the group's pods that has one, by the pod's name."""
         return {name: pod_ip(pod) for name, pod in self.of_group(key).items() if pod_ip(pod) and not is_over(pod)}
 
     def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
-        """Where the group's pods are that are being deleted and whose brokers still run.
-
-        A pod that is deleted by force is gone from the API at once, and its kubelet leaves the broker some seconds all the same.
-        """
+        """Return where the group's pods are that are being deleted and whose brokers still run, pods removed by force included."""
         leaving = (_known_by(pod) for pod in self.of_group(key).values() if is_leaving(pod) and pod_ip(pod))
         return self.removed_hosts(key).union(leaving)
 
     def removed_hosts(self, key: GroupKey) -> frozenset[str]:
-        """The own addresses of the group's pods that were removed by force while their brokers ran."""
+        """Return the own addresses of the group's pods that were removed by force while their brokers ran."""
         return frozenset(addresses[0] for addresses in self._removed.get(key, {}).values())
 
     def removed_places(self, key: GroupKey) -> Mapping[str, PodPlace]:
-        """The group's pods, by name, that were removed by force and known by a Service, a load balancer or a node's port.
-
-        Such a pod's broker may still run after the next pod of that name has begun, and listens at the removed pod's own address
-        alone. Nothing is kept once a pod has that address.
-        """
+        """Return the group's pods, by name, that were removed by force and known by another address, until a pod has theirs."""
         return self._removed_places.get(key, {})
 
     def groups_with_removed_pods(self) -> frozenset[GroupKey]:
-        """Of which a pod was removed by force: a pod of another group may get its address."""
+        """Return the groups of which a pod was removed by force: a pod of another group may get its address."""
         return frozenset(self._removed).union(self._removed_places)
 
     def termination_at(self, key: GroupKey, address: str) -> str | None:
-        """How the process at this address (host:port) ended, if its end was reported; None while one may run there."""
+        """Return how the process at this address (host:port) ended, if that was reported; None while one may run there."""
         at_address = [termination(pod) for pod in self.of_group(key).values() if is_at(pod, address)]
         if at_address:
             return None if None in at_address else at_address[0]
@@ -103,7 +94,7 @@ class PodIndex:
         return next((how for pod, how in ended.values() if is_at(pod, address)), None)
 
     def take(self, event: WatchEvent) -> JsonObject | None:
-        """Take in what the watch told of a pod; returns the pod as it was before, None for a new one."""
+        """Take an event of a pod; return the pod as it was before, None for a new one."""
         pod = event.object
         previous = self._pods.pop(key_of(pod), None)
         if previous is not None:
@@ -151,7 +142,7 @@ class PodIndex:
                 self._by_group.pop(peer.group, None)
 
     def _forget_ends(self, pod: JsonObject) -> None:
-        """An address that has a pod again says nothing any more about the one that had it."""
+        """An address that has a pod again says nothing any more about the pod that had it."""
         for group, ended in list(self._ended.items()):
             for name in [name for name, (one, _) in ended.items() if _share_an_address(one, pod)]:
                 del ended[name]
@@ -159,7 +150,7 @@ class PodIndex:
                 del self._ended[group]
 
     def _forget_removed(self, pod: JsonObject) -> None:
-        """A pod that has its address stands for the one of its name before it, and for whichever had this address."""
+        """A pod with an address replaces the one of its name before it, and the one that had this address."""
         peer, addresses = peer_of(pod), set(pod_ips(pod))
         for group, removed in list(self._removed.items()):
             for name, those in list(removed.items()):
@@ -175,7 +166,7 @@ class PodIndex:
 
 
 def _own_first(pod: JsonObject) -> tuple[str, ...]:
-    """All addresses of the pod; the one that its broker uses, and its connections come from, stands first."""
+    """Return all addresses of the pod, first the one that its broker uses."""
     own = pod_ip(pod)
     return (own, *(one for one in pod_ips(pod) if one != own)) if own else ()
 

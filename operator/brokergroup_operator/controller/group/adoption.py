@@ -1,12 +1,10 @@
-"""Brokers whose id or address the record does not know: taken in again by the rules, instead of asking for ever.
+"""Brokers whose id or address the record does not know, taken in by the core's rules.
 
-A Java broker with an identity file never applies for an id again, and registers (1003) only when it starts: after the record
-was lost, put back from an older copy, or made anew with the group, a running broker heartbeats under an id that nobody knows, or
-from an address that the record has forgotten. Its heartbeats are proposed to the core: an unknown id as ``AdoptBroker``, where who
-may bring one is the core's rule (``ControllerSettings.adoption``: by default a pod of this very group); another address than
-the recorded one as ``RegisterBroker``, if the pod that the id is kept for says so twice, and it is not the granted master, whose
-registration would mean a new process. A refusal is remembered for a while, so that the heartbeats of a broker that was cleaned
-on purpose do not read the store at every beat.
+A Java broker with an identity file does not apply for an id again, and registers (1003) only when it starts. After the record
+was lost or restored from an older copy, a running broker heartbeats under an unknown id, or from an address that the record has
+forgotten. An unknown id is proposed as `AdoptBroker` (`ControllerSettings.adoption`); another address as `RegisterBroker`, if
+the pod that the id is kept for reports it twice and it is not the granted master, whose registration would mean a new process.
+A refusal is remembered for a while, so that not every heartbeat reads the store.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ class AdoptionDesk(Part):
     """Proposes unknown brokers to the core, for all groups."""
 
     def heard(self, group: Group, broker_id: int, address: str, requester: str | None) -> None:
-        """A heartbeat came. Cheap where all is known."""
+        """A heartbeat came. Cheap if all is known."""
         if not group.loaded or not address:
             return
         replica = group.record.claimed_replica(broker_id) if group.record is not None else None
@@ -69,14 +67,14 @@ class AdoptionDesk(Part):
 
 
 def moved_to(group: Group, broker_id: int) -> str | None:
-    """Where the member's own pod says it is, if the record says otherwise."""
+    """Return where the member's own pod says it is, if the record says otherwise."""
     record, told = group.record, group.members.whereabouts.get(broker_id)
     replica = record.claimed_replica(broker_id) if record is not None else None
     return told if replica is not None and replica.reserved_for and told != replica.address else None
 
 
 async def follow_the_moved(group: Group) -> None:
-    """Write down where the living members are, before an election on a record that may be of another time."""
+    """Write down where the living members are, before an election on a record that may be outdated."""
     for broker_id in sorted(group.live()):
         address = moved_to(group, broker_id)
         if address is not None and broker_id != group.granted_master_id:

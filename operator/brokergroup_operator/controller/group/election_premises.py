@@ -1,4 +1,4 @@
-"""What must be so before an election: questions about a group and its record. Nothing here waits or writes."""
+"""Questions about a group and its record before an election. Nothing here waits or writes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 def silence_seconds(group: Group, settings: PlaneSettings) -> float:
-    """How long a member of this group may be silent."""
+    """Return how long a member of this group may be silent."""
     return group.binding.heartbeat_timeout_seconds or settings.heartbeat_timeout_seconds
 
 
 def could_have_been_heard(group: Group, settings: PlaneSettings) -> bool:
-    """Whether this controller has known the group for so long that whoever lives has found it."""
+    """Whether this plane has known the group for long enough to have heard every living member."""
     met_for_seconds = asyncio.get_running_loop().time() - group.met_seconds
     return met_for_seconds >= silence_seconds(group, settings) + settings.broker_rescan_seconds
 
 
 def may_be_alive_unheard(group: Group, broker_id: int, settings: PlaneSettings) -> bool:
-    """Whether this member may live although this plane never heard it: the plane has not known the group for long enough."""
+    """Whether this member may live although this plane has not heard it: it has not known the group for long enough."""
     replica = group.record.replicas.get(broker_id) if group.record is not None else None
     if replica is None or not replica.registered:
         return False  # no process ever had this id
@@ -38,21 +38,20 @@ def may_be_alive_unheard(group: Group, broker_id: int, settings: PlaneSettings) 
 
 
 def process_lost(group: Group, master: int) -> bool:
-    """Whether this member is master on paper only: a new process registered under its id."""
+    """Whether this master's process is gone: a new one registered under its id."""
     record = group.record
     return record is not None and record.master_broker_id == master and record.master_process_lost
 
 
 def members_leaving(group: Group) -> frozenset[int]:
-    """The members whose pods are being deleted: they should not be master in a moment."""
+    """Return the members whose pods are being deleted."""
     return _members_at(group, group.pods.leaving_hosts) | members_removed(group)
 
 
 def members_removed(group: Group) -> frozenset[int]:
-    """Of these, the members whose pods were removed by force: their processes end within seconds, whatever is waited for.
+    """Return those whose pods were removed by force: their processes end within seconds.
 
-    Where a Service is a member's address, the next pod has the same: which of the two processes lives tells the host that its
-    heartbeats come from.
+    Where a Service is the address, the host of the heartbeats tells the two processes apart.
     """
     if not group.binding.translated:
         return _members_at(group, group.pods.removed_hosts)
@@ -74,7 +73,9 @@ def _members_at(group: Group, hosts: frozenset[str]) -> frozenset[int]:
 
 
 def but_the_unsteady(group: Group, wanted: ElectMaster) -> ElectMaster:
-    """Pass over those that crash again and again (`CrashLoops`) or are about to go, if somebody else can lead."""
+    """Return the request, passing over members that crash again and again (`CrashLoops`) or are about to go, if another can
+    lead.
+    """
     penalised = group.crash_loops.penalised(asyncio.get_running_loop().time())
     leaving = members_leaving(group)
     if wanted.designate_elect:
@@ -87,7 +88,7 @@ def but_the_unsteady(group: Group, wanted: ElectMaster) -> ElectMaster:
 
 
 def may_be_too_early(group: Group, record: BrokerGroupRecord, wanted: ElectMaster) -> bool:
-    """Whether a member asks for itself, and nobody can be elected on what was heard so far."""
+    """Whether a member asks for itself, and none can be elected on what was heard so far."""
     if wanted.designate_elect or record.claimed_replica(wanted.broker_id) is None:
         return False
     return step(record, wanted, group.live(), group.binding.settings).code != ControllerCode.SUCCESS
@@ -99,9 +100,9 @@ def may_have_acting_masters(group: Group, record: BrokerGroupRecord) -> bool:
 
 
 def replaces_no_master(group: Group, wanted: ElectMaster, now: BrokerGroupRecord | None) -> bool:
-    """Whether a caller's ElectMaster, decided on this record at this moment, can replace no master that was granted.
+    """Whether a caller's ElectMaster, decided on this record now, replaces no granted master.
 
-    The death of one is established by a failover first, and a living one is drained by a switchover first.
+    A failover establishes a death first, and a switchover drains a living master first.
     """
     if now is not None and group.holdings.epoch_jump is None and epoch_seen_above(now, group.live()) is not None:
         return False  # the record went back in time: who acts as master is found out first
@@ -121,7 +122,7 @@ def is_outdated(group: Group, record: BrokerGroupRecord) -> bool:
 
 
 def live_members(group: Group, record: BrokerGroupRecord) -> list[int]:
-    """The members that are alive, and are where the record says they are (safety rule 8: an address is not identity)."""
+    """Return the members that are alive and where the record says they are (safety rule 8)."""
     live = group.live()
     return [
         broker_id

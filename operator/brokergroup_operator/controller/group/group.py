@@ -1,12 +1,9 @@
-"""One broker group inside the controller plane: decisions one after the other, each durable before anybody hears of it.
+"""One broker group inside the controller plane: decisions one after the other, each durable before its answer leaves.
 
-``decide`` is the only way a record changes. It reads (from the copy of the last commit where that is enough, from the store
-where an answer grants something), lets the pure core decide, commits by compare-and-set, and begins again when somebody else
-was faster. A refusal is never taken from the copy: another controller plane may have moved the record, so the store is asked
-before a broker hears "no".
-
-A decision, once begun, runs to its end even if the one who asked has gone: a commit that is cut off half-way would be a write
-with an unknown outcome for no reason.
+`decide` is the only way a record changes. It reads the record (the copy where that is enough, the store where an answer grants
+something), lets the core decide, commits by compare-and-set, and begins again if another plane was faster. A refusal is not
+taken from the copy: the store is asked first. A decision runs to its end even if its caller has left: a commit that is cut off
+would be a write with an unknown outcome.
 """
 
 from __future__ import annotations
@@ -74,11 +71,11 @@ Premise = Callable[["BrokerGroupRecord | None"], bool]
 
 
 class PremiseGoneError(Exception):
-    """The record is not any more what made somebody ask for this decision; nothing was decided."""
+    """The record is not any more what made the caller ask for this decision; nothing was decided."""
 
 
 class Group:
-    """What the plane holds of one group. Nothing in here is needed after a restart but to be faster."""
+    """What the plane holds of one group. It is needed after a restart only to be faster."""
 
     binding: GroupBinding
     # Whether this process saw the record change to this master and epoch, rather than found it so.
@@ -131,7 +128,7 @@ class Group:
         self._decisions: set[asyncio.Task[Decision]] = set()
 
     def _forget_failures(self) -> None:
-        """The reads that the store did not answer: how many, the last one's error, and how long to leave the store alone."""
+        """Reset the failed reads: how many, the last error, and how long to leave the store alone."""
         self._failed_reads = 0
         self._read_error: RecordUnavailableError | None = None
         self._store_backoff = Backoff(FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS)
@@ -144,7 +141,7 @@ class Group:
 
     @property
     def settings(self) -> ControllerSettings:
-        """What to decide by: the owner's wish, and whether the brokers are known to keep its minimum yet (safety rule 1)."""
+        """What to decide by: the spec, and whether the brokers are known to keep its minimum yet (safety rule 1)."""
         wanted = self.binding.settings
         if not wanted.shrink_floor:
             return wanted
@@ -159,25 +156,25 @@ class Group:
 
     @property
     def granted_master_id(self) -> int | None:
-        """The master, as far as the copy says."""
+        """The master by the copy of the record."""
         return self.record.granted_master_id if self.record is not None else None
 
     @property
     def loaded(self) -> bool:
-        """Whether the record was read at least once and nothing is known to have moved it since."""
+        """Whether the record was read at least once and is not known to have moved since."""
         return self._copy_is_good
 
     def live(self) -> dict[int, LiveReplica]:
-        """The members that are alive now."""
+        """Return the members that are alive now."""
         return self.table.live(asyncio.get_running_loop().time())
 
     def is_live(self, broker_id: int) -> bool:
-        """Whether one member is alive now."""
+        """Whether this member is alive now."""
         entry = self.table.entry(broker_id)
         return entry is not None and entry.alive(asyncio.get_running_loop().time())
 
     def changed(self) -> None:
-        """Tell whoever watches this group that its snapshot is another one now."""
+        """Notify watchers of this group that its snapshot has changed."""
         self._rests = False
         self._on_change(self)
 
@@ -186,7 +183,7 @@ class Group:
         return self._rests and now_seconds < self._rest_until_seconds
 
     def rest(self, now_seconds: float, master: int, until_seconds: float = math.inf) -> None:
-        """Nothing is to be done here until then: look again sooner before the master's deadline, or when something changes."""
+        """Nothing is to be done here until then. Look again sooner before the master's deadline, or when something changes."""
         entry = self.table.entry(master)
         pods = self.pods
         is_leaving = pods.reported_dead or pods.leaving_hosts
@@ -199,16 +196,16 @@ class Group:
         self._rests = True
 
     def distrust_copy(self, version: str | None = None) -> None:
-        """Somebody may have written the record: the next look reads it again. A version we hold already changes nothing."""
+        """The record may have been written: read it again, unless this version is the one held."""
         if version is None or self._stored is None or self._stored.version != version:
             self._copy_is_good = False
             self._rests = False
 
     def take_watched(self, delivered: StoredRecord) -> bool:
-        """Take the record that the store's watch has delivered for the copy; False where it must be read instead.
+        """Take the record that the store's watch has delivered as the copy; return False if it must be read instead.
 
-        That costs no request to the store. The copy is for looking, for 1004, and for what the record's own epochs fence:
-        ``decide`` reads the store before it grants a role, whatever the copy says (`tests/controller/test_watched_records.py`).
+        That costs no request to the store. `decide` reads the store before it grants a role, whatever the copy says
+        (`tests/controller/test_watched_records.py`).
         """
         held = self._stored
         if held is None or not self._copy_is_good or self._lock.locked() or held.uid != delivered.uid:
@@ -230,7 +227,7 @@ class Group:
         return self.changes.under_way(self.record)
 
     def heard(self, broker_id: int, epoch: int, *, came_back: bool) -> None:
-        """A heartbeat came; a master whose epoch file has the record's epoch is master in deed."""
+        """A heartbeat came. If its epoch file has the record's epoch, the master is master in deed."""
         record = self.record
         if record is not None and broker_id == record.granted_master_id and epoch >= record.master_epoch > 0:
             self._vouch(record.master_epoch)
@@ -241,7 +238,7 @@ class Group:
             self.changed()
 
     def bind(self, binding: GroupBinding) -> None:
-        """Its owner's wishes have changed."""
+        """The spec, or what is known of its pods, has changed."""
         self.waking.declared(hibernated=binding.hibernated)
         self.binding = binding
         self.gone = False
@@ -251,7 +248,7 @@ class Group:
         self.gone = True
 
     async def first_report(self, broker_id: int, timeout_seconds: float) -> None:
-        """Wait for a member's first heartbeat if it has told nothing of its disk yet; at most this long."""
+        """Wait, at most this long, for a member's first heartbeat if it has not reported its disk yet."""
         entry = self.table.entry(broker_id)
         if entry is not None and entry.replica.has_reported:
             return
@@ -259,11 +256,11 @@ class Group:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether its owner is deleting it, or has, or puts it to sleep: a master that goes now is no loss."""
+        """Whether it is being deleted, is gone, or hibernates: losing its master is no incident."""
         return self.binding.deleting or self.gone
 
     def new_process(self, broker_id: int) -> None:
-        """A member registered: nothing that its former process was told or had configured is known of this one."""
+        """A member registered: nothing that its former process was told or had configured holds for this one."""
         self.members.new_process(broker_id)
         self.changes.new_process(broker_id)
         self.configuration.changed(broker_id)
@@ -273,9 +270,9 @@ class Group:
 
     @contextmanager
     def registering_member(self, broker_id: int) -> Iterator[None]:
-        """While a new process's registration is decided it must not hear what was true for the process before it.
+        """While a new process's registration is decided it must not be told what held for the process before it.
 
-        A master that is told its old epoch reigns on in it, although another process wrote under it (rule 6).
+        A master that is told its old epoch goes on in it, although another process wrote under it (rule 6).
         """
         self._registering[broker_id] += 1
         try:
@@ -288,15 +285,15 @@ class Group:
         return self._registering[broker_id] > 0
 
     def answered_election(self) -> None:
-        """A broker takes its role from the answer to its own ElectMaster; give it the time to do so before it is told again."""
+        """A broker takes its role from the answer to its own ElectMaster: give it the time before it is told again."""
         self.changes.leave_alone(self._settings.link_missing_seconds)
 
     def silent_for_seconds(self, broker_id: int) -> float:
-        """How long this member has not been heard here."""
+        """Return how long this member has not been heard here."""
         return asyncio.get_running_loop().time() - self.last_heard_seconds(broker_id)
 
     def last_heard_seconds(self, broker_id: int) -> float:
-        """When this member was heard last; one that never was: since when this plane could have heard it."""
+        """Return when this member was heard last; if it was not: since when this plane could have heard it."""
         entry = self.table.entry(broker_id)
         if entry is not None:
             return entry.last_seen_seconds
@@ -308,7 +305,7 @@ class Group:
         self._note_in_sync()
 
     def confirm_master(self, epoch: int) -> None:
-        """The master told that it is master of this epoch."""
+        """The master reported that it is master of this epoch."""
         if epoch <= self.confirmed_epoch:
             return
         self.confirmed_epoch = epoch
@@ -317,7 +314,7 @@ class Group:
         self.changed()
 
     def master_said(self, epoch: int, *, is_master: bool) -> None:
-        """What the master that answered our role change to this epoch says of itself (907)."""
+        """The role that the master, told this epoch, reports by its own 907."""
         if is_master:
             self._vouch(epoch)
         denied_epoch = 0 if is_master else epoch
@@ -338,8 +335,8 @@ class Group:
     def writable(self) -> bool:
         """Whether a write can be acknowledged: a live master that says so itself, and enough live members in sync.
 
-        The answer to a 1008 is not the master's word: a broker that is deaf to it answers as well. A member that has died may
-        stay in the set, which is not made smaller than the minimum; it acknowledges nothing.
+        An answer to 1008 is not enough: a broker that ignores it answers as well. A dead member may stay in the set, which is
+        not made smaller than the minimum; it acknowledges nothing.
         """
         record = self.record
         if record is None or record.granted_master_id is None:
@@ -352,19 +349,22 @@ class Group:
         )
 
     def _acknowledges(self, broker_id: int) -> bool:
-        """A member without heartbeats does, if the master has a link to it and it answers: its writes are served all the same."""
+        """Whether this member does. One without heartbeats does if the master has a link to it and it answers."""
         silence = self.unheard.silences.get(broker_id)
         return self.is_live(broker_id) or (
             silence is not None and silence.acknowledges and broker_id not in self.pods.reported_dead
         )
 
     async def load_again(self) -> BrokerGroupRecord | None:
-        """The record, read from the store whatever the copy says: what begins voluntarily begins with the truth."""
+        """Return the record, read from the store whatever the copy says: voluntary changes begin with the truth."""
         self.distrust_copy()
         return await self.load()
 
     async def load(self) -> BrokerGroupRecord | None:
-        """The record, read from the store unless the copy is good. Callers that waited for one read share its failure."""
+        """Return the record, read from the store unless the copy is good.
+
+        Callers that waited for one read share its failure.
+        """
         if not self._copy_is_good:
             failures = self._failed_reads
             async with self._lock:
@@ -382,12 +382,12 @@ class Group:
             raise
 
     def store_answers(self) -> None:
-        """Something came from the store: it may be asked again."""
+        """The store has answered: it may be asked again."""
         self._store_backoff.reset()
         self._store_quiet_until_seconds = 0.0
 
     def store_failed(self, error: RecordStoreError) -> float:
-        """For how long nothing is asked of the store that can wait, after this failure."""
+        """Return for how long requests that can wait are not sent to the store, after this failure."""
         retry_after_seconds = error.retry_after_seconds if isinstance(error, RecordUnavailableError) else 0.0
         pause_seconds = self._store_backoff.next_seconds(retry_after_seconds)
         self._store_quiet_until_seconds = asyncio.get_running_loop().time() + pause_seconds
@@ -395,7 +395,7 @@ class Group:
 
     @property
     def store_may_be_asked(self) -> bool:
-        """Whether what can wait may ask the store: not in the pause after a failure. An election never asks this."""
+        """Whether requests that can wait may be sent to the store. Elections do not ask this."""
         return asyncio.get_running_loop().time() >= self._store_quiet_until_seconds
 
     async def decide(
@@ -406,11 +406,11 @@ class Group:
         timeline: FailoverTimeline | None = None,
         premise: Premise | None = None,
     ) -> Decision:
-        """Decide, commit, and return the decision once it is durable. Raises ``RecordStoreError``: then nothing is granted.
+        """Decide, commit, and return the decision once it is durable. Raise `RecordStoreError`: then nothing is granted.
 
-        A request that is made of what members told is given as a function, called after each read of the record: what is told
-        counts under the record that was known by then (``HeartbeatTable.note_seats``).
-        With a ``premise``, the record that is decided on must fulfil it, also after others moved it: else ``PremiseGoneError``.
+        A request that is built of members' reports is a function, called after each read of the record: a report counts under
+        the record that was known by then (`HeartbeatTable.note_seats`). A `premise` must hold for the record that is decided
+        on, also after others moved it; else `PremiseGoneError` is raised.
         """
         task = asyncio.create_task(
             self._decide_in_turn(request, linearizable, timeline, premise), name=f"rmq:decide {self.key}"
@@ -463,7 +463,7 @@ class Group:
                 return self._concluded(request, decision, timeline)
 
     def _with_the_end(self, decision: Decision) -> Decision:
-        """The end of a change costs no write of its own where something is written anyway."""
+        """Add the end of a change to a decision: it then costs no write of its own."""
         after = decision.record
         change = after.change if after is not None else None
         if not decision.changed or change is None or not self.changes.is_over_here(change):
@@ -475,7 +475,7 @@ class Group:
 
     @property
     def has_untold_incident(self) -> bool:
-        """Whether the end of a change of this plane has not been told of yet."""
+        """Whether the end of a change of this plane has not been reported yet."""
         return self.changes.in_progress is not None or self.incidents.is_open
 
     def _concluded(self, request: Request, decision: Decision, timeline: FailoverTimeline | None) -> Decision:
@@ -486,7 +486,7 @@ class Group:
         return decision
 
     async def _committed(self, request: Request, decision: Decision, left_seconds: float) -> bool:
-        """Commit; returns False when somebody else was faster."""
+        """Commit; return False if another plane was faster."""
         before = self.record
         try:
             await self._commit(decision, max(left_seconds, 0.05))
@@ -509,7 +509,7 @@ class Group:
         self._take(stored)
 
     def _take(self, stored: StoredRecord | None) -> None:
-        """Let this be the copy, and note what it says that the one before did not."""
+        """Make this the copy, and note what is new in it."""
         before, first_read = self._stored, not self._was_read
         self._stored = stored
         self._copy_is_good = self._was_read = True
@@ -541,7 +541,7 @@ class Group:
         self.changed()
 
     def _note_master(self, before: StoredRecord | None) -> None:
-        """Another master, or the same one in a new epoch, is another process, or was told something new: it begins to be known."""
+        """Another master, or the same one in a new epoch, is another process or was told something new: it begins to be known."""
         was, now = before.record if before is not None else None, self.record
         self._note_change()
         if now is not None and (
@@ -575,7 +575,7 @@ class Group:
             )
 
     async def stop(self) -> None:
-        """Wait for the decisions under way: none is cut off half-way."""
+        """Wait for the decisions under way: none is cut off."""
         await asyncio.gather(*self._decisions, return_exceptions=True)
 
     def _decided(self, task: asyncio.Task[Decision]) -> None:

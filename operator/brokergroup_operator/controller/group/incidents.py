@@ -1,10 +1,9 @@
-"""Changes of master as incidents: when one begins, what ends it, and who is told.
+"""Changes of master as incidents: when one begins, what ends it, and which plane reports it.
 
-An incident stays open after the change itself until enough members are in sync for a write to be acknowledged again, and until
-what is watched of the recovery (``upkeep/recovery_watch.py``) was seen or given up; or until it is as old as nobody waits any
-longer for that. Its change stays in the record until then: the plane that goes on with the change, or supersedes it, tells of
-the incident, under the same id. One that had been told already, and whose end was not written yet, is told twice; who reads the
-logs merges by id.
+An incident stays open until enough members are in sync to acknowledge a write and what is watched of the recovery
+(`upkeep/recovery_watch.py`) was seen or given up, or until its age limit. Its change stays in the record until then: the plane
+that goes on with the change, or supersedes it, reports the incident under the same id. It may be reported twice; readers of the
+logs merge by id.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
     from controller_core.plan import Change
 
-# What a master that says that it is master brings to its end.
-_NOT_OVER = frozenset({Outcome.RUNNING, Outcome.INCOMPLETE})
+# Outcomes that a late confirmation by the new master turns into COMPLETED.
+_OPEN_OUTCOMES = frozenset({Outcome.RUNNING, Outcome.INCOMPLETE})
 
 
 class Incidents:
@@ -42,7 +41,7 @@ class Incidents:
 
     @property
     def recovering(self) -> tuple[FailoverTimeline, frozenset[Step]] | None:
-        """The open incident whose new master has confirmed its role, with what is still to be seen of it; None: no such."""
+        """The open incident whose new master has confirmed its role, and the steps still awaited; None if there is no such."""
         if self._open is None or Step.ROLE_CHANGED not in self._open.steps or not self._awaited:
             return None
         return self._open, self._awaited
@@ -53,7 +52,7 @@ class Incidents:
         return self._open is not None
 
     def has(self, change_id: int) -> bool:
-        """Whether this plane tells of that change, or has just told of it."""
+        """Whether this plane reports that change, or has just reported it."""
         return change_id in (self._told_of, self._open.change_id if self._open is not None else None)
 
     def open(self, timeline: FailoverTimeline, *, awaited: frozenset[Step] = frozenset()) -> None:
@@ -74,10 +73,9 @@ class Incidents:
         self._observer.incident_closed(timeline)
 
     def moved_by_another(self, was: BrokerGroupRecord | None, now: BrokerGroupRecord | None) -> None:
-        """Another plane wrote the record. One that took the change over tells of it, and this plane does not.
+        """Another plane wrote the record. If it took the change over, it reports the incident, and this plane does not.
 
-        One that superseded it may die before it tells, or have found that all were told and leave it to this plane. So this plane
-        tells as well: readers of the logs merge by id.
+        If it superseded the change it may die before it reports, or leave that to this plane. So this plane reports as well.
         """
         timeline, before = self._open, was.change if was is not None else None
         if timeline is None or now is None:
@@ -91,10 +89,10 @@ class Incidents:
             self.close()
 
     def role_changed(self, epoch: int) -> None:
-        """The new master of this epoch said that it is master."""
+        """The new master of this epoch confirmed its role."""
         timeline = self._open
         # A master that says so late was given up on by then: its incident counted as incomplete until now.
-        if timeline is not None and timeline.outcome in _NOT_OVER and timeline.epoch_after == epoch:
+        if timeline is not None and timeline.outcome in _OPEN_OUTCOMES and timeline.epoch_after == epoch:
             timeline.reach(Step.ROLE_CHANGED, time.monotonic())
             timeline.outcome = Outcome.COMPLETED
             self._observer.master_changed(timeline)
@@ -112,7 +110,7 @@ class Incidents:
             self.await_no_longer(timeline, step)
 
     def await_no_longer(self, timeline: FailoverTimeline, *steps: Step) -> None:
-        """These steps are not waited for any more, seen or not."""
+        """Do not wait for these steps any more, seen or not."""
         if self._open is timeline:
             self._awaited -= frozenset(steps)
             self._close_if_recovered()
@@ -132,7 +130,7 @@ def _is_elected_after(timeline: FailoverTimeline, now: BrokerGroupRecord) -> boo
 
 
 def awaited_steps(binding: GroupBinding, settings: PlaneSettings) -> frozenset[Step]:
-    """What is watched of a recovery besides the SyncStateSet: a group without NameServers has no route to look at."""
+    """Return what is watched of a recovery besides the SyncStateSet. A group without NameServers has no route to watch."""
     if not settings.recovery_watch_seconds:
         return frozenset()
     awaited = {Step.INDEX_CAUGHT_UP}
@@ -144,7 +142,7 @@ def awaited_steps(binding: GroupBinding, settings: PlaneSettings) -> frozenset[S
 
 
 def is_left_untold(was: Change | None, decision: Decision, changes: OwnChanges, incidents: Incidents) -> bool:
-    """Whether a decision of ours has superseded another plane's change: the plane that supersedes it tells of its incident."""
+    """Whether a decision of this plane has superseded another plane's change: this plane then reports its incident."""
     now = decision.record.change if decision.record is not None else None
     return (
         was is not None
@@ -157,11 +155,11 @@ def is_left_untold(was: Change | None, decision: Decision, changes: OwnChanges, 
 
 
 def has_incident(change: Change) -> bool:
-    """Not a first election, a cure, or a change that is given up."""
+    """Whether the change is one: not a first election, a cure, or a change that was given up."""
     replaces = change.before is not None and change.before.master_epoch > 0
     return replaces and change.is_decided and change.kind is not ChangeKind.CURE
 
 
 def is_unclean(decision: Decision) -> bool:
-    """Whether somebody is elected who may lack what was acknowledged."""
+    """Whether the elected member may lack what was acknowledged."""
     return any(isinstance(event, MasterElected) and event.unclean for event in decision.events)

@@ -1,7 +1,7 @@
-"""This plane's part in the changes of master of one group: the task that runs, what it carries out, and what 1004 may tell.
+"""This plane's part in the changes of master of one group: the task that runs, what it carries out, and what 1004 may answer.
 
-A change of master is in the record; what is here is what this process knows of it besides, and may lose. `change/` begins and
-ends changes through these methods, and the group tells what the record says at each read and commit.
+The change itself is in the record; this is what the process knows besides, and may lose. `change/` begins and ends changes
+through these methods; the group reports each record read or committed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class OwnChanges:
     def run(
         self, task: asyncio.Task[None], on_end: Callable[[asyncio.Task[None]], None], *, only_tells: bool = False
     ) -> None:
-        """Let this task be the one that runs; `on_end` is called when it has ended."""
+        """Set the task that runs; `on_end` is called when it has ended."""
         self._task, self._only_tells = task, only_tells
 
         def ended(done: asyncio.Task[None]) -> None:
@@ -103,20 +103,20 @@ class OwnChanges:
     # ---- what is shown of it
 
     def begins(self, timeline: FailoverTimeline | None) -> None:
-        """A change is under way here, and this is what is told of it."""
+        """A change is under way here, with this timeline."""
         self.in_progress = timeline
 
     def withdrawn(self) -> None:
-        """It was not ours to tell of."""
+        """Another plane reports it."""
         self.in_progress = None
 
     def ended(self, timeline: FailoverTimeline) -> None:
-        """It has come to its end, whatever that is."""
+        """It has ended, with whatever outcome."""
         self.in_progress = None
         self.found(timeline)
 
     def found(self, timeline: FailoverTimeline) -> None:
-        """This is the latest of its kind."""
+        """This is the latest timeline of its kind."""
         if timeline.kind is Kind.SWITCHOVER:
             self.last_switchover = timeline
         else:
@@ -130,7 +130,7 @@ class OwnChanges:
 
     @property
     def told(self) -> Mapping[int, int]:
-        """Under which epoch each member has answered 1008, in this process's life."""
+        """Under which epoch each member has answered 1008 in this process's life."""
         return MappingProxyType(self._told)
 
     def has_answered(self, broker_id: int, epoch: int) -> None:
@@ -173,15 +173,15 @@ class OwnChanges:
         return change.key == self._written_here
 
     def elected(self, change: Change | None) -> bool:
-        """Whether this plane wrote that election: what is left of it is telling, which a person's election supersedes."""
+        """Whether this plane wrote that election: what is left is telling, which a person's election supersedes."""
         return change is not None and change.is_decided and self.wrote_it(change)
 
     def release(self, key: ChangeKey) -> None:
-        """1004 may tell the new state of this change."""
+        """1004 may answer the new state of this change."""
         self._released = key
 
     def is_over(self, key: ChangeKey) -> None:
-        """Nothing is left to do for this change: its end goes along with the next commit."""
+        """Nothing is left to do for this change: its end goes with the next commit."""
         self._over = key
 
     def is_over_here(self, change: Change) -> bool:
@@ -195,7 +195,7 @@ class OwnChanges:
 
     @property
     def unmoved_seconds(self) -> float:
-        """For how long, by this plane's own clock, the change under way has been seen as it is now."""
+        """How long the change under way has not moved, by this plane's own clock."""
         return self._now - self._seen[1]
 
     def under_way(self, record: BrokerGroupRecord | None) -> bool:
@@ -204,9 +204,9 @@ class OwnChanges:
         return change is not None and change.key != self._over and not change.is_told
 
     def record_to_tell(self, record: BrokerGroupRecord | None) -> BrokerGroupRecord | None:
-        """What 1004 may tell now: the state of before, until the plane that carries the change out has told the brokers in order.
+        """Return what 1004 may answer: the state of before, until the brokers were told in order.
 
-        Another plane cannot see that but by the end of the change, and waits for it for ``hold_back_seconds`` at most.
+        Another plane sees that only by the end of the change, and waits for it for `hold_back_seconds` at most.
         """
         change = record.change if record is not None else None
         if record is None or change is None or change.phase is not Phase.TELLING or change.key == self._released:

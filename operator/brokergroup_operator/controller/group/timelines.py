@@ -1,6 +1,6 @@
-"""The timelines of changes of master: made when one begins, is found or is taken over, and how each is ended.
+"""The timelines of changes of master: created when one begins, is found or is taken over, and ended.
 
-What becomes of a timeline once its change has ended is `incidents.py`.
+Then `incidents.py` keeps them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTimeline:
-    """The incident of a group that was found without a master, from the time when it had none."""
+    """Return the incident of a group that was found without a master, from the time when it had none."""
     lost = record.master_broker_id
     if lost is not None and record.master_process_lost:
         group.crash_loops.master_lost(lost, record.master_epoch, asyncio.get_running_loop().time())
@@ -71,7 +71,7 @@ def finish(group: Group, timeline: FailoverTimeline, observer: Observer, outcome
 
 
 def timeline_of(group: Group, change: Change) -> FailoverTimeline:
-    """The incident of a change that another plane began, as far as the plan tells of it."""
+    """Return the incident of a change that another plane began, as far as the plan shows it."""
     timeline = FailoverTimeline(
         group=group.key,
         cluster_name=group.binding.cluster_name,
@@ -108,7 +108,7 @@ def _unix_seconds(text: str) -> float:
 
 
 def note_election(timeline: FailoverTimeline, decision: Decision) -> None:
-    """Who was elected, by a decision that is durable."""
+    """Note the master that a durable decision has elected."""
     assert decision.record is not None
     timeline.to_broker_id = decision.record.master_broker_id
     timeline.epoch_after = decision.record.master_epoch
@@ -117,12 +117,15 @@ def note_election(timeline: FailoverTimeline, decision: Decision) -> None:
 
 
 def trigger_now(group: Group, trigger: Trigger) -> Trigger:
-    """What begins a change of master: the master of a group that is woken was not lost, whatever shows that it is gone."""
+    """Return the trigger of a change of master: the master of a waking group was not lost."""
     return Trigger.WOKEN if group.waking.wakes and trigger is not Trigger.REQUESTED else trigger
 
 
 def new_timeline(group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger) -> FailoverTimeline:
-    """An incident that begins now. What was heard of the master of a group that is woken ended on purpose."""
+    """Return an incident that begins now.
+
+    The last sign of life of a waking group's master does not count: it ended on purpose.
+    """
     trigger = trigger_now(group, trigger)
     was_lost = trigger is not Trigger.WOKEN
     entry = group.table.entry(master) if master is not None and was_lost else None

@@ -1,17 +1,16 @@
-"""What the controller plane asks of brokers and NameServers: one method for each request, each with a deadline, none repeated here.
+"""What the controller plane asks of brokers and NameServers: one method for each request, each with a deadline, none retried
+here.
 
-The verbs and what they are worth were measured on Java brokers 5.5.0:
+Measured on Java brokers 5.5.0:
 
-* 1008 as an RPC answers when the role change is done, or at once with 0 when the epoch is not above the broker's own: so a 0 says
-  "told", and only the master's 907 or a heartbeat says "done".
-* 906 before the 1008 answer is wiped, and never closes a link that lives.
+* 1008 answers when the role change is done, or at once with 0 if the epoch is not above the broker's own: a 0 says "received";
+  only the master's 907 or a heartbeat says "done".
+* 906 before the 1008 answer is wiped, and does not close a link that lives.
 * 104 must reach every NameServer before a slave is told, or the slave is sent back to the old master.
-* 25 with ``minInSyncReplicas=99`` stops a master from acknowledging within milliseconds, and persists in the broker's file.
+* 25 with `minInSyncReplicas=99` stops a master from acknowledging within milliseconds, and persists in the broker's file.
 
-What goes to a broker is signed with its group's credentials where there are any: a broker with ``authenticationEnabled`` refuses
-the Java controller's 1008, which is never signed, and learns of a role change only by asking.
-
-A call that fails returns its failure as a value where the sequence goes on regardless, since a sequence is repeated until it holds.
+Requests are signed with the group's credentials, if there are any: a broker with `authenticationEnabled` refuses an unsigned
+1008.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class BrokerCallError(Exception):
 
 
 class NotPermittedError(BrokerCallError):
-    """A broker refuses a request for whom it is from, or what it is about, and will until a person changes that."""
+    """A broker refuses a request for its user or its subject, and will until a person changes that."""
 
     def __init__(self, address: str, code: int, remark: str, access_key: str | None) -> None:
         super().__init__(f"{address}: {code} answered {ResponseCode.NO_PERMISSION.value}: {remark}")
@@ -89,9 +88,10 @@ class NotPermittedError(BrokerCallError):
 
 
 class BrokerCalls:
-    """The client side of the controller plane: brokers are named by the addresses that the record has.
+    """The client side of the controller plane. Brokers are named by the addresses in the record.
 
-    ``credentials_of`` says whom a broker's address wants requests signed by; ``dialled_at`` where its process listens now.
+    `credentials_of` returns the key for an address, `dialled_at` where its process listens now, `receiver_check` why a broker
+    there must not be changed.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class BrokerCalls:
         self._receiver_check = receiver_check
 
     def signed_by(self, credentials: Credentials | None) -> BrokerCalls:
-        """The same calls, all of them signed by these, or by nobody: for brokers of one group, whatever address they have."""
+        """Return the same calls, all signed by these credentials, whatever address the broker has."""
         return BrokerCalls(
             self._client,
             self._settings,
@@ -120,7 +120,7 @@ class BrokerCalls:
         )
 
     async def change_role(self, address: str, record: BrokerGroupRecord) -> None:
-        """1008: tell a broker who is master; returns when it has changed its role (or had)."""
+        """1008: notify a broker of the master; return when it has changed its role (or had)."""
         master_address = record.address_of(record.master_broker_id)
         header = NotifyBrokerRoleChangedRequestHeader(
             master_address=master_address,
@@ -138,7 +138,7 @@ class BrokerCalls:
     async def unregister(
         self, name_servers: Iterable[str], record: BrokerGroupRecord, address: str
     ) -> dict[str, BrokerCallError]:
-        """104: take an old master off every NameServer, side by side; returns the ones that failed."""
+        """104: take an old master off every NameServer, side by side; return the failures."""
         header = UnRegisterBrokerRequestHeader(
             cluster_name=record.cluster_name, broker_addr=address, broker_name=record.broker_name, broker_id=MASTER_ID
         )
@@ -172,7 +172,7 @@ class BrokerCalls:
             raise BrokerCallError(f"{address}: 907 answered something unreadable: {error}") from error
 
     async def bytes_behind_dispatch(self, address: str) -> int | None:
-        """28: how much of its log a broker has not built consume queues and index of yet; None where it does not say."""
+        """28: how much of its log is not in consume queues and index yet; None if the broker does not say."""
         answer = await self._ask(
             address, request(RequestCode.GET_BROKER_RUNTIME_INFO), self._settings.small_rpc_deadline_seconds
         )
@@ -194,7 +194,7 @@ class BrokerCalls:
             raise BrokerCallError(f"{name_server}: 901 answered something unreadable: {error}") from error
 
     async def broker_config(self, address: str) -> dict[str, str]:
-        """26: all that the broker says of its configuration."""
+        """26: the broker's configuration."""
         answer = await self._ask(
             address, request(RequestCode.GET_BROKER_CONFIG), self._settings.small_rpc_deadline_seconds
         )
@@ -204,7 +204,7 @@ class BrokerCalls:
             raise BrokerCallError(f"{address}: 26 answered something unreadable: {error}") from error
 
     async def min_in_sync_replicas(self, address: str) -> int | None:
-        """26: the live value of minInSyncReplicas; None where the broker does not say."""
+        """26: the live value of minInSyncReplicas; None if the broker does not say."""
         return live_minimum(await self.broker_config(address))
 
     async def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
@@ -217,7 +217,7 @@ class BrokerCalls:
         await self.update_broker_config(address, {MIN_IN_SYNC_REPLICAS: str(value)})
 
     async def metadata(self, address: str) -> Metadata:
-        """21, 201, 43: topics, groups and offsets. Asked without a page, all of it comes (5.5.0 pages for who names one)."""
+        """21, 201, 43: topics, groups and offsets. Asked without a page, 5.5.0 answers all of it."""
         deadline_seconds = self._settings.metadata_deadline_seconds
         codes = (
             RequestCode.GET_ALL_TOPIC_CONFIG,
@@ -233,7 +233,7 @@ class BrokerCalls:
             raise BrokerCallError(f"{address}: {error}") from error
 
     async def deliver(self, address: str, message: RemotingCommand) -> bool:
-        """310: True when the broker acknowledged the message, False when it has no such topic; BrokerCallError otherwise."""
+        """310: True if the broker acknowledged the message, False if it has no such topic; else `BrokerCallError`."""
         answer = await self._answer(address, message, self._settings.small_rpc_deadline_seconds)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return False
@@ -257,9 +257,10 @@ class BrokerCalls:
         await self._tell(address, _creation_of(topic), self._settings.small_rpc_deadline_seconds)
 
     async def copy_topics_again(self, address: str) -> None:
-        """17 and 215: a topic comes and goes at this slave only; finding another version, it replaces all its topics.
+        """17 and 215: create and delete a topic at this slave only; its next copy then finds another version and replaces all
+        topics.
 
-        A broker that registers each topic by itself would leave the name with the NameServers: it is not asked.
+        Not at a broker that registers each topic by itself: it would leave the name with the NameServers.
         """
         if (await self._config_of_slave(address)).get("enableSingleTopicRegister") == "true":
             raise BrokerCallError(
@@ -282,14 +283,14 @@ class BrokerCalls:
         await self._tell(address, command, self._settings.small_rpc_deadline_seconds)
 
     async def _config_of_slave(self, address: str) -> dict[str, str]:
-        """26. Who was made master meanwhile copies from nobody: the group would stay, and go to all its slaves."""
+        """26. A broker that was made master meanwhile copies from no other: the group would stay, and go to all its slaves."""
         configuration = await self.broker_config(address)
         if (role := configuration.get("brokerRole", "")).endswith("_MASTER"):
             raise BrokerCallError(f"{address}: not made to copy, its brokerRole is {role}")
         return configuration
 
     async def _tell(self, address: str, command: RemotingCommand, deadline_seconds: float) -> None:
-        """Something that changes a broker: only to the one that is meant (safety rule 8, `ReceiverCheck`)."""
+        """Send what changes a broker only to the broker that is meant (safety rule 8, `ReceiverCheck`)."""
         if self._receiver_check is not None:
             reason = await self._receiver_check(address, lambda: self.broker_config(address))
             if reason is not None:
@@ -336,7 +337,7 @@ def _creation_of(topic: TopicConfig) -> RemotingCommand:
 
 
 def live_minimum(properties: Mapping[str, str]) -> int | None:
-    """minInSyncReplicas as a broker says it; None where that is none (`int` raises for thousands of digits)."""
+    """Return minInSyncReplicas of a broker's answer; None if it is no number (`int` raises for thousands of digits)."""
     return _number(properties.get(MIN_IN_SYNC_REPLICAS, ""), _DIGITS_OF_INT)
 
 

@@ -1,12 +1,9 @@
 """What a broker knows besides its log (topics, subscription groups, consumer offsets), and what one lacks of another. Pure.
 
-A slave copies these from its master by asking for them every now and then (Java: at most every 10 s),
-not through the log. So a slave that is in sync by its log may still not know a topic, and a switchover to it loses the topic
-(upstream #9804). A difference that is younger than a copy takes is none: only what the master had a while ago, and has still,
-must be there. Offsets move on all the time: the slave must have what the master had a while ago, or more.
-
-A subscription group with a broker's own defaults is no difference where brokers make such groups themselves: the first consumer
-that comes makes the very same one.
+A slave copies these by asking its master (Java: at most every 10 s), not through the log. So a slave that is in sync may lack a
+topic, and a switchover to it loses the topic (upstream #9804). Only what the master had a while ago and has still must be
+there; of offsets the slave must have as much or more. A subscription group with default settings is no difference where brokers
+create such groups for the first consumer.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ class Metadata:
 
 
 def read_metadata(topics: bytes | None, groups: bytes | None, offsets: bytes | None) -> Metadata:
-    """Read the bodies of 21, 201 and 43. BodyError where one is not what it should be."""
+    """Read the bodies of 21, 201 and 43. Raise `BodyError` for an invalid one."""
     try:
         topic_table, groups_table = load_json(topics or b""), load_json(groups or b"")
         offset_table = load_json(offsets or b"")
@@ -71,7 +68,7 @@ def _version(document: Mapping[str, Any]) -> str:
 
 
 def settled(before: Metadata, now: Metadata) -> Metadata:
-    """What the master had before and has still: what each slave must have by now."""
+    """Return what the master had before and has still: each slave must have it by now."""
     return Metadata(
         topics={name: entry for name, entry in before.topics.items() if now.topics.get(name) == entry},
         groups={name: entry for name, entry in before.groups.items() if now.groups.get(name) == entry},
@@ -90,7 +87,7 @@ def settled(before: Metadata, now: Metadata) -> Metadata:
 
 
 def with_named(expected: Metadata, now: Metadata, names: Collection[str]) -> Metadata:
-    """What is expected, and besides it the topics and groups of these names as the master has them now."""
+    """Return what is expected, and the topics and groups of these names as the master has them now."""
     return replace(
         expected,
         topics={**expected.topics, **{name: now.topics[name] for name in names if name in now.topics}},
@@ -103,7 +100,7 @@ def with_named(expected: Metadata, now: Metadata, names: Collection[str]) -> Met
 def lacking(
     broker_id: int, expected: Metadata, found: Metadata, *, makes_groups: bool, offsets_count: bool = True
 ) -> tuple[MetadataDifference, ...]:
-    """What this broker lacks of what is expected, or has otherwise."""
+    """Return what this broker lacks of what is expected, or has otherwise."""
     all_of_it = _lacking(broker_id, expected, found, makes_groups=makes_groups, offsets_count=offsets_count)
     # Offsets last: fifty that are late must not hide a topic that is not there.
     most = sorted(all_of_it, key=lambda one: (one.kind is MetadataKind.CONSUMER_OFFSET, one))[:MOST_DIFFERENCES]

@@ -1,14 +1,11 @@
 """The canary: a message a second from the operator's own producer, so that an incident knows the first write that a client saw.
 
-It does as a client does: it asks the NameServers for the group's master, sends there, and looks again after every failure. The
-plane of rank 0 sends all the time; any other one sends while it changes the master itself, so that whoever tells the incident has
-seen it. A message that fails is not sent again: the next one is another, and comes sooner.
+It asks the NameServers for the group's master, sends there, and asks again after every failure. The plane of rank 0 sends all
+the time; another one while it changes the master itself. A failed message is not sent again: the next one comes sooner. A
+broker that refuses it for a missing right does so until a person changes that: it is reported once, and no incident waits for
+the first write (`recovery_watch.py`).
 
-It signs as its group, wherever the NameServers send it. A broker that refuses it for a right that it lacks goes on doing so until
-a person changes that: it is told once, by the plane of rank 0, no incident waits for the first write then
-(``recovery_watch.py``), and the broker is asked no oftener than in peace.
-
-Off by default (``spec.monitoring.canary``): it writes into the group, and makes a topic where brokers make none by themselves.
+Off by default (`spec.monitoring.canary`): it writes into the group, and creates a topic.
 """
 
 from __future__ import annotations
@@ -70,7 +67,7 @@ class Canary(Part):
         self._answers: dict[GroupKey, _Answers] = {}
 
     def look_at(self, group: Group) -> None:
-        """Start the group's canary, where its spec asks for one and none runs yet."""
+        """Start the group's canary, if its spec asks for one and none runs."""
         if group.key not in self._answers and self._is_wanted(group):
             answers = self._answers[group.key] = _Answers()
             self._tasks.start(
@@ -80,13 +77,13 @@ class Canary(Part):
             )
 
     def first_acknowledged_seconds(self, key: GroupKey, by: str, *, since_seconds: float) -> float | None:
-        """When this broker acknowledged the first message after that time; None: none yet. Monotonic clock."""
+        """Return when this broker acknowledged the first message after that time (monotonic clock); None: none yet."""
         answers = self._answers.get(key)
         acknowledged = answers.acknowledged if answers is not None else ()
         return next((at for at, broker in acknowledged if broker == by and at >= since_seconds), None)
 
     def refusal(self, key: GroupKey, by: str, *, since_seconds: float) -> NotPermittedError | None:
-        """How this broker refused the last message, if it did so after that time. Monotonic clock."""
+        """Return how this broker refused the last message, if it did after that time (monotonic clock)."""
         answers = self._answers.get(key)
         last = answers.refusal if answers is not None else None
         return (
@@ -125,7 +122,7 @@ class Canary(Part):
         return self._settings.canary_retry_seconds if is_hurried else self._settings.canary_period_seconds
 
     def _tell(self, key: GroupKey, answers: _Answers) -> None:
-        """Say that the canary is refused, or is not any more, where that is news."""
+        """Report that the canary is refused, or is not any more, if that is news."""
         refusal = answers.refusal
         cause = refusal.cause if refusal is not None else None
         if cause == answers.told:
@@ -146,7 +143,7 @@ class Canary(Part):
         self._observer.canary_refused(key, str(refusal) if refusal is not None else "")
 
     async def _send(self, group: Group) -> str:
-        """Send one message, and return the address that acknowledged it."""
+        """Send one message; return the address that acknowledged it."""
         broker = await self._route(group)
         message = _message(group.binding.broker_name)
         # Not as whoever the record has at that address: a broker that came back elsewhere is routed to before it is written there.
@@ -158,7 +155,7 @@ class Canary(Part):
         return broker
 
     async def _route(self, group: Group) -> str:
-        """The master as the first NameServer tells it that knows one."""
+        """Return the master by the first NameServer that knows one."""
         binding, failures = group.binding, list[str]()
         for server in binding.name_servers:
             try:
@@ -173,7 +170,7 @@ class Canary(Part):
 
 
 def _is_changing(group: Group) -> bool:
-    """Whether this plane changes the master, or did, and the first acknowledged message after it is not known yet."""
+    """Whether this plane changes the master, or did and the first acknowledged message after it is not known yet."""
     recovering = group.incidents.recovering
     return group.changes.in_progress is not None or (recovering is not None and Step.FIRST_ACK in recovering[1])
 
@@ -200,7 +197,11 @@ def _message(broker_name: str) -> RemotingCommand:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A broker's 16 to a message of the canary, or to the making of its topic."""
+    """A broker's 16 to the canary's message or topic.
+
+    The user needs Pub on the topic, and Create while it does not exist; a broker answers 16 also if no one may write into the
+    topic.
+    """
 
     topic: str
     # Of the monotonic clock.
@@ -209,12 +210,12 @@ class Refusal:
 
     @property
     def cause(self) -> tuple[str | None, str]:
-        """The user and what he needs: as long as that is the same, there is nothing new to tell."""
+        """The user and the missing right: while they stay, there is nothing new to report."""
         return self.error.access_key, self.needs
 
     @property
     def needs(self) -> str:
-        """What has to be given for the message to be taken."""
+        """What must be granted for the message to be taken."""
         if _CLOSED_TO_ALL in self.error.remark:
             return f"perm {WRITE_AND_READ} of topic {self.topic}, and a brokerPermission that lets it be written"
         if self.error.code != RequestCode.SEND_MESSAGE_V2:

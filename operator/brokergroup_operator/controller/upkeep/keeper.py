@@ -1,15 +1,12 @@
-"""Making the brokers agree with the record, for as long as it takes: the level-triggered half of every role change.
+"""Makes the brokers agree with the record, for as long as it takes: the level-triggered half of every role change.
 
-The sequences tell each member once, in the right order. The keeper looks at what is so, and tells again whatever is not:
+A change of master tells each member once. The keeper repeats what does not hold: 1008 to a live member that has not answered
+for the record's epoch; the links of live slaves (`links.py`); `minInSyncReplicas` at a broker that a dead switchover left at
+99.
 
-* a live member that has not answered 1008 for the record's epoch (its answer was lost, it came later, or this process died between
-  commit and telling and was started again);
-* a live slave without a link to the master (``links.py``);
-* a broker that acknowledges nothing because a switchover died between two steps and left ``minInSyncReplicas=99`` behind.
-
-A settled group (everybody told, everybody in the SyncStateSet) costs next to nothing: now and then its master is asked for its
-links, and everybody for the configuration. That is read after every change of master, restart and change of ours, and every
-``configuration_check_seconds``; what it must be, and what is put back, the reconcile plane says (``configuration_drift.py``).
+In a settled group the master is asked for its links now and then, and every member for its configuration: after each change of
+master, restart and change of ours, and every `configuration_check_seconds`. The reconcile plane decides what it must be
+(`configuration_drift.py`).
 """
 
 from __future__ import annotations
@@ -74,7 +71,7 @@ class Keeper(Part):
         self._cares: dict[GroupKey, _Care] = {}
 
     def look_at(self, group: Group) -> bool:
-        """Begin to repair if something is not as recorded and nobody else is at work; returns whether all is as recorded."""
+        """Begin to repair if something is not as recorded and no change is under way; return whether all is as recorded."""
         record = group.record
         if record is None or record.granted_master_id is None or group.master_change is not None:
             return False
@@ -105,7 +102,7 @@ class Keeper(Part):
         return False
 
     def rests_until(self, group: Group) -> float:
-        """Until when the keeper leaves a group alone that has not settled, unless something in it changes; 0.0: it is at work."""
+        """Return until when an unsettled group is left alone, unless something in it changes; 0.0: it is being repaired."""
         care, master = self._cares.get(group.key), group.granted_master_id
         if care is None or care.task is not None or master is None or not group.is_live(master):
             return 0.0
@@ -123,7 +120,9 @@ class Keeper(Part):
         )
 
     def _look_at_configuration_in_time(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
-        """Request 25 changes a broker's configuration, and a plane that dies during a switchover leaves minInSyncReplicas at 99."""
+        """Request 25 changes a broker's configuration, and a plane that dies during a switchover leaves minInSyncReplicas at
+        99.
+        """
         now_seconds = asyncio.get_running_loop().time()
         if now_seconds < care.look_at_configuration_seconds and care.configuration_of_epoch == record.master_epoch:
             return
@@ -165,7 +164,7 @@ class Keeper(Part):
     # ---- who has not been told
 
     def _due(self, group: Group, record: BrokerGroupRecord, members: list[int], care: _Care) -> frozenset[int]:
-        """Who is to be told now: one that could not be reached is asked less and less often."""
+        """Return the members to be told now. A member that could not be reached is asked less and less often."""
         now_seconds = asyncio.get_running_loop().time()
         return frozenset(
             one
@@ -188,7 +187,7 @@ class Keeper(Part):
     async def _check_configuration(
         self, group: Group, record: BrokerGroupRecord, members: list[int], care: _Care
     ) -> None:
-        """26 to each that is due; a leftover is repaired when it has stood for longer than any switchover lasts."""
+        """26 to each that is due; a leftover is repaired when it is older than any switchover."""
         for broker_id in members:
             address = record.address_of(broker_id)
             if broker_id in group.configuration.checked or address is None:
@@ -206,7 +205,7 @@ class Keeper(Part):
                 group.configuration.checked.add(broker_id)
 
     async def _read(self, group: Group, record: BrokerGroupRecord, broker_id: int, address: str, care: _Care) -> bool:
-        """Note what it says; False while it keeps itself quiet on purpose, or may."""
+        """Note the configuration; return False while the broker is kept quiet on purpose, or may be."""
         notes = group.configuration
         asked = notes.asking(broker_id)
         values = await self._calls.broker_config(address)
@@ -229,19 +228,19 @@ class Keeper(Part):
         return True
 
     def _is_leftover(self, broker_id: int, care: _Care) -> bool:
-        """Another controller plane may be in the middle of a switchover: only what stays is a leftover."""
+        """Another plane may be in the middle of a switchover: only what stays is a leftover."""
         now_seconds = asyncio.get_running_loop().time()
         since_seconds = care.leftover_since_seconds.setdefault(broker_id, now_seconds)
         return now_seconds - since_seconds >= self._settings.leftover_fence_seconds
 
 
 def look_pause_after(looks: int, settings: PlaneSettings) -> float:
-    """How long a group that does not settle is left alone after so many looks; no longer than one that has settled."""
+    """Return how long a group that does not settle is left alone after so many looks; no longer than a settled one."""
     return min(settings.keeper_slow_poll_seconds * float(2 ** min(looks - 1, 10)), settings.link_check_seconds)
 
 
 def pause_after(tries: int, settings: PlaneSettings) -> float:
-    """How long a member that did not answer so often is left alone: it may be starting with its port still closed."""
+    """Return how long a member that did not answer so often is left alone: it may be starting with its port still closed."""
     longest_seconds = settings.keeper_longest_retry_seconds
     beyond = tries - settings.keeper_patient_tries
     if beyond > 0:  # it is not starting, then

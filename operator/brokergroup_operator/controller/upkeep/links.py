@@ -1,11 +1,15 @@
-"""A master by the record that denies it: it was told another role under an epoch that no controller of ours committed.
+"""Living slaves without a link to the master: the alarm, and repairs that escalate.
 
-A 1008 of a stranger, or of a stale controller, with an epoch far above the record's makes a Java broker deaf: it ignores every
-epoch that is not above its own, and answers 0 all the same. Its heartbeats do not show it, for a slave's epoch file keeps the
-epoch under which its data was written; its own 907 does. A group whose master denies its role is not `writable`. A master that
-denies it for `denied_master_seconds` is told again under an epoch as far above the record's as one may jump (safety rule 3). If
-it denies its role under that epoch too, another member is elected (`Failover.replace_deaf`). Where no other can lead, the next
-jump follows.
+A slave's own 907 may show the right address while it is chained behind another slave; the *master's* 907 names its links, and
+is the proof (measured). The master is asked after every change of roles until every living slave is linked, then every few
+seconds. A slave without a link:
+
+1. is told again, with backoff: 1008, and 906 with another spelling of the same address first, because a Java HA client that
+   sleeps in its retry wakes up only for a changed address;
+2. is an alarm after a while (`GroupSnapshot.unlinked`, Event, metric), and does not count for voluntary work;
+3. is cured if it was told and still is not linked: the master's epoch is raised twice (`RenewMaster`), the slave alone is told
+   of another master under the first new epoch, and all of the real one under the second (linked 11 ms later, measured). Rarely
+   repeated: if the network separates the two, no epoch helps.
 """
 
 from __future__ import annotations
@@ -49,7 +53,13 @@ log = structlog.get_logger(__name__)
 
 
 class DeniedMasters(Part):
-    """Takes what masters say of themselves (907)."""
+    """A master by the record that denies it by its own 907, because a foreign 1008 gave it another role under a far higher
+    epoch.
+
+    A Java broker ignores every epoch that is not above its own, and answers 0 all the same; its heartbeats do not show it.
+    After `denied_master_seconds` its epoch is raised as far as one may jump (safety rule 3). If it denies its role under that
+    epoch too, another member is elected (`Failover.replace_deaf`); if no other can lead, the next jump follows.
+    """
 
     def __init__(self, services: Services, failover: Failover) -> None:
         super().__init__(services)
@@ -60,7 +70,7 @@ class DeniedMasters(Part):
         self._raised_for: WeakKeyDictionary[Group, int] = WeakKeyDictionary()
 
     async def said(self, group: Group, record: BrokerGroupRecord, *, is_master: bool) -> None:
-        """The recorded master's own word; raises the epoch if it goes on denying."""
+        """Take the recorded master's own word; raise the epoch if it goes on denying."""
         master, epoch = record.granted_master_id, record.master_epoch
         if master is None or group.changes.told.get(master) != epoch:
             return  # it has not answered this plane's 1008: a change of roles is under way
@@ -139,19 +149,19 @@ class Links(Part):
         self._cares: dict[GroupKey, _Care] = {}
 
     def look_at(self, group: Group, record: BrokerGroupRecord) -> bool:
-        """Begin a check of a settled group if it is time; returns whether some member is missing now."""
+        """Begin a check of a settled group if it is time; return whether some member is missing now."""
         care = self._cares.setdefault(group.key, _Care())
         if not is_running(care.task) and asyncio.get_running_loop().time() >= care.next_look_seconds:
             care.task = self._tasks.start(self.check(group, record), f"rmq:links {group.key}")
         return bool(care.missing)
 
     def next_look_seconds(self, group: Group) -> float:
-        """When the master is asked again; 0.0 while it is being asked."""
+        """Return when the master is asked again; 0.0 while it is being asked."""
         care = self._cares.get(group.key)
         return care.next_look_seconds if care is not None and not is_running(care.task) else 0.0
 
     async def check(self, group: Group, record: BrokerGroupRecord) -> None:
-        """Ask the master who is linked; do what is next for those that should be and are not."""
+        """Ask the master for its links; do what is next for the slaves that have none."""
         care = self._cares.setdefault(group.key, _Care())
         if not await self._look(group, record, care):
             return
@@ -167,7 +177,7 @@ class Links(Part):
                 await self._link_again(group, record, broker_id, state)
 
     async def _look(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
-        """Note who has no link at the master now; False if the master did not say."""
+        """Note which slaves have no link now; return False if the master did not answer."""
         if care.epoch != record.master_epoch:
             # Not of what was so when we started: all groups at once would be a lot.
             care.since_seconds = asyncio.get_running_loop().time() if group.saw_master_begin else -math.inf
@@ -248,7 +258,7 @@ class Links(Part):
     # ---- the cure
 
     def _needs_cure(self, group: Group, care: _Care, broker_id: int, state: _Missing, now_seconds: float) -> bool:
-        """Whether nothing else is left. The planes go one after the other: each sees the next epoch and begins to count anew."""
+        """Whether nothing else is left. The planes go one after the other: each sees the next epoch and counts anew."""
         patience_seconds = self._settings.cure_after_seconds * (1 + self._planes.rank(group.key))
         _, not_before_seconds = care.cures.get(broker_id, (0, 0.0))
         return (
@@ -259,7 +269,7 @@ class Links(Part):
         )
 
     async def _cure(self, group: Group, record: BrokerGroupRecord, broker_id: int, care: _Care) -> None:
-        """Two epochs for one slave (measured), in one commit. Cut off anywhere, it is gone on with: the record has it."""
+        """Two epochs for one slave in one commit. The record has it, so it can be cut off anywhere."""
         count, _ = care.cures.get(broker_id, (0, 0.0))
         clock = asyncio.get_running_loop().time
         care.cures[broker_id] = (count + 1, clock() + self._settings.cure_pause_seconds * 2**count)

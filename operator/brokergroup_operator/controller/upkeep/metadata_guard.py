@@ -1,23 +1,18 @@
-"""Compares what masters and slaves know besides their logs: before a switchover, after a change of master, and now and then.
+"""Compares what masters and slaves know besides their logs (`peers/metadata.py`).
 
-What counts as a difference is in ``metadata.py``. This asks the brokers (21, 201, 43, and 26 for whether they make subscription
-groups themselves), remembers the master's last picture, and tells:
+* *Before a switchover* the target must have every topic and subscription group of the master. One that copies them within
+  seconds is waited for; else it is passed over (upstream #9804 lost topics this way). If no target is left, the differences are
+  reported at once.
+* *After a change of master* what the new master lacks of the old one's last picture is lost, and reported for an hour or until
+  it is back.
+* *Now and then* each slave is compared with what the master had a while ago and has still. A slave that lacks the same in two
+  comparisons running will not get it: Java 5.5.0 copies by pages unless its master has `enableSplitMetadata=false`, and a page
+  that was cut while a topic was created comes with the new data version and without its last name. From then on the versions
+  are equal, and nothing is copied. So the slave's own version is raised by a name that comes and goes (17 and 215, 200), and
+  its next copy replaces the whole table: at most once in a period for a member and kind, and with backoff if it did not help
+  (upstream #11041).
 
-* **before a switchover**: whoever is to be master must have every topic and subscription group that the master has now. One that
-  copies them in the next seconds is waited for; one that does not is passed over (upstream #9804 lost topics this way). If nobody
-  is left, what was found is told at once, and compared again soon;
-* **after a change of master**: what the new master lacks of the last picture of the old one is lost, and is said so for an hour
-  or until it is there again;
-* **now and then**, each slave against what the master had a while ago and has still. A slave that lacks the same topic or group
-  in two comparisons running will lack it for ever: a Java slave (5.5.0) copies by pages unless its master has
-  ``enableSplitMetadata=false`` (rendered, but a user's own is kept), and a page that was cut while a topic was made comes with the
-  new data version and without the last name of its table (``TopicConfigManager.subTopicConfigTable``; groups have the same).
-  From then on the versions are equal, and nothing is copied. So the slave's own version is moved on, by a name that comes and
-  goes there (17 and 215, 200), and its next copy replaces the whole table by the master's. At most once in a period for a member
-  and kind, and ever more seldom where it did not help: of 2001 topics each copy by pages lacks the last (upstream #11041).
-
-A broker that does not answer these is not compared: that is logged, and stops nothing, since a group whose brokers refuse them
-would else never be moved off a node in order.
+A broker that does not answer is not compared: that is logged, and stops nothing.
 """
 
 from __future__ import annotations
@@ -67,7 +62,7 @@ class _Picture:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """For what a switchover was refused, and under which epoch."""
+    """The differences for which a switchover was refused, and the epoch."""
 
     epoch: int
     differences: tuple[MetadataDifference, ...]
@@ -75,7 +70,7 @@ class _Refusal:
 
 @dataclass(frozen=True, slots=True)
 class _CopyAgain:
-    """When a member was last made to copy all of a kind, or refused to, and how long it is left alone then."""
+    """When a member was last made to copy all of a kind, or refused to, and the pause after it."""
 
     at_seconds: float
     periods: int = 1
@@ -108,7 +103,7 @@ class MetadataGuard(Part):
         self._turns = asyncio.Semaphore(AT_ONE_TIME)
 
     def differences(self, key: GroupKey) -> tuple[MetadataDifference, ...]:
-        """What the last comparison found."""
+        """Return what the last comparison found."""
         care = self._cares.get(key)
         return care.differences if care is not None else ()
 
@@ -144,7 +139,7 @@ class MetadataGuard(Part):
     async def lacking_now(
         self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
     ) -> tuple[MetadataDifference, ...]:
-        """What this member lacks of the master's topics and groups, after waiting so long for its next copy."""
+        """Return what this member lacks of the master's topics and groups, after waiting at most this long for its next copy."""
         clock = asyncio.get_running_loop().time
         deadline_seconds = clock() + within_seconds
         while True:
@@ -160,7 +155,7 @@ class MetadataGuard(Part):
             await asyncio.sleep(POLL_SECONDS)
 
     def refused(self, group: Group, record: BrokerGroupRecord, differences: Collection[MetadataDifference]) -> None:
-        """A switchover was refused for these: told at once, since by the period it would be minutes later."""
+        """A switchover was refused for these: report them now, not at the next period."""
         care = self._cares.setdefault(group.key, _Care())
         care.refusal = _Refusal(record.master_epoch, tuple(sorted(differences)))
         again_seconds = asyncio.get_running_loop().time() + self._settings.metadata_copy_seconds
@@ -170,7 +165,7 @@ class MetadataGuard(Part):
     # ---- now and then
 
     async def _compare(self, group: Group, record: BrokerGroupRecord, care: _Care) -> float:
-        """One comparison; returns how long the next one may wait."""
+        """Compare once; return how long the next comparison may wait."""
         async with self._turns:
             master, refusal, found_before = record.granted_master_id, care.refusal, care.differences
             now = await self._picture_of(group, record, master)
@@ -203,7 +198,7 @@ class MetadataGuard(Part):
     async def _copy_again(
         self, group: Group, record: BrokerGroupRecord, care: _Care, lasting: Collection[MetadataDifference]
     ) -> None:
-        """Make the slaves copy all of a kind again of which they lacked the same twice."""
+        """Make slaves that lacked the same twice copy all of that kind again."""
         asked: list[MetadataDifference] = []
         wanted = {(one.broker_id, one.kind) for one in lasting if one.kind in _COPIED_BY_VERSION}
         for helped in care.copied_again.keys() - {(one.broker_id, one.kind) for one in care.differences}:
@@ -242,7 +237,7 @@ class MetadataGuard(Part):
         return True
 
     def _note_losses(self, care: _Care, before: _Picture, master: int, now: Metadata, *, makes_groups: bool) -> None:
-        """After a change of master: what the old one had and the new one lacks."""
+        """After a change of master: note what the old one had and the new one lacks."""
         now_seconds = asyncio.get_running_loop().time()
         old_enough = now_seconds - before.taken_seconds >= self._settings.metadata_copy_seconds
         care.lost = None
@@ -287,7 +282,7 @@ class MetadataGuard(Part):
             return None
 
     async def _makes_groups(self, record: BrokerGroupRecord, broker_id: int) -> bool:
-        """Whether the broker makes a subscription group for the first consumer that comes; Java does unless told otherwise."""
+        """Whether the broker creates a subscription group for the first consumer; Java does unless configured otherwise."""
         try:
             configuration = await self._calls.broker_config(record.address_of(broker_id) or "")
         except BrokerCallError:
@@ -296,7 +291,7 @@ class MetadataGuard(Part):
 
 
 def _is_linked_slave(group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
-    """Alive, linked, and still a slave of the master that it was compared with."""
+    """Whether it is alive, linked, and still a slave of the master that it was compared with."""
     return (
         group.master_change is None
         and group.record is not None
@@ -308,14 +303,14 @@ def _is_linked_slave(group: Group, record: BrokerGroupRecord, broker_id: int) ->
 
 
 def _together(*several: Iterable[MetadataDifference]) -> tuple[MetadataDifference, ...]:
-    """Each once, as it was found last."""
+    """Return each difference once, as it was found last."""
     return tuple(sorted({(one.broker_id, one.kind, one.name): one for found in several for one in found}.values()))
 
 
 def _expected_of(
     group: Group, record: BrokerGroupRecord, before: _Picture | None, now: Metadata, refusal: _Refusal | None
 ) -> dict[int, Metadata]:
-    """What each slave must have by now; without an older picture, only that for which it was refused."""
+    """Return what each slave must have by now; without an older picture, only that for which a switchover was refused."""
     named = refusal.differences if refusal is not None and refusal.epoch == record.master_epoch else ()
     old = settled(before.metadata, now) if before is not None else Metadata()
     expected: dict[int, Metadata] = {}

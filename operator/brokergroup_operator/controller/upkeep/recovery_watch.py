@@ -1,14 +1,10 @@
-"""Watches what no heartbeat tells of a recovery: the new master's index has caught up, clients are routed to it and served.
+"""Watches what heartbeats do not show of a recovery: the new master's index has caught up, clients are routed to it and served.
 
-A Java broker that becomes master answers as master only when its consume queues hold all of its log, since it would else give out
-queue offsets twice; how far behind they are, it says itself (28). A producer finds the new master by its NameServer, which knows
-it when it has registered there (901). Both are asked from the moment when the master confirmed its role, and a step is stamped
-when it was seen, never because it must have been so: with a broker or NameServer that does not answer, it stays open.
+A Java broker that becomes master serves as one only when its consume queues hold all of its log (28). A producer finds the new
+master by its NameServer (901). With a canary (`canary.py`), its first acknowledged message shows that clients are served; a
+master that refuses the canary serves them all the same, and that step is given up.
 
-Where the group has a canary (``canary.py``), its first acknowledged message is when the first client was served. A new master
-that refuses the canary for a right that it lacks serves clients all the same: that step is given up then.
-
-A NameServer that does not answer routes nobody, and is not waited for. Nothing of a failover waits for any of this.
+A step is stamped when it was seen; without an answer it stays open. No failover waits for any of this.
 """
 
 from __future__ import annotations
@@ -115,7 +111,7 @@ class RecoveryWatch(Part):
         return None
 
     async def _master_by(self, name_server: str, binding: GroupBinding) -> str | None:
-        """The master that a NameServer routes to, empty while it knows none; None where it does not answer."""
+        """Return the master that a NameServer routes to, empty while it knows none; None if it does not answer."""
         try:
             return await self._calls.routed_master(name_server, binding.cluster_name, binding.broker_name) or ""
         except BrokerCallError as error:
@@ -123,7 +119,7 @@ class RecoveryWatch(Part):
             return None
 
     async def _looks(self) -> AsyncIterator[None]:
-        """One for each look, until it has lasted too long."""
+        """Yield for each look, until it has lasted too long."""
         loop = asyncio.get_running_loop()
         began_seconds = loop.time()
         while (passed_seconds := loop.time() - began_seconds) < self._settings.recovery_watch_seconds:
@@ -132,5 +128,5 @@ class RecoveryWatch(Part):
 
 
 def _since_seconds(timeline: FailoverTimeline) -> float:
-    """From when the new master can acknowledge: the commit, or what is known of a change that another plane committed."""
+    """Return from when the new master can acknowledge: the commit, or the begin of a change that another plane committed."""
     return timeline.steps.get(Step.COMMITTED, timeline.steps[Step.DETECTED])

@@ -1,10 +1,9 @@
-"""Slaves whose heartbeats do not arrive: whether each runs all the same, and the request that makes it register again.
+"""Slaves whose heartbeats do not arrive: whether each runs all the same, and the answer that makes it register again.
 
-A process can be linked to its master and acknowledge, and never heartbeat: it is no failover candidate, and nothing ends that by
-itself. So during a silence the master is asked for its links (907), the member itself is asked (907), and the other planes are
-asked whether they hear it (1006). A member that runs and that no plane hears gets the answer 2008 to its next poll (1004), as if
-the record did not know it: Java brokers and Python replicas register again (1003) on that answer, and on no request that a
-controller could send. What stays unheard all the same is replaced (`reconcile/decide/silent_members.py`).
+A process can be linked to its master and acknowledge without heartbeats: then it is no failover candidate, and nothing ends
+that by itself. So the master (907), the member itself (907) and the other planes (1006) are asked. A member that runs and that
+no plane hears gets 2008 to its next poll (1004): brokers register again (1003) on that answer only. A member that stays unheard
+is replaced (`reconcile/decide/silent_members.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _MemberCare:
-    """One silence. It ends with a heartbeat: a registration alone is no proof that any will come."""
+    """One silence. It ends with a heartbeat; a registration alone does not prove that any will come."""
 
     silence: Silence
     register_again_seconds: float
@@ -77,7 +76,7 @@ class SilentMembers(Part):
             care.task = self._tasks.start(self._ask(group, record, care), f"rmq:silent {group.key}")
 
     def must_register(self, group: Group, host: str) -> bool:
-        """Whether the poll (1004) that comes from this host is a member's that is to register again; counts as its answer."""
+        """Whether the poll (1004) from this host is of a member that must register again; counts as its answer."""
         care, record = self._cares.get(group.key), group.record
         if care is None or record is None:
             return False
@@ -143,7 +142,7 @@ class SilentMembers(Part):
         self._show(group, care)
 
     async def _links(self, group: Group, record: BrokerGroupRecord) -> dict[int, bool | None]:
-        """Which slaves the master has a link to; empty if it does not say."""
+        """Return whether the master has a link to each slave; empty if it does not answer."""
         master, address = record.granted_master_id, record.address_of(record.master_broker_id)
         if master is None or address is None or not group.is_live(master):
             return {}
@@ -157,7 +156,7 @@ class SilentMembers(Part):
             return {}
 
     async def _about(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> tuple[bool, tuple[str, ...]]:
-        """Whether the member answers, and which other planes hear it."""
+        """Return whether the member answers, and which other planes hear it."""
         elsewhere, answers = await asyncio.gather(
             self._planes.who_hears(group.key, record.broker_name, broker_id),
             self._answers(record.address_of(broker_id) or ""),
@@ -173,7 +172,7 @@ class SilentMembers(Part):
 
 
 def _silent(group: Group, record: BrokerGroupRecord, settings: PlaneSettings) -> list[int]:
-    """The registered slaves that are not live: none while this plane could not have heard them yet."""
+    """Return the registered slaves that are not live; none while this plane could not have heard them yet."""
     if record.granted_master_id is None or group.is_leaving:
         return []
     return [

@@ -1,7 +1,7 @@
-"""Between the wire and the core: a controller request as a value the core decides, a decision as the answer Java would give.
+"""Between the wire and the core: a request as a value that the core decides, a decision as the answer Java would give.
 
-Only shape is translated here. What a missing field means, and what code an answer has, the core decides; how ext fields and bodies
-are written, ``rocketmq_remoting`` knows. Each request is described in docs/reference/controller.md.
+Only shape is translated here. The core decides what a missing field means; `rocketmq_remoting` knows how fields and bodies are
+written (docs/reference/controller.md).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def decode_clean_broker_data(command: RemotingCommand) -> CleanBrokerData:
 
 
 def decode_get_next_broker_id(command: RemotingCommand, requester: str | None) -> GetNextBrokerId:
-    """1012; ``requester`` is the pod that asks, if it is known."""
+    """1012. `requester`: the pod that asks, if known."""
     header = GetNextBrokerIdRequestHeader.decode(command.ext_fields)
     return GetNextBrokerId(cluster_name=header.cluster_name or "", broker_name=header.broker_name, requester=requester)
 
@@ -132,7 +132,7 @@ def decode_apply_broker_id(command: RemotingCommand, requester: str | None) -> A
 
 
 def named_group(command: RemotingCommand) -> tuple[str, str]:
-    """The clusterName and brokerName a request is about; empty where it does not say."""
+    """Return the clusterName and brokerName of a request; empty if it has none."""
     ext_fields = command.ext_fields or {}
     return ext_fields.get("clusterName", ""), ext_fields.get("brokerName", "")
 
@@ -148,9 +148,9 @@ DECODERS: Mapping[int, Callable[[RemotingCommand], Request]] = {
 
 
 def encode_decision(command: RemotingCommand, decision: Decision) -> RemotingCommand:
-    """The answer to this request: code and remark of the decision, header and body as Java fills them.
+    """Return the answer to this request.
 
-    A failure (code 1) carries nothing else, and the names of the request are repeated only where it had them.
+    A failure (code 1) has only a remark; names are repeated only if the request had them.
     """
     if decision.code == ControllerCode.SYSTEM_ERROR:
         return command.answer(int(decision.code), remark=decision.remark)
@@ -194,7 +194,7 @@ def _payload(decision: Decision) -> tuple[dict[str, str] | None, bytes | None]: 
 
 
 def encode_sync_state_data(answers: Mapping[str, GetSyncStateDataAnswer]) -> bytes:
-    """The body of 1006: every known group by its name."""
+    """Return the body of 1006: every known group by its name."""
     table = {
         broker_name: ReplicasInfo(
             master_broker_id=answer.master_broker_id,

@@ -1,8 +1,7 @@
-"""Answering the wire: one method for each controller request, and the promise that every request is answered in time.
+"""Answers the wire: one method for each controller request, each answered in time (docs/reference/controller.md).
 
-What each request is, and its codes: docs/reference/controller.md. What is ours: every request is admitted before
-it is decided (``callers.py`` finds out who asks, ``authorization.py`` says what he may); an ElectMaster that would replace a master
-whose death is not established waits for the failover to establish it; a controller that is stopping says so (1500).
+Every request is admitted before it is decided (`access/`). An ElectMaster that would replace a master whose death is not
+established waits for the failover to establish it. A controller that is stopping answers 1500.
 """
 
 from __future__ import annotations
@@ -111,11 +110,11 @@ class RequestHandler(Part):
         }
 
     def drain(self) -> None:
-        """From now on whoever understands it is told to go to another controller; the others are served to the end."""
+        """From now on callers that understand 1500 are sent to another controller; the others are served to the end."""
         self._draining = True
 
     def connection_opened(self, connection: RemotingConnection) -> None:
-        """A pod is known by its address; anybody else is unknown until he signs or shows a certificate."""
+        """A pod is known by its address; other callers are unknown until they sign or show a certificate."""
         if self._directory.known_peer(connection.peer_host) is not None:
             connection.peer_is_known()
 
@@ -127,7 +126,7 @@ class RequestHandler(Part):
     def handle(
         self, request: RemotingCommand, connection: RemotingConnection
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """Heartbeats, metadata and configuration at once, everything else in a task of its own."""
+        """Answer heartbeats, metadata and configuration at once, everything else in a task of its own."""
         if request.code in self._routes and not self._sends_away(request):
             return self._answer_in_time(request, connection)
         begun_seconds = asyncio.get_running_loop().time()
@@ -148,7 +147,7 @@ class RequestHandler(Part):
         return self._draining and not request.is_oneway and request.version > _LAST_VERSION_WITHOUT_GO_AWAY
 
     async def _answer_in_time(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """Supervision point: whatever happens to one request, its peer is answered and the plane goes on."""
+        """Supervision point: whatever one request raises, its caller is answered and the plane goes on."""
         begun_seconds = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._settings.answer_deadline_seconds):
@@ -177,9 +176,9 @@ class RequestHandler(Part):
         return request.answer(ResponseCode.NO_PERMISSION, remark=reason)
 
     def _heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """904; one that is refused is not heard. The address is looked up in what is known here: beats are many.
+        """904. The caller is looked up in what is known here, without the API.
 
-        The header is read and the group is found once for each beat: this is the plane's hottest path (`make bench-controller`).
+        The plane's hottest path: the header is read and the group is found once (`make bench-controller`).
         """
         header = BrokerHeartbeatRequestHeader.decode(request.ext_fields)
         peer = self._directory.known_peer(connection.peer_host)
@@ -235,7 +234,7 @@ class RequestHandler(Part):
         return codec.encode_decision(request, decision)
 
     async def _replica_info(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """1004: a poll. Answered with 2008, the one answer on which an unmodified broker registers again, it is remembered."""
+        """1004: a poll. A poll answered 2008 is remembered: an unmodified broker registers again on that answer alone."""
         wanted = codec.decode_get_replica_info(request)
         group, _ = await self._admit(request, connection)
         if group is None:
@@ -250,7 +249,7 @@ class RequestHandler(Part):
         return codec.encode_decision(request, decision)
 
     async def _register(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """1003: a new process of a replica; what an earlier one said is not true any more."""
+        """1003: a new process of a replica. Reports of an earlier one do not count any more."""
         wanted = codec.decode_register_broker(request)
         runs = self._polls.registers_because_of_one(connection.id, wanted.broker_name)
         group, caller = await self._admit(request, connection, broker_id=wanted.broker_id)
@@ -278,7 +277,7 @@ class RequestHandler(Part):
             self.heartbeats.registered(group, wanted.broker_id, wanted.broker_address, connection)
 
     async def _elect(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """1002: by a broker, "who is master?"; by an administrator, "make this one master"."""
+        """1002: a broker asks for the master, or an administrator designates one."""
         wanted = codec.decode_elect_master(request)
         by = None if wanted.designate_elect else wanted.broker_id
         group, _ = await self._admit(request, connection, broker_id=by, designate=wanted.designate_elect)
@@ -293,7 +292,11 @@ class RequestHandler(Part):
         return codec.encode_decision(request, decision)
 
     async def _elect_safely(self, group: Group, wanted: ElectMaster) -> Decision:
-        """Decide, but never replace a master without what a failover (fence) or a switchover (drain) does first."""
+        """Decide.
+
+        A master is replaced only after a failover (fence) or a switchover (drain) has begun with it
+        (`tests/controller/test_callers_elections.py`).
+        """
         record = group.record
         master = record.granted_master_id if record is not None else None
         if master is not None and not group.is_live(master):
@@ -308,7 +311,7 @@ class RequestHandler(Part):
         return await self._failover.decide_for_caller(group, wanted)
 
     async def _broker_id(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """1012, 1013: which id, and may I have it; a pod finds the id that was reserved for it."""
+        """1012, 1013: the next id, and its grant; a pod gets the id that was reserved for it."""
         group, caller = await self._admit(request, connection)
         requester = _pod_name(caller, group)
         wanted: Request
@@ -326,7 +329,7 @@ class RequestHandler(Part):
         return codec.encode_decision(request, _of_unknown_group(wanted))
 
     async def _with_a_place(self, group: Group, wanted: Request, host: str) -> Decision:
-        """Decide; the first id of a name takes a place of the address's share. NotPermittedError where it has none left."""
+        """Decide; the first id of a name takes a place of the address's share. Raise `NotPermittedError` if none is left."""
         if not isinstance(wanted, ApplyBrokerId) or await group.load() is not None:
             return await group.decide(wanted)
         if not self._new_names.begin(group.key, host, asyncio.get_running_loop().time()):
@@ -339,7 +342,7 @@ class RequestHandler(Part):
         return decision
 
     async def _sync_state_data(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """1006: who is in sync and alive, for each name; no names is Java's code 1."""
+        """1006: the members in sync and alive, for each name; no names is Java's code 1."""
         broker_names = decode_broker_names(request.body)
         if not broker_names:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="not set any response code")
@@ -371,7 +374,7 @@ class RequestHandler(Part):
         broker_id: int | None = None,
         designate: bool = False,
     ) -> tuple[Group | None, Caller]:
-        """The group a request is about and who asks, if he may. NotPermittedError if he may not."""
+        """Return the group that a request is about, and its caller. Raise `NotPermittedError` if it may not ask."""
         reading = request.code == RequestCode.CONTROLLER_GET_REPLICA_INFO
         host = connection.peer_host
         peer = self._directory.known_peer(host) if reading else await self._directory.peer(host)
@@ -386,7 +389,7 @@ class RequestHandler(Part):
     def _check(
         self, request: RemotingCommand, connection: RemotingConnection, peer: Peer | None, subject: Subject
     ) -> Caller:
-        """Who asks, if he may ask this. NotPermittedError if he may not."""
+        """Return the caller. Raise `NotPermittedError` if it may not ask this."""
         security = self._settings.security
         caller = identify(
             request, connection, peer=peer, binding=subject.binding, settings=security, replays=self._replays
@@ -404,18 +407,18 @@ def _subject(group: Group | None, broker_id: int | None, *, designate: bool = Fa
 
 
 def _pod_name(caller: Caller, group: Group | None) -> str | None:
-    """The pod of this very group that asks, if it is one."""
+    """Return the pod of this very group that asks, if it is one."""
     peer = caller.peer
     return peer.pod_name if peer is not None and group is not None and peer.group == group.key else None
 
 
 def _of_unknown_group(wanted: Request) -> Decision:
-    """What the core says where there is no record, and can be none."""
+    """Return the core's answer without a record."""
     return step(None, wanted, {}, ControllerSettings())
 
 
 def _not_yet(why: str) -> Decision:
-    """Java's answer to a broker when nobody can be elected (2012); it asks again."""
+    """Return Java's answer to a broker if no member can be elected (2012); the broker asks again."""
     return Decision(
         code=ControllerCode.CONTROLLER_ELECT_MASTER_FAILED,
         remark=f"Failed to elect a new master: {why}",
