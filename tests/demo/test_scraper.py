@@ -41,7 +41,8 @@ def test_our_series_are_kept_with_the_labels_that_a_prometheus_adds() -> None:
 
 async def test_a_scrape_that_failed_is_a_gap_and_the_rest_keeps_its_times(tmp_path: Path) -> None:
     """Two are kept, four fail, three are kept: one that a busy machine answers too late is one that failed."""
-    asked, failed = 0, []
+    asked = 0
+    failed: list[int] = []
     enough = asyncio.Event()
 
     async def metrics(_: web.Request) -> web.Response:
