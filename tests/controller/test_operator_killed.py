@@ -1,4 +1,7 @@
-"""The operator is killed at each write of each kind of change: before it, with its answer lost, after it. The end is the same."""
+"""The operator is killed at each write of each kind of change: before it, with its answer lost, after it. The end is the same.
+
+`python -m tests.controller.killed_table` prints the table of these tests: what the next process found, and how it ended.
+"""
 
 import asyncio
 import time
@@ -228,7 +231,12 @@ STORIES: dict[str, Plot] = {
     ("name", "write"), [(name, write) for name, plot in STORIES.items() for write in range(1, plot.writes + 1)]
 )
 async def test_wherever_the_operator_is_killed_the_end_is_the_same(
-    start_plane: StartPlane, group: FakeGroup, name: str, write: int, how: str
+    start_plane: StartPlane,
+    group: FakeGroup,
+    record_property: Callable[[str, object], None],
+    name: str,
+    write: int,
+    how: str,
 ) -> None:
     shared = MemoryRecordStore()
     killer = Killer(shared)
@@ -246,6 +254,8 @@ async def test_wherever_the_operator_is_killed_the_end_is_the_same(
     await plot.story(scene)
     await asyncio.wait_for(killer.killed.wait(), 15)
     await crash(plane)
+    record_property("row", (name, write, how))
+    record_property("found", await _change_in(shared))
     fresh = await start_plane(
         shared, directory=FixedDirectory(settings=STRICT), fencer=fencer, observer=told[1], **QUICK_TAKEOVER
     )
@@ -262,8 +272,16 @@ async def test_wherever_the_operator_is_killed_the_end_is_the_same(
         )
     except AssertionError as error:
         raise AssertionError(f"not {master} master, all in sync, nothing left: {_drawn(group, fresh)}") from error
+    record_property("end", f"master {master}, epoch {record_of(fresh).master_epoch}")
     if name not in ("elect", "recovery"):  # those lose more than one master
         _judge_incidents(told, master, since_seconds)
+
+
+async def _change_in(store: MemoryRecordStore) -> str:
+    """What the next process finds: which change is under way, in which phase."""
+    found = await store.read(KEY)
+    change = found.record.change if found is not None and found.record is not None else None
+    return f"{change.kind.value}, {change.phase.value}" if change is not None else "no change"
 
 
 def _judge_incidents(told: list[Told], master: int, since_seconds: float) -> None:
