@@ -32,7 +32,7 @@ LOGBACK = f"""<configuration>
 """
 _LINE = re.compile(r"(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) \w+ \S+ - (?P<text>.*)")
 _EVENTS = {
-    "minimum": re.compile(r"updateBrokerConfig, new config: \[\{minInSyncReplicas=(?P<value>\d+)\}\]"),
+    "minimum": re.compile(r"updateBrokerConfig, new config: .*\bminInSyncReplicas=(?P<value>\d+)"),
     "begins": re.compile(r"Begin to change to (?P<value>master|slave), .*[eE]poch[:=](?P<epoch>\d+)"),
     "changed": re.compile(r"Change ha to (?P<value>master|slave) success, .*newMasterEpoch:(?P<epoch>\d+)"),
     "points": re.compile(r"update master ha address, OLD: \S+ NEW: (?P<value>\S+)"),
