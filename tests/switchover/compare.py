@@ -93,6 +93,11 @@ class House:
                 raise ClusterError(f"{what}: not within {seconds:.0f} s: {self.group.record} {self.group.status}")
             await asyncio.sleep(0.005)
 
+    async def next_epoch_seen(self, epoch: int) -> float:
+        """When an epoch above this one was first seen in the record."""
+        await self.until("another master", lambda: max(self.epochs) > epoch)
+        return min(seen for one, seen in self.epochs.items() if one > epoch)
+
     async def until_whole(self) -> None:
         """Until all three are in sync and failover is safe, for a while."""
         since = time.monotonic()
@@ -117,8 +122,7 @@ class House:
         epoch = self.group.master_epoch
         killed = time.time()
         os.kill(pid, signal.SIGKILL)
-        await self.until("another master", lambda: epoch + 1 in self.epochs)
-        committed = self.epochs[epoch + 1]
+        committed = await self.next_epoch_seen(epoch)
         await self.until("an acknowledgement", lambda: self.ledger.first_after(committed) is not None)
         first = self.ledger.first_after(committed)
         assert first is not None
@@ -141,8 +145,7 @@ class House:
             },
         }
         await self.api.create(BROKER_GROUP_OPERATIONS, operation)
-        await self.until(f"broker {target} as master", lambda: self.group.master_epoch > epoch)
-        committed = self.epochs[epoch + 1]
+        committed = await self.next_epoch_seen(epoch)
         await self.until("an acknowledgement", lambda: self.ledger.first_after(committed) is not None)
         await self.until_whole()
         await asyncio.sleep(AFTERWARDS_SECONDS)
@@ -229,6 +232,7 @@ async def _under_load(api: KubernetesApi, folder: Path, name: str) -> AsyncItera
 
 async def one_round(side: Side, strikes: int) -> None:
     """Start a checkout's programs, strike so often, end them."""
+    say(f"{side.name}: {side.root}")
     with tempfile.TemporaryDirectory() as folder:
         async with house(side.root, Path(folder)) as running:
             for _ in range(strikes):
