@@ -6,12 +6,11 @@ which at-least-once consumers expect.
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rocketmq_replica.log.disk import StoreFileError, replace_file, sync_names
+from rocketmq_replica.log.disk import compact_json, load_table, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,23 +30,44 @@ class TakenOffset(NamedTuple):
     offset: int
 
 
-class ConsumerOffsets:
+class _SavedLater:
+    """A table whose file is written every few seconds, in a thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._changed = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document in Java's form."""
+        raise NotImplementedError
+
+    def take_changes(self) -> bytes | None:
+        """Return the file's new content, None if nothing has changed since the last call."""
+        if not self._changed:
+            return None
+        self._changed = False
+        return compact_json(self.to_json())
+
+    def write(self, content: bytes) -> None:
+        """Make the content durable; may run in a thread. After an OSError ``take_changes`` returns content again."""
+        try:
+            replace_file(self._path, content)
+        except OSError:
+            self._changed = True
+            raise
+
+
+class ConsumerOffsets(_SavedLater):
     """``topic@group`` -> queue id -> next offset."""
 
     def __init__(self, path: Path) -> None:
         """Load the file, if there is one."""
-        self._path = path
+        super().__init__(path)
         self._table: dict[str, dict[int, int]] = {}
         # What consumers told this slave, and no copy of the master's table had so far, by (topic@group, queue id).
         self._taken: dict[tuple[str, int], int] = {}
+        load_table(path, lambda table: self.replace_all(table["offsetTable"]), "offset table")
         self._changed = False
-        sync_names(path.parent)
-        if path.exists():
-            try:
-                self.replace_all(json.loads(path.read_bytes())["offsetTable"])
-            except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError) as error:
-                raise StoreFileError(f"{path}: is no offset table: {error!r}") from error
-            self._changed = False
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """The next offset the group wants to read."""
@@ -124,36 +144,15 @@ class ConsumerOffsets:
         table = {key: {str(queue): offset for queue, offset in queues.items()} for key, queues in self._table.items()}
         return {"offsetTable": table}
 
-    def take_changes(self) -> bytes | None:
-        """The file's new content, if anything changed since it was last asked for."""
-        if not self._changed:
-            return None
-        self._changed = False
-        return json.dumps(self.to_json(), separators=(",", ":")).encode()
 
-    def write(self, content: bytes) -> None:
-        """Make the content durable; may run in a thread. If that fails it is asked for again."""
-        try:
-            replace_file(self._path, content)
-        except OSError:
-            self._changed = True
-            raise
-
-
-class DelayOffsets:
+class DelayOffsets(_SavedLater):
     """Java's DelayOffsetSerializeWrapper: delay level -> queue offset of the next message to deliver."""
 
     def __init__(self, path: Path) -> None:
         """Load the file, if there is one."""
-        self._path = path
-        self._changed = False
-        self.document: dict[str, Any] = {"offsetTable": {}}
-        sync_names(path.parent)
-        if path.exists():
-            try:
-                self.document = dict(json.loads(path.read_bytes()))
-            except (ValueError, RecursionError, TypeError) as error:
-                raise StoreFileError(f"{path}: is no table of delay offsets: {error!r}") from error
+        super().__init__(path)
+        loaded: dict[str, Any] | None = load_table(path, dict, "table of delay offsets")
+        self.document = {"offsetTable": {}} if loaded is None else loaded
 
     def get(self, level: int) -> int:
         """The next message of that level's queue."""
@@ -169,27 +168,12 @@ class DelayOffsets:
     def replace(self, document: Mapping[str, Any]) -> None:
         """Take the master's; OSError if it cannot be saved."""
         if document.get("offsetTable") and dict(document) != self.document:
-            replace_file(self._path, _content(document))
+            replace_file(self._path, compact_json(document))
             self.document = dict(document)
 
-    def take_changes(self) -> bytes | None:
-        """The file's new content, if anything changed since it was last asked for."""
-        if not self._changed:
-            return None
-        self._changed = False
-        return _content(self.document)
-
-    def write(self, content: bytes) -> None:
-        """Make the content durable; may run in a thread. If that fails it is asked for again."""
-        try:
-            replace_file(self._path, content)
-        except OSError:
-            self._changed = True
-            raise
-
-
-def _content(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()
+    def to_json(self) -> dict[str, Any]:
+        """Return Java's DelayOffsetSerializeWrapper."""
+        return self.document
 
 
 logger = logging.getLogger(__name__)
@@ -207,12 +191,7 @@ class SubscriptionGroups:
         self._forbidden: dict[str, Any] = {}
         self._counter = 0
         self._timestamp_ms = now_ms
-        sync_names(path.parent)
-        if path.exists():
-            try:
-                self._take(json.loads(path.read_bytes()))
-            except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-                raise StoreFileError(f"{path}: is no table of consumer groups: {error!r}") from error
+        load_table(path, self._take, "table of consumer groups")
 
     def find(self, name: str) -> dict[str, Any] | None:
         """Java's SubscriptionGroupConfig of a group, if it exists."""
@@ -263,7 +242,7 @@ class SubscriptionGroups:
     def _changed(self) -> None:
         self._counter += 1
         try:
-            replace_file(self._path, json.dumps(self.to_json(), separators=(",", ":")).encode())
+            replace_file(self._path, compact_json(self.to_json()))
         except OSError as error:
             logger.warning("%s: not saved: %s", self._path, error)  # the next change, or the next copy, saves it
 

@@ -6,12 +6,11 @@ A slave needs no copy of the master's file to take over: the log it replicates n
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_replica.log.disk import ReplacedFile, Replacement, StoreFileError, sync_names
+from rocketmq_replica.log.disk import ReplacedFile, Replacement, compact_json, load_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,11 +106,10 @@ class Topics:
         self._file = ReplacedFile(path)
         self._unsaved = False
         self._default_queue_count = queue_count
-        self._topics: dict[str, Topic] = {}
+        self._topics = {topic.name: topic for topic in load_table(path, topics_from_json, "topic table") or ()}
         self.state_version = 0
         self.counter = 1
         self.timestamp_ms = now_ms
-        self._load()
         self._system_topics = _JAVAS_TOPICS | frozenset(system_topics)
         for name in (DEFAULT_TOPIC, *system_topics):
             self._topics.setdefault(name, Topic(name, queue_count if name == DEFAULT_TOPIC else 1, queue_count, 7))
@@ -231,21 +229,11 @@ class Topics:
             raise
 
     def _content(self) -> bytes:
-        return json.dumps(self.to_json(), separators=(",", ":")).encode()
+        return compact_json(self.to_json())
 
     def _too_small(self, name: str, queue_count: int) -> bool:
         topic = self._topics.get(name)
         return topic is None or topic.read_queues < queue_count
-
-    def _load(self) -> None:
-        path = self._file.path
-        sync_names(path.parent)
-        if not path.exists():
-            return
-        try:
-            self._topics = {topic.name: topic for topic in topics_from_json(json.loads(path.read_bytes()))}
-        except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError) as error:
-            raise StoreFileError(f"{path}: is no topic table: {error}") from error
 
 
 def topics_from_json(document: dict[str, Any]) -> list[Topic]:

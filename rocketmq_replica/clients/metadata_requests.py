@@ -5,7 +5,6 @@ A Java slave deletes what the master does not list and overwrites the rest, so t
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from rocketmq_remoting.client_protocol import CreateTopicRequestHeader, DeleteTopicRequestHeader
@@ -13,6 +12,7 @@ from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.serialization import load_json
 from rocketmq_replica.broker import Broker, Role, wall_clock_ms
+from rocketmq_replica.log.disk import compact_json
 from rocketmq_replica.log.side_files import TooManyDeletionsError
 from rocketmq_replica.topics import (
     MAX_QUEUES,
@@ -105,8 +105,7 @@ class MetadataRequests:
 
 
 def _answer(request: RemotingCommand, document: object, **ext_fields: str) -> RemotingCommand:
-    body = json.dumps(document, separators=(",", ":")).encode()
-    return request.answer(ResponseCode.SUCCESS, ext_fields=ext_fields or None, body=body)
+    return request.answer(ResponseCode.SUCCESS, ext_fields=ext_fields or None, body=compact_json(document))
 
 
 MAX_PERMISSION = 7

@@ -22,7 +22,7 @@ from rocketmq_remoting.client_protocol import (
     ViewMessageRequestHeader,
 )
 from rocketmq_remoting.codes import ResponseCode
-from rocketmq_remoting.message_record import BLANK_HEADER_BYTES, MessageRecordError, decode_record
+from rocketmq_remoting.message_record import MessageRecordError, decode_record
 from rocketmq_replica.broker import Broker, Role
 from rocketmq_replica.clients.consumers import Subscription
 from rocketmq_replica.topics import PERMISSION_READ
@@ -246,13 +246,8 @@ class ReadRequests:
 
     def view_message(self, request: RemotingCommand) -> RemotingCommand:
         """33: only what is confirmed is shown, as to consumers."""
-        offset = ViewMessageRequestHeader.decode(request.ext_fields).offset
-        store = self._broker.store
-        if offset is None or not store.log.min_offset <= offset < store.confirm_offset:
-            return request.answer(ResponseCode.SYSTEM_ERROR, remark=f"can not find message by the offset, {offset}")
         try:
-            size = int.from_bytes(store.log.read(offset, BLANK_HEADER_BYTES)[:4], "big")
-            record = store.read_record(offset, size)
+            record = self._broker.store.read_confirmed(ViewMessageRequestHeader.decode(request.ext_fields).offset)
         except MessageRecordError as error:
             remark = f"can not find message by the offset, {error}"
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)

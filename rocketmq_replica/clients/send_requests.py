@@ -21,7 +21,6 @@ from rocketmq_remoting.client_protocol import (
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.handler import LaterAnswer
 from rocketmq_remoting.message_record import (
-    BLANK_HEADER_BYTES,
     MAX_PROPERTIES_BYTES,
     PROPERTY_SEPARATOR,
     SYS_FLAG_TRANSACTION_MASK,
@@ -328,12 +327,8 @@ class RetryRequests:
         return retries if isinstance(retries, int) else _MOST_RECONSUME_TIMES
 
     def _find(self, offset: int | None) -> StoredMessage:
-        store = self._broker.store
-        if offset is None or not store.log.min_offset <= offset < store.confirm_offset:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
         try:
-            size = int.from_bytes(store.log.read(offset, BLANK_HEADER_BYTES)[:4], "big")
-            return decode_record(store.read_record(offset, size), physical_offset=offset)
+            return decode_record(self._broker.store.read_confirmed(offset), physical_offset=offset)
         except MessageRecordError as error:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {error}") from error
 

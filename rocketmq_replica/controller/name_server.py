@@ -8,7 +8,6 @@ find it. Without ``namesrvAddr`` nothing happens here; with it, the list may cha
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_replica.broker import Broker, Role
+from rocketmq_replica.log.disk import compact_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,4 +113,4 @@ class NameServerRegistration:
             "topicQueueMappingDetailMap": {},
         }
         document = {"filterServerList": [], "topicConfigSerializeWrapper": wrapper}
-        return json.dumps(document, separators=(",", ":")).encode()
+        return compact_json(document)

@@ -6,7 +6,6 @@ operator that raises ``minInSyncReplicas`` for a switchover and dies leaves noth
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import json
 import logging
@@ -33,11 +32,11 @@ from rocketmq_remoting.signature import SignatureState, verify
 from rocketmq_remoting.tls import ClientCertificates
 from rocketmq_replica.broker import Broker, Role, monotonic_seconds, now, wall_clock_ms
 from rocketmq_replica.configuration import ReplicaConfiguration
-from rocketmq_replica.property_values import addresses, is_secret, properties_of
+from rocketmq_replica.property_values import is_secret, properties_of
 from rocketmq_replica.role_change import GroupInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
@@ -270,83 +269,51 @@ class LiveSettingError(ValueError):
     """The key cannot be changed while the replica runs, or not to this value."""
 
 
-def _all_ack(broker: Broker, value: str) -> None:
-    broker.policy.all_ack_in_sync_state_set = value == "true"
-
-
-def _in_sync(broker: Broker, value: str) -> None:
-    broker.policy.in_sync_replicas = int(value)
-
-
-def _min_in_sync(broker: Broker, value: str) -> None:
-    broker.policy.min_in_sync_replicas = int(value)
-
-
-def _auto_in_sync(broker: Broker, value: str) -> None:
-    broker.policy.auto_in_sync_replicas = value == "true"
-
-
-def _slave_timeout(broker: Broker, value: str) -> None:
-    broker.live.slave_timeout_seconds = int(value) / 1000
-
-
-def _max_lag(broker: Broker, value: str) -> None:
-    broker.live.ha_max_time_slave_not_catchup_seconds = int(value) / 1000
-
-
-def _priority(broker: Broker, value: str) -> None:
-    broker.live.broker_election_priority = int(value)
-
-
-def _authentication(broker: Broker, value: str) -> None:
-    broker.live.operators_sign = value == "true"
-
-
-def _reserved_hours(broker: Broker, value: str) -> None:
-    broker.retention = dataclasses.replace(broker.retention, reserved_hours=int(value))
-
-
-def _name_servers(broker: Broker, value: str) -> None:
-    broker.live.name_server_addresses = addresses(value)
-    broker.on_name_servers()
-
-
-_SETTERS: dict[str, Callable[[Broker, str], None]] = {
-    "allAckInSyncStateSet": _all_ack,
-    "inSyncReplicas": _in_sync,
-    "minInSyncReplicas": _min_in_sync,
-    "enableAutoInSyncReplicas": _auto_in_sync,
-    "slaveTimeout": _slave_timeout,
-    "haMaxTimeSlaveNotCatchup": _max_lag,
-    "brokerElectionPriority": _priority,
-    "fileReservedTime": _reserved_hours,
-    "authenticationEnabled": _authentication,
-    "namesrvAddr": _name_servers,
+# Where the value of each key lives that may change: the broker's part, and its attribute.
+_LIVE: Final = {
+    "allAckInSyncStateSet": ("policy", "all_ack_in_sync_state_set"),
+    "inSyncReplicas": ("policy", "in_sync_replicas"),
+    "minInSyncReplicas": ("policy", "min_in_sync_replicas"),
+    "enableAutoInSyncReplicas": ("policy", "auto_in_sync_replicas"),
+    "slaveTimeout": ("live", "slave_timeout_seconds"),
+    "haMaxTimeSlaveNotCatchup": ("live", "ha_max_time_slave_not_catchup_seconds"),
+    "brokerElectionPriority": ("live", "broker_election_priority"),
+    "fileReservedTime": ("retention", "reserved_hours"),
+    "authenticationEnabled": ("live", "operators_sign"),
+    "namesrvAddr": ("live", "name_server_addresses"),
 }
-_FIELDS = properties_of(ReplicaConfiguration)
+_FIELDS: Final = properties_of(ReplicaConfiguration)
 
 
 def apply_live_settings(broker: Broker, properties: Mapping[str, str]) -> None:
     """Change all of these keys, or none: LiveSettingError names the first that cannot be changed."""
-    for key, value in properties.items():
-        if key not in _SETTERS:
-            raise LiveSettingError(f"{key}: cannot be changed while the replica runs; these can: {', '.join(_SETTERS)}")
-        try:
-            _FIELDS[key].metadata["parse"](value)
-        except ValueError as error:
-            raise LiveSettingError(f"{key}={value}: {error}") from error
-        if key == "namesrvAddr" and not (addresses(value) and broker.configuration.name_server_addresses):
-            raise LiveSettingError(f"{key}={value}: the first NameServer, and the last one's end, need a restart")
-        if key == "authenticationEnabled" and value.lower() == "true" and broker.configuration.credentials is None:
-            raise LiveSettingError(f"{key}={value}: expected innerClientAuthenticationCredentials in broker.conf")
-    for key, value in properties.items():
-        _SETTERS[key](broker, value.lower())
+    parsed = {key: _parsed(broker, key, value) for key, value in properties.items()}
+    for key, value in parsed.items():
+        part, attribute = _LIVE[key]
+        setattr(getattr(broker, part), attribute, value)
+    if "namesrvAddr" in parsed:
+        broker.on_name_servers()
+
+
+def _parsed(broker: Broker, key: str, value: str) -> object:
+    if key not in _LIVE:
+        raise LiveSettingError(f"{key}: cannot be changed while the replica runs; these can: {', '.join(_LIVE)}")
+    try:
+        parsed: object = _FIELDS[key].metadata["parse"](value)
+    except ValueError as error:
+        raise LiveSettingError(f"{key}={value}: {error}") from error
+    if key == "namesrvAddr" and not (parsed and broker.configuration.name_server_addresses):
+        raise LiveSettingError(f"{key}={value}: the first NameServer, and the last one's end, need a restart")
+    if key == "authenticationEnabled" and parsed and broker.configuration.credentials is None:
+        raise LiveSettingError(f"{key}={value}: expected innerClientAuthenticationCredentials in broker.conf")
+    return parsed
 
 
 def shown_configuration(broker: Broker) -> dict[str, str]:
     """Every key with its present value, in the form of the file; id and role are those of now."""
     # Whoever may ask for the configuration is not told the key that lets him change it.
     values = {key: getattr(broker.configuration, field.name) for key, field in _FIELDS.items() if not is_secret(field)}
+    values |= {key: getattr(getattr(broker, part), attribute) for key, (part, attribute) in _LIVE.items()}
     shown = {key: _shown(value, key) for key, value in values.items() if value is not None}
     return shown | {
         "brokerId": str(broker.shown_broker_id),
@@ -358,16 +325,6 @@ def shown_configuration(broker: Broker) -> dict[str, str]:
         "storePathCommitLog": str(broker.configuration.commit_log_folder),
         "storePathEpochFile": str(broker.configuration.epoch_file),
         "storePathBrokerIdentity": str(broker.configuration.identity_file),
-        "allAckInSyncStateSet": str(broker.policy.all_ack_in_sync_state_set).lower(),
-        "inSyncReplicas": str(broker.policy.in_sync_replicas),
-        "minInSyncReplicas": str(broker.policy.min_in_sync_replicas),
-        "enableAutoInSyncReplicas": str(broker.policy.auto_in_sync_replicas).lower(),
-        "slaveTimeout": str(round(broker.live.slave_timeout_seconds * 1000)),
-        "haMaxTimeSlaveNotCatchup": str(round(broker.live.ha_max_time_slave_not_catchup_seconds * 1000)),
-        "brokerElectionPriority": str(broker.live.broker_election_priority),
-        "fileReservedTime": str(broker.retention.reserved_hours),
-        "authenticationEnabled": str(broker.live.operators_sign).lower(),
-        **({"namesrvAddr": ";".join(servers)} if (servers := broker.live.name_server_addresses) else {}),
     }
 
 

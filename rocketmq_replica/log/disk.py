@@ -10,14 +10,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+_Table = TypeVar("_Table")
 
 
 def create_file(path: Path) -> int:
@@ -160,6 +163,22 @@ class ReplacedFile:
                 self._numbers.discard(replacement.number)
                 is_last = replacement.turn == self._taken
         return is_last
+
+
+def load_table(path: Path, read: Callable[[Any], _Table], name: str) -> _Table | None:
+    """Return what ``read`` makes of a JSON file, None if there is no file. StoreFileError if it is not a ``name``."""
+    sync_names(path.parent)
+    if not path.exists():
+        return None
+    try:
+        return read(json.loads(path.read_bytes()))
+    except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise StoreFileError(f"{path}: is no {name}: {error!r}") from error
+
+
+def compact_json(document: object) -> bytes:
+    """Encode a table as Java writes it."""
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def remove_file(path: Path) -> None:

@@ -338,6 +338,13 @@ class MessageStore:
             raise CorruptRecordError(f"record at offset {offset}: says {found}, but was stored as {stored_as}")
         return record
 
+    def read_confirmed(self, offset: int | None) -> bytes:
+        """Return the record at ``offset``. MessageRecordError if none begins there, or if it is not confirmed."""
+        if offset is None or not self.log.min_offset <= offset < self._confirm_offset:
+            raise CorruptRecordError(str(offset))
+        size = int.from_bytes(self.log.read(offset, BLANK_HEADER_BYTES)[:4], "big")
+        return self.read_record(offset, size)
+
     def is_record_boundary(self, offset: int) -> bool:
         """True where a record, a blank, or the end of the log begins; reads and checks what stands there."""
         if offset >= self.log.max_offset:

@@ -19,9 +19,9 @@ ENOUGH_FREE_BYTES = 4 << 30
 """On a large disk a few percent are plenty: above this the disk does not count as full, whatever the ratio says."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class RetentionPolicy:
-    """Keys of ``broker.conf``; ``max_bytes`` is ours, 0 is no limit."""
+    """Keys of ``broker.conf``, some changed live by UPDATE_BROKER_CONFIG; ``max_bytes`` is ours, 0 is no limit."""
 
     reserved_hours: int = 72
     delete_hours: frozenset[int] = frozenset({4})

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rocketmq_remoting.message_record import EntryKind, MessageRecordError, inspect_entry
 from rocketmq_replica.log.consume_queues import QueuePart
-from rocketmq_replica.log.disk import ReplacedFile, StoreFileError, remove_file, replace_file, sync_names
+from rocketmq_replica.log.disk import (
+    ReplacedFile,
+    StoreFileError,
+    compact_json,
+    load_table,
+    remove_file,
+    replace_file,
+    sync_names,
+)
 from rocketmq_replica.log.epochs import EpochCache, EpochEntry
 
 if TYPE_CHECKING:
@@ -234,7 +242,7 @@ class IndexFiles:
             "last": [offset, size, zlib.crc32(self._read(offset, size))],
             "queues": [[part.topic, part.queue_id, part.first_queue_offset, len(part.offsets)] for part in parts],
         }
-        return json.dumps(head, separators=(",", ":")).encode() + b"\n" + columns
+        return compact_json(head) + b"\n" + columns
 
     def _decode(self, start_offset: int, content: bytes) -> list[QueuePart]:
         line, _, columns = content.partition(b"\n")
@@ -304,13 +312,7 @@ class DeletedTopics:
     def __init__(self, path: Path) -> None:
         """Load the file, if there is one; StoreFileError if it is no such table."""
         self._path = path
-        self._marks: dict[str, Deletion] = {}
-        sync_names(path.parent)
-        if path.exists():
-            try:
-                self._marks = _marks(json.loads(path.read_bytes())[_KEY])
-            except (ValueError, RecursionError, KeyError, TypeError) as error:
-                raise StoreFileError(f"{path}: is no table of deleted topics: {error!r}") from error
+        self._marks = load_table(path, lambda table: _marks(table[_KEY]), "table of deleted topics") or {}
 
     @property
     def marks(self) -> Mapping[str, Deletion]:
@@ -333,7 +335,7 @@ class DeletedTopics:
         """Make these the marks, durably; False if they are already. OSError: nothing has changed."""
         if marks == self._marks:
             return False
-        replace_file(self._path, json.dumps({_KEY: marks}, separators=(",", ":")).encode())
+        replace_file(self._path, compact_json({_KEY: marks}))
         self._marks = dict(marks)
         return True
 
@@ -360,16 +362,13 @@ def _mark(topic: str, numbers: object) -> Deletion:
 def save_queue_offsets(path: Path, offsets: Mapping[tuple[str, int], int]) -> None:
     """Make them durable."""
     rows = [[topic, queue_id, offset] for (topic, queue_id), offset in sorted(offsets.items())]
-    replace_file(path, json.dumps({"nextOffsets": rows}, separators=(",", ":")).encode())
+    replace_file(path, compact_json({"nextOffsets": rows}))
 
 
 def load_queue_offsets(path: Path) -> dict[tuple[str, int], int]:
     """As they were saved; none if nothing was ever deleted."""
-    sync_names(path.parent)
-    if not path.exists():
-        return {}
-    try:
-        rows = json.loads(path.read_bytes())["nextOffsets"]
-        return {(str(topic), int(queue_id)): int(offset) for topic, queue_id, offset in rows}
-    except (ValueError, OverflowError, RecursionError, KeyError, TypeError) as error:
-        raise StoreFileError(f"{path}: is no table of queue offsets: {error!r}") from error
+
+    def read(table: Any) -> dict[tuple[str, int], int]:
+        return {(str(topic), int(queue_id)): int(offset) for topic, queue_id, offset in table["nextOffsets"]}
+
+    return load_table(path, read, "table of queue offsets") or {}

@@ -12,7 +12,7 @@ from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.meaning.broker_keys import HOT_KEYS
 from brokergroup_operator.reconcile.plan import SetBrokerConfig
 from brokergroup_operator.reconcile.render import hot_config
-from rocketmq_replica.controller.operator_requests import _SETTERS
+from rocketmq_replica.controller.operator_requests import _LIVE
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import run, told
@@ -21,7 +21,7 @@ KEY: Final = "minInSyncReplicas"
 
 
 def test_the_python_replica_takes_every_key_that_we_call_hot() -> None:
-    assert HOT_KEYS[Implementation.REPLICA] <= _SETTERS.keys()
+    assert HOT_KEYS[Implementation.REPLICA] <= _LIVE.keys()
 
 
 @pytest.mark.parametrize("implementation", ["replica", "rocketmq"])
