@@ -1,7 +1,6 @@
-"""The replica as one object: its store, its role, and the one way sends are answered.
+"""The state of a replica that requests, HA links and role changes share: its store, its role, its term as master.
 
-Everything that runs on the event loop (requests, HA links, role changes) meets here. Role changes themselves are in
-``controller/roles.py``; this module holds what they change.
+``controller/roles.py`` changes the role.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PendingSend = Callable[[Outcome], None]
-"""How a producer that waits for a stored message is told."""
+"""Called once with the outcome of a stored message."""
 
 _CONTAINER_ROLE_MASTER_ID = 0
 
 
 class Role(enum.Enum):
-    """What this replica is allowed to do."""
+    """The role of this replica."""
 
-    FENCED = "FENCED"  # starting: neither reads nor writes
+    FENCED = "FENCED"  # without a role: neither reads nor writes
     MASTER = "SYNC_MASTER"
     SLAVE = "SLAVE"
 
 
 class NotWritableError(Exception):
-    """This replica takes no messages now."""
+    """This replica stores no messages now."""
 
 
 @dataclass
 class LiveSettings:
-    """Keys that UPDATE_BROKER_CONFIG changes while the replica runs; never written to the file."""
+    """Keys that UPDATE_BROKER_CONFIG changes in memory only."""
 
     slave_timeout_seconds: float
     ha_max_time_slave_not_catchup_seconds: float
@@ -55,23 +54,23 @@ class LiveSettings:
 
 
 def monotonic_seconds() -> float:
-    """The clock of every deadline; it goes on while the process is stopped."""
+    """Return the clock of all deadlines, which continues while the process is stopped."""
     return time.monotonic()
 
 
 def wall_clock_ms() -> int:
-    """The clock of time stamps in records."""
+    """Return the clock of time stamps in records."""
     return time.time_ns() // 1_000_000
 
 
 def now() -> Instant:
-    """Both clocks, for those who take the time as an argument."""
+    """Return both clocks."""
     return Instant(monotonic_seconds(), wall_clock_ms())
 
 
 @dataclass
 class Broker:
-    """State shared by all parts of one replica."""
+    """The shared state of one replica. The ``on_…`` functions are set by the parts that react (``process.py``)."""
 
     configuration: ReplicaConfiguration
     store: MessageStore
@@ -91,7 +90,7 @@ class Broker:
     on_name_servers: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        """Take the live keys from the configuration."""
+        """Take the initial values of the live keys from the configuration."""
         self.policy = AcknowledgementPolicy(
             self.configuration.all_ack_in_sync_state_set,
             self.configuration.in_sync_replicas,
@@ -113,23 +112,23 @@ class Broker:
 
     @property
     def shown_broker_id(self) -> int:
-        """0 as master, the persistent id otherwise: what the NameServer and clients see."""
+        """The id that NameServers and clients see: 0 as master, else the broker id."""
         return _CONTAINER_ROLE_MASTER_ID if self.role is Role.MASTER else self.broker_id
 
     @property
     def other_members(self) -> frozenset[int]:
-        """As master: who else is in the SyncStateSet, linked or not."""
+        """The other members of the SyncStateSet, linked or not; empty unless this replica is master."""
         if self.term is None or self.role is not Role.MASTER:
             return frozenset()
         return self.term.sync_state.members - {self.term.sync_state.own_id}
 
     @property
     def has_successors(self) -> bool:
-        """Whether this is a master that somebody could take over from: another member of the SyncStateSet is linked."""
+        """Whether this is a master with a failover candidate: another member of the SyncStateSet is linked."""
         return self.term is not None and bool(self.other_members & self.term.sync_state.links.keys())
 
     def put_all(self, messages: Sequence[NewMessage]) -> list[Stored]:
-        """Store messages of one queue as master; raises NotWritableError, NotEnoughReplicasError or MessageTooLargeError."""
+        """Store messages of one queue as master. Raise NotWritableError, NotEnoughReplicasError or MessageTooLargeError."""
         if self.term is None or self.role is not Role.MASTER:
             raise NotWritableError(f"role is {self.role.value}")
         if self.disk_full:
@@ -141,7 +140,7 @@ class Broker:
             raise NotWritableError(f"cannot write: {error.strerror}") from error
 
     def acknowledged_at_once(self, end_offset: int) -> bool:
-        """True if nobody has to be waited for: the answer can go out, and all that waiting costs is saved."""
+        """Whether the message needs no wait for its acknowledgement; then it counts as acknowledged."""
         if self.term is None or not self.term.acknowledges_at_once(end_offset, now_seconds=monotonic_seconds()):
             return False
         self.on_appended()
@@ -149,7 +148,7 @@ class Broker:
         return True
 
     def tell_when_acknowledged(self, pending: PendingSend, end_offset: int) -> None:
-        """Tell, once and perhaps at once, what becomes of the message that ends at ``end_offset``."""
+        """Call ``pending`` once, perhaps now, with the outcome of the message that ends at ``end_offset``."""
         if self.term is None:
             pending(Outcome.MASTER_NO_MORE)
             return
@@ -169,13 +168,13 @@ class Broker:
         self._schedule_expiry(deadline)
 
     def stored_without_waiting(self) -> None:
-        """A message was stored whose producer waits for nothing (``WAIT=false``)."""
+        """Process a stored message whose producer does not wait (``WAIT=false``)."""
         self.on_appended()
         if self.term is not None and self.term.settles_alone:
             self.settle()
 
     def settle(self) -> None:
-        """Something that acknowledgement depends on has changed."""
+        """Acknowledge what can be acknowledged, after any change that it depends on."""
         if self.term is None:
             return
         confirmed_before = self.store.confirm_offset
@@ -190,7 +189,7 @@ class Broker:
             self.on_proposal_possible()
 
     def end_term(self) -> None:
-        """Stop being master as far as writes are concerned: nothing is stored or acknowledged from here on."""
+        """End the term: from here on nothing is stored or acknowledged."""
         term, self.term = self.term, None
         self.role = Role.FENCED
         if term is not None:
@@ -198,7 +197,7 @@ class Broker:
                 pending(Outcome.MASTER_NO_MORE)
 
     def _schedule_expiry(self, deadline_seconds: float) -> None:
-        """Look at the deadlines then; one look is under way at a time, the earliest (slaveTimeout may shrink live)."""
+        """Check deadlines at this time, with one timer for the earliest (slaveTimeout may be reduced at run time)."""
         if self._expiry is not None:
             if self._expiry_seconds <= deadline_seconds:
                 return
@@ -211,7 +210,7 @@ class Broker:
         self._expiry = None
         if self.term is None:
             return
-        self.settle()  # first who may be told, then who is too late
+        self.settle()  # acknowledge first, then time out the rest
         if self.term is None:
             return
         for pending, outcome in self.term.expire(monotonic_seconds()):
@@ -221,7 +220,7 @@ class Broker:
             self._schedule_expiry(deadline)
 
     def close(self) -> None:
-        """Forget the timer; the store is closed by its owner."""
+        """Cancel the timer. The owner closes the store."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None

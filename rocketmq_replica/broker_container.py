@@ -1,9 +1,9 @@
 """Several replicas in one process, each with its own listeners and folder (RIP-31).
 
-They share the event loop, the threads for fsync, and one connection to each controller address: the controller hears the
-heartbeats of all on one channel, and hears of the death of all when it closes. Nothing else is shared, and so a replica that fails
-(its fsync, its store, a bug in a part of it) fails alone: its term ends, its listeners and links close, nothing more is written
-for it, and it is started again from its disk after a pause. ``docs/reference/replica.md`` says what dies with what.
+They share the event loop, the threads for fsync, and one connection to each controller address, on which the controller gets the
+heartbeats of all and notices the death of all. Nothing else is shared, so a replica fails alone (its fsync, its store, a bug in a
+part): its term ends, its listeners and links close, nothing more is written, and it is restarted from its disk after a pause.
+``docs/reference/replica.md`` lists which failure affects what. The container's own port lists, adds and removes brokers.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What a replica's threads can be busy with at once: fsync, saving, an index, a start. A disk that hangs holds its own only.
+# A replica's concurrent work in threads: fsync, saving, an index, a start. A hanging disk only blocks its own threads.
 _THREADS_FOR_EACH = 4
 _MOST_BROKERS = 64
 
 
 class ContainerError(Exception):
-    """The container cannot do what it was asked; nothing has changed."""
+    """The container refuses a change; nothing has changed."""
 
 
 class NoSuchBrokerError(ContainerError):
@@ -68,20 +68,23 @@ FORGIVEN_AFTER_SECONDS = 600.0
 
 
 class Supervision:
-    """The failures of one replica."""
+    """The failures of one replica, and the pauses before its restarts.
+
+    As the kubelet does with a container: one second at first, doubling up to a minute, and from the beginning after a run of ten
+    minutes.
+    """
 
     def __init__(self) -> None:
-        """None so far."""
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._started_seconds = 0.0
         self.failures = 0
 
     def started(self, *, now_seconds: float) -> None:
-        """An attempt begins."""
+        """Record a start."""
         self._started_seconds = now_seconds
 
     def failed(self, *, now_seconds: float) -> float:
-        """It ended in a failure; how long to wait before the next."""
+        """Record a failure. Return the pause before the next start."""
         self.failures += 1
         if now_seconds - self._started_seconds >= FORGIVEN_AFTER_SECONDS:
             self._pause_seconds = FIRST_PAUSE_SECONDS
@@ -91,7 +94,7 @@ class Supervision:
 
 @dataclass(eq=False)
 class Member:
-    """One replica of the container; ``process`` is None while it waits to be started again."""
+    """One replica of the container. ``process`` is None while it waits for a restart."""
 
     configuration: ReplicaConfiguration
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -99,21 +102,21 @@ class Member:
     supervision: Supervision = field(default_factory=Supervision)
     problem: str = ""
     task: asyncio.Task[None] | None = None
-    decided: asyncio.Event = field(default_factory=asyncio.Event)  # the first attempt listens, or has failed
+    decided: asyncio.Event = field(default_factory=asyncio.Event)  # the first start listens or has failed
 
     @property
     def name(self) -> tuple[str, str]:
-        """Cluster and group."""
+        """The names of cluster and group."""
         return self.configuration.broker_cluster_name, self.configuration.broker_name
 
     @property
     def listens(self) -> bool:
-        """Whether clients can reach it."""
+        """Whether it listens."""
         return self.process is not None and self.process.listening.is_set()
 
     @property
     def ids(self) -> frozenset[int]:
-        """Its broker id, and the one it shows at present (0 as master); none before it has one."""
+        """Its broker id and the one that clients see (0 as master); empty before it has one."""
         if self.process is None:
             return frozenset()
         broker = self.process.broker
@@ -121,10 +124,10 @@ class Member:
 
 
 class BrokerContainer:
-    """Keeps its replicas running until it is stopped."""
+    """Keeps its replicas running."""
 
     def __init__(self, configurations: Sequence[ReplicaConfiguration]) -> None:
-        """Nothing is opened yet. ConfigurationError when two of them would use the same port or folder."""
+        """Raise ConfigurationError if two replicas would use the same port or folder."""
         self.members: list[Member] = []
         for configuration in configurations:
             self._check_free(configuration)
@@ -133,7 +136,7 @@ class BrokerContainer:
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop`` is set; then all are stopped, side by side."""
+        """Run until ``stop`` is set, then stop all replicas concurrently."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(_THREADS_FOR_EACH * _MOST_BROKERS, thread_name_prefix="broker"))
         try:
@@ -148,7 +151,7 @@ class BrokerContainer:
             await self._connections.close()
 
     async def add(self, configuration: ReplicaConfiguration) -> None:
-        """One more; returns when it listens. ContainerError says why it does not, and then the container does not have it."""
+        """Add a replica. Return when it listens. After a ContainerError the container does not have it."""
         if self._tasks is None or len(self.members) >= _MOST_BROKERS:
             raise ContainerError(f"the container takes no more brokers, it has {len(self.members)}")
         try:
@@ -164,7 +167,7 @@ class BrokerContainer:
             raise ContainerError(f"{'#'.join(member.name)}: {member.problem}")
 
     async def remove(self, cluster_name: str, broker_name: str, broker_id: int | None) -> None:
-        """Stop one and forget it; its folder stays. Without an id it must be the only one of its name."""
+        """Stop and remove a replica; its folder stays. Without an id it must be the only one of its name."""
         named = [member for member in self.members if member.name == (cluster_name, broker_name)]
         found = [member for member in named if broker_id is None or broker_id in member.ids]
         if len(found) != 1:
@@ -184,7 +187,7 @@ class BrokerContainer:
             self.members.remove(member)
 
     async def _keep_running(self, member: Member) -> None:
-        """Run it, and again after a failure: what a failure of it can be is an exception, or a group of them from its parts."""
+        """Run a replica, and restart it after a failure: an exception, or a group of them from its parts."""
         current_broker.set(member.configuration.broker_name)
         while not member.stop.is_set():
             member.supervision.started(now_seconds=monotonic_seconds())
@@ -197,7 +200,7 @@ class BrokerContainer:
         member.decided.set()
 
     async def _run_once(self, member: Member) -> None:
-        """From its disk to its end. Reading the log takes a second per GiB, in which the others go on."""
+        """Run a replica once. A thread reads the log, at a second per GiB, while the others continue."""
         controllers = self._connections.client(member.configuration)
         process = await asyncio.to_thread(ReplicaProcess, member.configuration, controllers=controllers)
         member.process = process
@@ -221,7 +224,7 @@ class BrokerContainer:
             return
 
     def _check_free(self, wanted: ReplicaConfiguration) -> None:
-        """The lock of a store is Java's, which keeps out other processes only: here it is looked for by name."""
+        """Check ports and paths by name: the lock of a store, as in Java, only excludes other processes."""
         for member in self.members:
             taken = _claims(member.configuration)
             for claim, key in _claims(wanted).items():
@@ -238,7 +241,7 @@ _CLAIMS = 7
 
 
 def _claims(configuration: ReplicaConfiguration) -> dict[str, str]:
-    """What only one replica can have, and the key that says so."""
+    """Return the ports and paths of a replica, which no other may have, with their keys."""
     paths = {
         "storePathRootDir": configuration.root_folder,
         "storePathCommitLog": configuration.commit_log_folder,
@@ -260,7 +263,7 @@ async def _tell_when_listening(member: Member, process: ReplicaProcess) -> None:
 
 
 def _text_of(error: BaseException) -> str:
-    """The first cause, where parts failed as a group."""
+    """Return the text of the error, of the first one in a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
@@ -272,7 +275,7 @@ _STOP_GRACE_SECONDS = 0.5
 async def run_container(
     container: BrokerContainer, configuration: ContainerConfiguration | None, *, stop: asyncio.Event
 ) -> None:
-    """Run until ``stop`` is set; without a configuration the container has no port of its own."""
+    """Run until ``stop`` is set. Without a configuration the container has no port of its own."""
     if configuration is None:
         await container.run(stop)
         return
@@ -288,17 +291,20 @@ async def run_container(
 def read_container(
     paths: Sequence[Path], container_file: Path | None, environment: Mapping[str, str]
 ) -> tuple[BrokerContainer, ContainerConfiguration | None]:
-    """The container and the configuration of its port; ConfigurationError names the file and what is wrong with it."""
+    """Read the container and the configuration of its port. Raise ConfigurationError, which names the file and the fault.
+
+    A file that cannot be used stops the start of the container; a later failure affects only its replica.
+    """
     configuration = None if container_file is None else load_container_configuration(container_file, environment)
     files = [*paths, *(configuration.broker_config_paths if configuration is not None else ())]
     if not files and configuration is None:
-        raise ConfigurationError("a container needs broker.conf files, or a container.conf that can be told of some")
+        raise ConfigurationError("a container needs broker.conf files, or a container.conf, whose port can add some")
     loaded = [load_configuration(path, environment) for path in files]
     return BrokerContainer(loaded), configuration
 
 
 def main(paths: Sequence[Path], container_file: Path | None = None) -> int:
-    """Run the replicas of these ``broker.conf`` files in one process; its exit code."""
+    """Run the replicas of these ``broker.conf`` files in one process. Return its exit code."""
 
     async def run() -> None:
         container, configuration = read_container(paths, container_file, os.environ)
@@ -312,10 +318,13 @@ NO_KEY: Final = "this container has no innerClientAuthenticationCredentials: its
 
 
 class ContainerRequests:
-    """The RemotingHandler of the container's port."""
+    """The RemotingHandler of the container's port: which brokers it has (26), add one (902), remove one (903).
+
+    Changes need a signature with the container's key, because 902 makes this process read a file that the caller names. Added
+    brokers are not saved: a restart begins with the ``broker.conf`` files of the start.
+    """
 
     def __init__(self, container: BrokerContainer, configuration: ContainerConfiguration) -> None:
-        """Keep what is asked about."""
         self._container = container
         self._configuration = configuration
         self._changes: dict[int, Callable[[RemotingCommand], Awaitable[RemotingCommand]]] = {
@@ -326,7 +335,7 @@ class ContainerRequests:
     def handle(
         self, request: RemotingCommand, connection: RemotingConnection
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
-        """Answer now, or when the broker has started or stopped."""
+        """Answer now, or after the broker has started or stopped."""
         change = self._changes.get(request.code)
         if change is None and request.code != RequestCode.GET_BROKER_CONFIG:
             return not_supported(request)
@@ -343,7 +352,7 @@ class ContainerRequests:
         """Nothing is kept per connection."""
 
     def _refused(self, request: RemotingCommand, *, is_change: bool) -> str:
-        """Why this caller may not; empty: he may."""
+        """Return why the request is refused; empty if it is accepted."""
         credentials = self._configuration.credentials
         if credentials is None:
             return NO_KEY if is_change else ""
@@ -368,7 +377,7 @@ class ContainerRequests:
         if not path:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="configPath: missing, expected a broker.conf")
         try:
-            # In a thread: the caller names the path, and a slow disk under it would stop every broker in this process.
+            # In a thread: the caller names the path, and its disk may be slow.
             await self._container.add(await asyncio.to_thread(_read, Path(path)))
         except (ConfigurationError, ContainerError) as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
@@ -387,7 +396,7 @@ class ContainerRequests:
 
 
 def _read(path: Path) -> ReplicaConfiguration:
-    """ConfigurationError also for a pipe or a device, which would hold the thread for ever."""
+    """Read a ``broker.conf``. Raise ConfigurationError also for a pipe or a device, which would block the thread."""
     if path.exists() and not path.is_file():
         raise ConfigurationError(f"{path}: cannot be read: expected a file")
     return load_configuration(path, os.environ)
@@ -398,7 +407,7 @@ def _address(member: Member) -> str:
 
 
 def _state(member: Member) -> str:
-    """What somebody wants to know at a glance; the broker's own port tells the rest."""
+    """Return a broker's state in one line; its own port has the details."""
     if member.process is None or not member.listens:
         return f"STARTING failures={member.supervision.failures} {member.problem}".rstrip()
     broker = member.process.broker

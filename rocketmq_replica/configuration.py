@@ -1,7 +1,7 @@
-"""``broker.conf`` and ``container.conf``, as far as this replica acts on them; and how it dials others and is dialled accordingly.
+"""``broker.conf`` and ``container.conf``, as far as they have an effect here, and the clients and TLS settings that follow.
 
-One switch for all that it dials, as in a Java broker's process: ``tls.enable``. The HA port knows neither TLS nor signatures, in
-Java as here. Requests to controllers and masters are signed; NameServers check no signature.
+``tls.enable`` applies to all outgoing connections, as in a Java broker. The HA port has neither TLS nor signatures, as in Java.
+Requests to controllers and masters are signed; NameServers check no signature.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _tls_mode(value: str) -> TlsMode:
 
 
 def _client_certificates(value: str) -> ClientCertificates:
-    """Java's words."""
+    """Java's values."""
     words = {"none": ClientCertificates.NONE, "optional": ClientCertificates.OPTIONAL}
     found = (words | {"require": ClientCertificates.REQUIRED}).get(value.lower())
     if found is None:
@@ -73,7 +73,7 @@ class _Pair(msgspec.Struct, rename="camel"):
 
 
 def _credentials(value: str) -> Credentials:
-    """What is wrong with it is told without it."""
+    """Parse the credentials. The error does not contain the value."""
     try:
         pair = msgspec.json.decode(value, type=_Pair)
         return Credentials(access_key=pair.access_key, secret_key=pair.secret_key)
@@ -83,7 +83,10 @@ def _credentials(value: str) -> Credentials:
 
 @dataclass(frozen=True, kw_only=True)
 class SecurityConfiguration:
-    """Nothing of it set: plain frames, no signatures, everybody is heard."""
+    """Security of one listener and its outgoing connections: Java's ACL and ``tls.properties`` (``docs/concepts/security.md``).
+
+    By default: plain frames, no signatures, every caller is accepted.
+    """
 
     credentials: Credentials | None = field(
         default=None, metadata=read_as("innerClientAuthenticationCredentials", _credentials, secret=True)
@@ -103,20 +106,20 @@ class SecurityConfiguration:
 
     @property
     def operators_sign(self) -> bool:
-        """Whether operators' requests are heard only with our key's signature: where there is a key, unless it is turned off."""
+        """Whether operators' requests need a signature with our key: if there is a key and the check is not turned off."""
         return self.credentials is not None and self.authentication_enabled is not False
 
     def __post_init__(self) -> None:
-        """ConfigurationError when it asks for a check that there is nothing to check with."""
+        """Raise ConfigurationError for a signature check without a key."""
         if self.authentication_enabled and self.credentials is None:
             raise ConfigurationError(
-                "authenticationEnabled=true: expected innerClientAuthenticationCredentials, the only key that is known here"
+                "authenticationEnabled=true: expected innerClientAuthenticationCredentials, the only known key"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaConfiguration(SecurityConfiguration):
-    """Every key this replica acts on, with Java's defaults unless said otherwise."""
+    """``broker.conf``: every key with an effect here, with Java's defaults."""
 
     broker_name: str = prop("brokerName", name, default="")
     controller_addresses: tuple[str, ...] = prop("controllerAddr", addresses, default=())
@@ -171,42 +174,42 @@ class ReplicaConfiguration(SecurityConfiguration):
 
     @property
     def delay_levels_seconds(self) -> tuple[int, ...]:
-        """How long a message of level 1, 2, … waits."""
+        """The delays of the levels 1, 2, …"""
         return delay_levels(self.message_delay_level)
 
     @property
     def broker_address(self) -> str:
-        """Where clients and the controller reach this replica."""
+        """The address for clients and controllers."""
         return join_address(self.broker_ip, self.listen_port)
 
     @property
     def own_ip(self) -> str:
-        """Where its connections come from, and where it listens but for `listenAddress`; others may know it by another address."""
+        """The address of outgoing connections, and of listeners without `listenAddress`. Others may use another address."""
         return self.bind_address or self.broker_ip
 
     @property
     def listen_ip(self) -> str:
-        """Where it serves clients."""
+        """The address of the listener for clients."""
         return self.listen_address or self.own_ip
 
     @property
     def addresses_are_translated(self) -> bool:
-        """Whether others know this replica, and it them, by addresses that connections do not come from."""
+        """Whether the group's addresses differ from those that connections come from (Services)."""
         return self.own_ip != self.broker_ip
 
     @property
     def ha_bind_ip(self) -> str:
-        """Where it serves its log."""
+        """The address of the HA listener."""
         return self.listen_address or self.bind_address or self.ha_ip or self.broker_ip
 
     @property
     def ha_port(self) -> int:
-        """The port slaves dial."""
+        """The port of the HA listener."""
         return self.ha_listen_port or self.listen_port + 1
 
     @property
     def ha_address(self) -> str:
-        """Where slaves reach this replica."""
+        """The HA address for slaves."""
         return join_address(self.ha_ip or self.broker_ip, self.ha_port)
 
     @property
@@ -223,7 +226,7 @@ class ReplicaConfiguration(SecurityConfiguration):
 
     @property
     def root_folder(self) -> Path:
-        """The folder of everything."""
+        """The root folder of the store."""
         return Path(self.store_path_root)
 
     @property
@@ -233,12 +236,12 @@ class ReplicaConfiguration(SecurityConfiguration):
 
     @property
     def epoch_file(self) -> Path:
-        """The epoch history."""
+        """The file of the epoch history."""
         return Path(self.store_path_epoch_file or f"{self.store_path_root}/epochFileCheckpoint")
 
     @property
     def identity_file(self) -> Path:
-        """The broker id."""
+        """The file of the broker id."""
         return Path(self.store_path_broker_identity or f"{self.store_path_root}/brokerIdentity")
 
 
@@ -261,9 +264,9 @@ def _parse(content: bytes, environment: Mapping[str, str]) -> ReplicaConfigurati
 
 
 def _of_own_family(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Of several addresses of the pod and its node, those of the family that the group names.
+    """Return the environment with the pod's and node's addresses of the group's IP family.
 
-    LISTEN_IP hears both families where the pod has both: the kubelet probes the first one, whichever the group names.
+    LISTEN_IP covers both families if the pod has both: the kubelet probes the first one, whatever the group's family.
     """
     family, own = environment.get("POD_IP_FAMILY", ""), environment.get("POD_IPS", environment.get("POD_IP", ""))
     all_of = {name: environment.get(every) for name, every in (("POD_IP", "POD_IPS"), ("BROKER_HOST", "NODE_IPS"))}
@@ -280,7 +283,11 @@ def _paths(value: str) -> tuple[Path, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerConfiguration(SecurityConfiguration):
-    """Java listens everywhere, here it is asked for: whoever reaches this port reads which brokers there are."""
+    """``container.conf``: the container's own port and its security, with Java's keys.
+
+    Java listens on all addresses; here the default is loopback, because this port lists the brokers. ``namesrvAddr`` has no effect:
+    each broker registers with the NameServers of its own ``broker.conf``.
+    """
 
     bind_address: str = prop("bindAddress", ip_address, default="127.0.0.1")
     listen_port: int = prop("listenPort", whole(1, 65535), default=10811)
@@ -298,7 +305,7 @@ _CONNECT_TIMEOUT_SECONDS = 1.0
 
 
 def new_client(configuration: ReplicaConfiguration) -> RemotingClient:
-    """A client whose connections come from the pod's own address, so that the operator recognises the pod."""
+    """Return a client that dials from the pod's own address, by which the operator recognises the pod."""
     return RemotingClient(
         local_host=configuration.own_ip,
         connect_timeout_seconds=_CONNECT_TIMEOUT_SECONDS,
@@ -307,7 +314,7 @@ def new_client(configuration: ReplicaConfiguration) -> RemotingClient:
 
 
 def client_tls(configuration: SecurityConfiguration) -> ClientTls | None:
-    """TLS towards others; None: plain frames. ConfigurationError when the files cannot be used."""
+    """Return TLS for outgoing connections, None for plain frames. Raise ConfigurationError if the files cannot be used."""
     if not configuration.tls_enable:
         return None
     try:
@@ -323,7 +330,7 @@ def client_tls(configuration: SecurityConfiguration) -> ClientTls | None:
 
 
 def server_tls(configuration: SecurityConfiguration) -> TlsServerSettings | None:
-    """TLS on the broker port; None: plain frames. ConfigurationError when keys or files do not fit together."""
+    """Return TLS of the broker port, None for plain frames. Raise ConfigurationError if keys or files do not match."""
     mode = configuration.tls_server_mode
     if mode is None:
         mode = TlsMode.DISABLED if configuration.tls_server_certificate is None else TlsMode.PERMISSIVE
@@ -341,30 +348,28 @@ def server_tls(configuration: SecurityConfiguration) -> TlsServerSettings | None
             ),
             client_certificates=configuration.tls_server_client_certificates,
         )
-        ServerTls(settings)  # files that cannot be used are told now, not when the listener starts
+        ServerTls(settings)  # unusable files are an error now, not when the listener starts
     except TlsConfigurationError as error:
         raise ConfigurationError(f"tls.server.mode, certPath, keyPath, trustCertPath: {error}") from error
     return settings
 
 
 def signed(command: RemotingCommand, credentials: Credentials | None) -> RemotingCommand:
-    """The command as it goes out: signed where there is a key."""
+    """Return the command, signed if there is a key."""
     return command if credentials is None else sign_command(command, credentials)
 
 
 class SharedConnections:
-    """What the replicas of one process share: one connection to each controller address.
+    """One connection per controller address for all replicas of a process with the same own address and TLS.
 
-    Not where they differ in the address they speak from or in their TLS, by which a controller knows them. Each signs with
-    its own key all the same.
+    A controller recognises replicas by these. Each replica still signs with its own key.
     """
 
     def __init__(self) -> None:
-        """None yet."""
         self._clients: dict[tuple[object, ...], RemotingClient] = {}
 
     def client(self, configuration: ReplicaConfiguration) -> RemotingClient:
-        """The client for this replica, made if nobody has one like it. ConfigurationError as ``client_tls``."""
+        """Return the client for this replica, shared with replicas like it. Raise ConfigurationError as ``client_tls``."""
         likeness = (
             configuration.own_ip,
             configuration.tls_enable,
@@ -377,6 +382,6 @@ class SharedConnections:
         return self._clients[likeness]
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all connections."""
         for client in self._clients.values():
             await client.close()

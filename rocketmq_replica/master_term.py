@@ -1,11 +1,14 @@
-"""One replica's time as master under one epoch or several: what it may store, and when it may say so.
+"""A replica's term as master: what it may store, and when it may acknowledge. Pure.
 
-No sockets and no clock: sends, acknowledgements and the time come in, released waiters and proposals go out. A term ends as a
-whole (``end``): whoever still waits is told that nobody knows, never that the message is stored.
+Sends, acknowledgements and the time go in, released waiters and proposals come out. A term may span several epochs. When it ends
+(``end``), waiting sends get an unknown outcome, never success.
 
-*Trust.* A process that was paused cannot know what happened meanwhile. When the gap between two looks at the clock exceeds
-half the heartbeat timeout, the controller may have elected somebody else; nothing is acknowledged until a controller has
-confirmed the epoch (docs/concepts/architecture.md, rule 7).
+*Trust.* If the gap between two looks at the clock exceeds half the heartbeat timeout, this process was paused and the controller
+may have elected another master. Nothing is acknowledged until a controller confirms the epoch (docs/concepts/architecture.md,
+rule 7).
+
+*Acknowledgement.* As in a Java broker (5.5.0), but stricter where that loses acknowledged messages: only members of the
+SyncStateSet count, each once; ``minInSyncReplicas`` is checked when a message is stored *and* when it is acknowledged.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ Waiter = TypeVar("Waiter")
 
 
 class Outcome(enum.Enum):
-    """What to tell a producer."""
+    """The outcome of a send."""
 
     STORED = enum.auto()
     FLUSH_DISK_TIMEOUT = enum.auto()
@@ -41,7 +44,7 @@ class NotEnoughReplicasError(Exception):
 
 
 class MasterTerm(Generic[Waiter]):
-    """The master's side of acknowledgement."""
+    """Stores messages and decides their acknowledgement while this replica is master."""
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class MasterTerm(Generic[Waiter]):
         max_pause_seconds: float,
         now_seconds: float,
     ) -> None:
-        """Begin; the epoch is already in the store's history."""
+        """Begin the term. Its epoch is in the store's history already."""
         self._store = store
         self._policy = policy
         self._sync_flush = sync_flush
@@ -68,16 +71,16 @@ class MasterTerm(Generic[Waiter]):
 
     @property
     def waiting_count(self) -> int:
-        """Sends stored and not answered yet."""
+        """The number of stored sends without an answer."""
         return len(self._waiting)
 
     @property
     def settles_alone(self) -> bool:
-        """A message can be acknowledged as soon as it is stored: no slave is waited for."""
+        """Whether a message can be acknowledged as soon as it is stored, without waiting for slaves."""
         return self.sync_state.alone or not self._policy.all_ack_in_sync_state_set
 
     def put_all(self, messages: Sequence[NewMessage], *, store_timestamp_ms: int) -> list[Stored]:
-        """Store messages of one queue, or refuse them before anything is written."""
+        """Store messages of one queue. Raise NotEnoughReplicasError before anything is written."""
         if not self._policy.accepts(self.sync_state):
             raise NotEnoughReplicasError(
                 f"{len(self.sync_state.members)} in sync, minInSyncReplicas is {self._policy.min_in_sync_replicas}"
@@ -89,9 +92,9 @@ class MasterTerm(Generic[Waiter]):
     def wait(
         self, waiter: Waiter, *, end_offset: int, deadline_seconds: float, flush_deadline_seconds: float = 0.0
     ) -> None:
-        """Wait for the message's acknowledgement; call ``settle`` afterwards.
+        """Add a waiter for the acknowledgement up to ``end_offset``; call ``settle`` afterwards.
 
-        ``deadline_seconds`` is the replicas'. The disk may take until ``flush_deadline_seconds``, if that is later.
+        ``deadline_seconds`` applies to the replicas. The disk may take until ``flush_deadline_seconds``, if that is later.
         """
         self._waiting.wait(
             waiter,
@@ -101,11 +104,11 @@ class MasterTerm(Generic[Waiter]):
         )
 
     def acknowledged(self, progress: SlaveProgress, offset: int, *, now_seconds: float) -> None:
-        """A slave reported; call ``settle`` afterwards."""
+        """Record a slave's acknowledgement; call ``settle`` afterwards."""
         self.sync_state.acknowledged(progress, offset, max_offset=self._store.max_offset, now_seconds=now_seconds)
 
     def look_at_clock(self, now_seconds: float) -> bool:
-        """False when this process was paused, or has not been confirmed since."""
+        """Note the time. Return False if this process was paused and its epoch not confirmed since."""
         if now_seconds - self._last_look_seconds > self._max_pause_seconds:
             self.trusted = False
             self._distrusted_since_seconds = now_seconds
@@ -113,16 +116,15 @@ class MasterTerm(Generic[Waiter]):
         return self.trusted
 
     def confirmed(self, *, asked_seconds: float, now_seconds: float) -> bool:
-        """A controller said that this epoch stands; False if that says nothing, because it was asked before the pause.
-
-        The answer to a question from before the pause waited in a buffer meanwhile, and may be as old as the pause is long.
+        """Take a controller's confirmation of this epoch. Return False if it was asked before the pause: then its answer may have
+        waited in a buffer for as long as the pause.
         """
         if not self.look_at_clock(now_seconds) and asked_seconds >= self._distrusted_since_seconds:
             self.trusted = True
         return self.trusted
 
     def acknowledges_at_once(self, end_offset: int, *, now_seconds: float) -> bool:
-        """True if the message at the end of the log needs nobody else: what ``wait`` and ``settle`` would find, for less."""
+        """Whether the last message needs no other replica: the result of ``wait`` and ``settle``, at lower cost."""
         state = self.sync_state
         if self._sync_flush or len(self._waiting) or not state.alone or state.links:
             return False
@@ -135,7 +137,7 @@ class MasterTerm(Generic[Waiter]):
         return True
 
     def settle(self, *, now_seconds: float) -> list[Waiter]:
-        """Move the confirm offset; who may be told that the message is stored."""
+        """Move the confirm offset. Return the waiters whose messages are acknowledged."""
         trusted = self.look_at_clock(now_seconds)
         max_offset = self._store.max_offset
         replicated = self.sync_state.advance(max_offset=max_offset, now_seconds=now_seconds)
@@ -147,7 +149,7 @@ class MasterTerm(Generic[Waiter]):
         return self._waiting.release(min(replicated_to, own))
 
     def expire(self, now_seconds: float) -> list[tuple[Waiter, Outcome]]:
-        """Whose deadline has passed, and why it was not acknowledged in time; the replicas' failure wins (B.3)."""
+        """Return the waiters past their deadline with their outcome; a timeout of the replicas takes precedence (B.3)."""
         due = self._waiting.due(now_seconds)
         if not due:
             return []
@@ -164,19 +166,19 @@ class MasterTerm(Generic[Waiter]):
         return expired
 
     def tick(self, *, now_seconds: float) -> None:
-        """Time passes without messages."""
+        """Let time pass without messages."""
         self.sync_state.tick(max_offset=self._store.max_offset, now_seconds=now_seconds)
 
     def propose(self, *, now_seconds: float, allowed_lag_seconds: float) -> Proposal | None:
-        """What to ask the controller for."""
+        """Return the proposal for the controller; None if there is none."""
         return self.sync_state.propose(now_seconds=now_seconds, allowed_lag_seconds=allowed_lag_seconds)
 
     def next_deadline_seconds(self) -> float | None:
-        """When ``expire`` has something to do next."""
+        """Return the next deadline; None if nothing waits."""
         return self._waiting.next_deadline_seconds()
 
     def end(self) -> list[Waiter]:
-        """This replica is no master any more: everybody who still waits."""
+        """End the term. Return all waiters."""
         return self._waiting.clear()
 
 
@@ -185,7 +187,7 @@ NOTHING = -1
 
 @dataclass
 class AcknowledgementPolicy:
-    """The keys of ``broker.conf``; changed live by UPDATE_BROKER_CONFIG."""
+    """Keys of ``broker.conf`` that UPDATE_BROKER_CONFIG changes at run time."""
 
     all_ack_in_sync_state_set: bool = False
     in_sync_replicas: int = 1
@@ -193,21 +195,21 @@ class AcknowledgementPolicy:
     auto_in_sync_replicas: bool = False
 
     def needed(self, members: int) -> int:
-        """How many members of the set, the master included, must hold a message.
+        """Return how many members of the set, including the master, must have a message.
 
-        With ``enableAutoInSyncReplicas`` no more than there are; Java heeds that key only without a controller (B.2).
+        With ``enableAutoInSyncReplicas`` at most the number of members; Java uses that key only without a controller (B.2).
         """
         if self.auto_in_sync_replicas:
             return max(min(self.in_sync_replicas, members), self.min_in_sync_replicas, 1)
         return max(self.in_sync_replicas, 1)
 
     def accepts(self, sync_state: SyncState) -> bool:
-        """False: refuse the message before it is stored, the set is too small."""
+        """Whether the set is large enough to store messages."""
         return len(sync_state.members) >= self.min_in_sync_replicas
 
 
 def acknowledged_offset(policy: AcknowledgementPolicy, sync_state: SyncState, *, max_offset: int) -> int:
-    """Messages that end at or below this offset may be acknowledged; -1 for none."""
+    """Return the offset up to which messages may be acknowledged; -1 for none."""
     if len(sync_state.members) < policy.min_in_sync_replicas:
         return NOTHING
     if policy.all_ack_in_sync_state_set:
@@ -225,7 +227,7 @@ def _ack_of(sync_state: SyncState, member: int) -> int:
 
 
 class PendingAck(Generic[Waiter]):
-    """One message stored and not answered yet."""
+    """One stored message without an answer."""
 
     __slots__ = ("answered", "end_offset", "flush_deadline_seconds", "waiter")
 
@@ -237,15 +239,13 @@ class PendingAck(Generic[Waiter]):
 
 
 class PendingAcks(Generic[Waiter]):
-    """Messages stored and not answered yet: in the order of the log to be released, by deadline to be given up.
+    """Stored messages without an answer, in the order of the log for their release and by deadline for their timeout.
 
-    Each has its own deadline, so nobody queues behind another's wait; Java serves them one after the other (B.3). Who comes later
-    has nearly always the later deadline: those stand in a row, and only the others (the timeout was shortened meanwhile, or the
-    disk has longer than the replicas) in a heap.
+    Each has its own deadline; Java serves them one after the other (B.3). Later messages nearly always have later deadlines: those
+    are in a queue, and only the others (after a shorter timeout, or with a longer deadline for the disk) in a heap.
     """
 
     def __init__(self) -> None:
-        """Nobody waits."""
         self._queue: deque[PendingAck[Waiter]] = deque()
         self._in_turn: deque[tuple[float, PendingAck[Waiter]]] = deque()
         self._out_of_turn: list[tuple[float, int, PendingAck[Waiter]]] = []
@@ -253,20 +253,20 @@ class PendingAcks(Generic[Waiter]):
         self._count = 0
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Return the number of waiting messages."""
         return self._count
 
     def wait(
         self, waiter: Waiter, *, end_offset: int, deadline_seconds: float, flush_deadline_seconds: float = 0.0
     ) -> None:
-        """Wait until the log is acknowledged up to ``end_offset``, at most until the deadline."""
+        """Add a waiter for the acknowledgement up to ``end_offset``, at most until the deadline."""
         waiting = PendingAck(waiter, end_offset, flush_deadline_seconds)
         self._queue.append(waiting)
         self._count += 1
         self.wait_until(waiting, deadline_seconds)
 
     def release(self, offset: int) -> list[Waiter]:
-        """Take out everyone whose message is acknowledged."""
+        """Remove and return the waiters whose messages are acknowledged."""
         released = []
         queue = self._queue
         while queue and (queue[0].answered or queue[0].end_offset <= offset):
@@ -278,7 +278,7 @@ class PendingAcks(Generic[Waiter]):
         return released
 
     def due(self, now_seconds: float) -> list[PendingAck[Waiter]]:
-        """Everyone whose deadline has passed: each has to ``leave`` now, or to ``wait_until`` another one."""
+        """Return those past their deadline. The caller must call ``leave`` or ``wait_until`` for each."""
         due = []
         self._forget_answered()
         while self._in_turn and self._in_turn[0][0] <= now_seconds:
@@ -288,19 +288,19 @@ class PendingAcks(Generic[Waiter]):
         return [waiting for waiting in due if not waiting.answered]
 
     def leave(self, waiting: PendingAck[Waiter]) -> None:
-        """It is answered."""
+        """Mark it as answered."""
         waiting.answered = True
         self._count -= 1
 
     def wait_until(self, waiting: PendingAck[Waiter], deadline_seconds: float) -> None:
-        """Give it up at this time."""
+        """Set its deadline."""
         if not self._in_turn or self._in_turn[-1][0] <= deadline_seconds:
             self._in_turn.append((deadline_seconds, waiting))
         else:
             heapq.heappush(self._out_of_turn, (deadline_seconds, next(self._arrivals), waiting))
 
     def clear(self) -> list[Waiter]:
-        """Take out everyone: this replica is no master any more."""
+        """Remove and return all waiters."""
         waiters = [waiting.waiter for waiting in self._queue if not waiting.answered]
         self._queue.clear()
         self._in_turn.clear()
@@ -309,7 +309,7 @@ class PendingAcks(Generic[Waiter]):
         return waiters
 
     def next_deadline_seconds(self) -> float | None:
-        """When ``due`` has something to tell next."""
+        """Return the earliest deadline; None if nothing waits."""
         self._forget_answered()
         firsts = [self._in_turn[0][0]] if self._in_turn else []
         if self._out_of_turn:

@@ -1,9 +1,8 @@
 """One replica as a process: put the parts together, run them, stop them in order.
 
 Start: configuration, store (locked, read and repaired), listeners, then the conversation with the controllers. Stop, on SIGTERM or
-SIGINT: the group is left (``controller/roles.py``), no more connections and messages are taken, producers that still
-wait are answered, links close, everything is flushed. If any part fails for a reason nobody foresaw the whole process ends with
-it: a replica that half works is worse than one that restarts.
+SIGINT: leave the group (``controller/roles.py``), take no more connections and messages, answer waiting producers, close links,
+flush everything. If any part fails unexpectedly the whole process ends: a partly working replica is worse than one that restarts.
 """
 
 from __future__ import annotations
@@ -58,21 +57,21 @@ _TICK_SECONDS = 0.1
 _STOP_GRACE_SECONDS = 0.5
 FAST_PORT_BELOW = 2
 _MOST_UNFINISHED_BYTES = 512 << 20
-"""Messages have up to 4 MiB, and many producers may share a host."""
+"""The limit of incomplete frames: messages have up to 4 MiB, and many producers may share a host."""
 
 
 class PartEndedError(RuntimeError):
-    """A part that runs as long as the process has ended by itself."""
+    """A part that should run as long as the process has ended."""
 
 
 class ReplicaProcess:
     """All parts of one replica."""
 
     def __init__(self, configuration: ReplicaConfiguration, *, controllers: RemotingClient | None = None) -> None:
-        """Open the store; nothing listens yet. ConfigurationError, StoreFileError, OSError: it cannot be run as it is.
+        """Open the store; nothing listens yet. Raise ConfigurationError, StoreFileError or OSError if it cannot run.
 
-        ``controllers`` are connections that are shared with others and outlive this replica. All else that it dials are one pool of
-        its own: a NameServer knows a broker by the connection over which it registers.
+        ``controllers`` are connections that are shared with other replicas and outlive this one. All other connections are this
+        replica's own: a NameServer identifies a broker by the connection of its registration.
         """
         self.configuration = configuration
         self.listening = asyncio.Event()
@@ -97,8 +96,8 @@ class ReplicaProcess:
             now_ms=wall_clock_ms(),
         )
         self.store = _open_store(configuration)
-        # Offsets are saved every few seconds: a crash may have kept those of a topic that was deleted. One that was made again and
-        # is not saved yet has messages.
+        # Offsets are saved every few seconds, so a crash may leave those of a deleted topic. A topic that was created again and not
+        # saved yet has messages.
         there = {topic.name for topic in topics.all()} | {name for name, _ in self.store.queues.names()}
         offsets.forget_topics(self.store.deleted_topics.keys() - there)
         self.broker = Broker(configuration, self.store, topics)
@@ -153,7 +152,7 @@ class ReplicaProcess:
         self._connect_parts()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until ``stop`` is set, then close everything; also when a part fails, whose error is raised then."""
+        """Serve until ``stop`` is set or a part fails, then close everything. Raise the part's error."""
         failed = True
         try:
             await self._serve(stop)
@@ -188,7 +187,7 @@ class ReplicaProcess:
                 task.cancel()
 
     async def _start_fast_port(self) -> None:
-        """Java's second listener, two below the first: a Java slave copies the topics from there and from nowhere else."""
+        """Start Java's second listener, two ports below the first: a Java slave copies the topics only from there."""
         host, port = self.configuration.listen_ip, self.configuration.listen_port - FAST_PORT_BELOW
         try:
             await self.fast_server.start(host, port)
@@ -256,7 +255,7 @@ class ReplicaProcess:
         await self._client.close()
 
     def _release_store(self, *, failed: bool) -> None:
-        """Whoever starts next, perhaps in this very process, must find the store free."""
+        """Release the store's lock, also for a new start in this process."""
         if failed:
             self.store.abandon()
             return
@@ -269,14 +268,14 @@ class ReplicaProcess:
 
 
 async def _until_cancelled(name: str, part: Callable[[], Coroutine[None, None, None]]) -> None:
-    """Run a part; PartEndedError if it ends without being cancelled: a task group takes a lost cancellation for a good end."""
+    """Run a part. Raise PartEndedError if it ends without a cancellation, which a task group would take for success."""
     try:
         await part()
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-    raise PartEndedError(f"{name}: has ended, and nothing asked it to")
+    raise PartEndedError(f"{name}: ended unexpectedly")
 
 
 def _open_store(configuration: ReplicaConfiguration) -> MessageStore:
@@ -295,12 +294,12 @@ def _open_store(configuration: ReplicaConfiguration) -> MessageStore:
 
 
 async def run_replica(configuration: ReplicaConfiguration, *, stop: asyncio.Event) -> None:
-    """Run one replica until ``stop`` is set. StoreFileError: the store needs somebody to look at it."""
+    """Run one replica until ``stop`` is set."""
     await ReplicaProcess(configuration).run(stop)
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Set on SIGTERM and SIGINT."""
+    """Return an event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -309,7 +308,7 @@ def stop_on_signals() -> asyncio.Event:
 
 
 def main(config_path: Path, *, async_learner: bool = False) -> int:
-    """Run the replica of this ``broker.conf``, as a learner whatever it says if asked to; the exit code of the process."""
+    """Run the replica of this ``broker.conf``. ``async_learner`` overrides its key. Return the exit code."""
 
     async def run() -> None:
         configuration = load_configuration(config_path, os.environ)
@@ -321,7 +320,7 @@ def main(config_path: Path, *, async_learner: bool = False) -> int:
 
 
 def run_process(run: Callable[[], Coroutine[None, None, None]]) -> int:
-    """Log to stderr, run to the end; the exit code: 1 where somebody has to look at configuration, disk or ports, 2 for a bug."""
+    """Log to stderr and run. Return the exit code: 1 for a fault of configuration, disk or ports, 2 for a bug."""
     _log_to_stderr()
     try:
         uvloop.run(run())
@@ -361,7 +360,7 @@ current_broker: ContextVar[str] = ContextVar("current_broker", default="")
 
 
 class BrokerNameFilter(logging.Filter):
-    """Adds the field ``broker`` to every record: the name with a blank before it, or nothing."""
+    """Adds the field ``broker`` to log records: the broker of the task's context, for a process with several."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Keep every record."""

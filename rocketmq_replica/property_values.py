@@ -1,8 +1,7 @@
-"""Java properties as dataclasses: how a key becomes a field, and what is wrong with a value that cannot.
+"""Java properties as dataclasses: the parsers of the values, and errors that name key, value and expected form.
 
-Java's file has no substitution from the environment, so an init step has to render pod addresses into it; here ``${NAME}`` is
-taken from the environment. Keys nobody reads are named in one log line; a value that cannot be used is an error that names key,
-value and what was expected, and a secret value is never named.
+``${NAME}`` is replaced from the environment; Java needs an init step that renders pod addresses into the file. Unknown keys are
+logged in one line. A secret value is in no message.
 """
 
 from __future__ import annotations
@@ -32,35 +31,35 @@ _SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class ConfigurationError(ValueError):
-    """A key of a configuration file cannot be used as it is."""
+    """A key of a configuration file has an unusable value."""
 
 
 def read_as(key: str, parse: Callable[[str], Any], *, secret: bool = False) -> dict[str, Any]:
-    """How a field is read from the property ``key``; a secret one is in no message and no answer."""
+    """Return the metadata of a field that is read from the property ``key``. A secret value is in no message and no answer."""
     return {"key": key, "parse": parse, "secret": secret}
 
 
 def prop(key: str, parse: Callable[[str], Any], *, default: Any) -> Any:
-    """A field that is read from the property ``key``."""
+    """Return a dataclass field that is read from the property ``key``."""
     return field(default=default, metadata=read_as(key, parse))
 
 
 def text(value: str) -> str:
-    """Any text but none."""
+    """Any text that is not empty."""
     if not value:
         raise ValueError("expected a text")
     return value
 
 
 def name(value: str) -> str:
-    """A name as identity files can hold it."""
+    """A name that identity files can contain."""
     if not value or "#" in value:
         raise ValueError("expected a name without '#'")
     return value
 
 
 def whole(minimum: int, maximum: int = 2**63 - 1) -> Callable[[str], int]:
-    """A whole number within these bounds."""
+    """Return a parser of whole numbers within these bounds."""
 
     def parse(value: str) -> int:
         expected = f"expected a whole number from {minimum} to {maximum}"
@@ -83,7 +82,7 @@ def boolean(value: str) -> bool:
 
 
 def milliseconds(value: str) -> float:
-    """Milliseconds, as seconds."""
+    """Milliseconds, returned as seconds."""
     return whole(0)(value) / 1000
 
 
@@ -115,7 +114,7 @@ def hours(value: str) -> frozenset[int]:
 
 
 def flush_kind(value: str) -> bool:
-    """Whether an answer waits for the disk."""
+    """SYNC_FLUSH (True: an answer waits for the disk) or ASYNC_FLUSH."""
     if value not in ("SYNC_FLUSH", "ASYNC_FLUSH"):
         raise ValueError("expected SYNC_FLUSH or ASYNC_FLUSH")
     return value == "SYNC_FLUSH"
@@ -130,7 +129,7 @@ _Kind = TypeVar("_Kind")
 
 
 def load(path: Path, parse: Callable[[bytes], _Kind]) -> _Kind:
-    """What ``parse`` makes of the file; ConfigurationError names the file and what is wrong with it."""
+    """Return ``parse`` of the file. Raise ConfigurationError, which names the file and the fault."""
     try:
         return parse(path.read_bytes())
     except OSError as error:
@@ -148,7 +147,7 @@ def delay_levels(value: str) -> tuple[int, ...]:
 
 
 def delay_levels_text(value: str) -> str:
-    """The same as it stands, if it is one."""
+    """Check ``messageDelayLevel`` and return its text."""
     delay_levels(value)
     return value
 
@@ -163,7 +162,7 @@ def _delay(value: str) -> int:
 def read_properties(
     kind: type[_Kind], content: bytes, environment: Mapping[str, str], *, file_name: str, required: tuple[str, ...] = ()
 ) -> _Kind:
-    """The dataclass ``kind`` from the properties; ConfigurationError names what is wrong."""
+    """Read the dataclass ``kind`` from properties. Raise ConfigurationError, which names the fault."""
     known_keys = properties_of(kind)
     values: dict[str, Any] = {}
     unknown: list[str] = []
@@ -184,12 +183,12 @@ def read_properties(
 
 
 def properties_of(kind: type) -> dict[str, Field[Any]]:
-    """The fields of a dataclass by the keys they are read from."""
+    """Return the fields of a dataclass by their keys."""
     return {each.metadata["key"]: each for each in fields(kind)}
 
 
 def is_secret(known: Field[Any]) -> bool:
-    """Whether the value may be shown to nobody."""
+    """Whether the value is secret."""
     return bool(known.metadata["secret"])
 
 
@@ -207,12 +206,12 @@ def _value(known: Field[Any], raw: str, environment: Mapping[str, str]) -> Any:
         raise ConfigurationError(f"{_named(known, raw)}: {error}") from None
     try:
         return known.metadata["parse"](value)
-    except ValueError as error:  # without its cause: what a parser says may hold the value
+    except ValueError as error:  # without its cause: the parser's message may contain the value
         raise ConfigurationError(f"{_named(known, value)}: {error}") from None
 
 
 def _named(known: Field[Any], value: str) -> str:
-    """Key and value, as messages name them."""
+    """Return key and value for a message, without a secret value."""
     key: str = known.metadata["key"]
     return key if is_secret(known) else f"{key}={value}"
 

@@ -1,6 +1,6 @@
-"""Which request goes where: the RPC surface of this replica.
+"""The requests that this replica answers, and their handlers.
 
-Everything that is not listed is answered REQUEST_CODE_NOT_SUPPORTED: no request is taken and then not carried out.
+All others are answered REQUEST_CODE_NOT_SUPPORTED: no request is accepted and then ignored.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RequestDispatcher:
         operators: OperatorRequests,
         signatures: SignatureCheck,
     ) -> None:
-        """Enter every handler under its code."""
+        """Register every handler under its code."""
         self._sends = sends
         self._clients = clients
         self._signatures = signatures
@@ -84,7 +84,7 @@ class RequestDispatcher:
 
     @property
     def codes(self) -> frozenset[int]:
-        """Every request code that is not answered REQUEST_CODE_NOT_SUPPORTED."""
+        """Every supported request code."""
         return _SENDS | {RequestCode.HEART_BEAT} | self._handlers.keys()
 
     def handle(
@@ -104,5 +104,5 @@ class RequestDispatcher:
         """Nothing is kept per connection."""
 
     def connection_closed(self, connection: RemotingConnection) -> None:
-        """The consumers behind it are gone."""
+        """Remove the consumers of this connection."""
         self._clients.connection_closed(connection)

@@ -1,9 +1,9 @@
-"""What a controller's word about the master means for this replica. Pure; ``controller/roles.py`` does it.
+"""What a controller's statement about the master changes for this replica. Pure; ``controller/roles.py`` applies it.
 
-Only a higher master epoch changes anything, so a notification that comes twice or late does nothing. A master epoch below the
-last one in the log is never taken: the controller's record went back in time, and two masters could write under one epoch.
-For the same reason a process that is not master never takes up the epoch under which an earlier one wrote: what that one
-sent to slaves and did not flush would have another content here. The controller gives a new process a new epoch (rule 6).
+Only a higher master epoch changes the role, so a repeated or late notification is a no-op. An epoch below the last one in the log
+is refused: the controller's record went back in time, and two masters could write under one epoch. For the same reason a new
+process does not continue an epoch under which an earlier process wrote: bytes that one sent to slaves and did not flush would
+differ here. The controller grants a new process a new epoch (rule 6).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 
 class RoleChange(enum.Enum):
-    """What to do."""
+    """The change of role to make."""
 
     NOTHING = enum.auto()
-    WENT_BACK = enum.auto()  # refuse it, and say so
-    TERM_OF_ANOTHER_PROCESS = enum.auto()  # refuse it: the next registration brings a new epoch
-    MASTER_MOVED = enum.auto()  # the same term from another address: dial there
+    WENT_BACK = enum.auto()  # refuse and log it: the record is older than this log
+    TERM_OF_ANOTHER_PROCESS = enum.auto()  # refuse it: the next registration grants a new epoch
+    MASTER_MOVED = enum.auto()  # the same term at another address: dial that
     BEGIN_TERM = enum.auto()
     CONTINUE_TERM = enum.auto()  # elected again while master: a new epoch on live links
-    FOLLOW = enum.auto()  # another master: leave the old one, if there was one
-    FOLLOW_ON = enum.auto()  # the same master under a new epoch: the link goes on
+    FOLLOW = enum.auto()  # another master: leave the old one, if any
+    FOLLOW_ON = enum.auto()  # the same master under a new epoch: keep the link
 
 
 def judge_role(
@@ -37,15 +37,15 @@ def judge_role(
     is_slave: bool,
     linked: bool,
 ) -> RoleChange:
-    """Compare the word with what this replica knows and does: ``linked`` says whether a link to a master stands,
-    ``last_log_epoch_is_empty`` whether the log has no byte of its last epoch.
+    """Compare the controller's statement with this replica's state. ``linked``: it has a link to its master;
+    ``last_log_epoch_is_empty``: the log has no bytes of its last epoch.
     """
     if info.master_broker_id is None or not info.master_address:
         return RoleChange.NOTHING
     if info.master_epoch <= known.master_epoch:
         same_term = (info.master_epoch, info.master_broker_id) == (known.master_epoch, known.broker_id)
         moved = same_term and info.master_address != known.address
-        # A live link is never given up for an address: whoever is at its other end has proved who he is.
+        # Keep a live link whatever the address: its peer has proved its identity.
         return RoleChange.MASTER_MOVED if moved and is_slave and not linked else RoleChange.NOTHING
     if info.master_epoch < last_log_epoch:
         return RoleChange.WENT_BACK
@@ -61,7 +61,7 @@ NO_BROKER_ID = -1
 
 
 class Instant(NamedTuple):
-    """Now, by the clock of deadlines and by the clock of time stamps; read by adapters, an argument everywhere else."""
+    """The present time by the monotonic clock and the wall clock."""
 
     monotonic_seconds: float
     wall_clock_ms: int
@@ -69,7 +69,7 @@ class Instant(NamedTuple):
 
 @dataclass(frozen=True)
 class BrokerIdentity:
-    """Who this replica is, and the check code while the controller has not confirmed it."""
+    """This replica's identity, with the check code until the controller has confirmed it."""
 
     cluster_name: str
     broker_name: str
@@ -79,7 +79,7 @@ class BrokerIdentity:
 
 @dataclass(frozen=True)
 class GroupInfo:
-    """What a controller says about the group; no master: ``master_broker_id`` is None."""
+    """A controller's statement about the group. ``master_broker_id`` is None without a master."""
 
     master_epoch: int
     master_broker_id: int | None
@@ -90,7 +90,7 @@ class GroupInfo:
 
 @dataclass(frozen=True)
 class MasterSeen:
-    """What the controller last said about the group's master."""
+    """The master that this replica last accepted."""
 
     master_epoch: int = 0
     broker_id: int = NO_BROKER_ID
@@ -99,7 +99,7 @@ class MasterSeen:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a heartbeat tells about the log."""
+    """The log's state in a heartbeat."""
 
     epoch: int
     max_offset: int

@@ -22,7 +22,7 @@ _SEPARATOR = "@"
 
 
 class TakenOffset(NamedTuple):
-    """How far a group has read a queue at a slave."""
+    """A consumer group's offset in a queue, committed at a slave."""
 
     group: str
     topic: str
@@ -64,22 +64,22 @@ class ConsumerOffsets(_SavedLater):
         """Load the file, if there is one."""
         super().__init__(path)
         self._table: dict[str, dict[int, int]] = {}
-        # What consumers told this slave, and no copy of the master's table had so far, by (topic@group, queue id).
+        # Offsets committed at this slave that no copy of the master's table contained so far, by (topic@group, queue id).
         self._taken: dict[tuple[str, int], int] = {}
         load_table(path, lambda table: self.replace_all(table["offsetTable"]), "offset table")
         self._changed = False
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The next offset the group wants to read."""
+        """Return the next offset that the group reads; None if it never committed one."""
         return self._table.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id)
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """The group has read up to here."""
+        """Set the group's offset."""
         self._table.setdefault(f"{topic}{_SEPARATOR}{group}", {})[queue_id] = offset
         self._changed = True
 
     def advance(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """The group has read up to here, or further: False if it is known to be as far already."""
+        """Set the group's offset, only forward. Return False if it is as far already."""
         known = self.get(group, topic, queue_id)
         if known is not None and offset <= known:
             return False
@@ -87,36 +87,36 @@ class ConsumerOffsets(_SavedLater):
         return True
 
     def take(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """A consumer says to a slave that the group has read up to here: kept until the master knows it.
+        """Take a commit at this slave, only forward, and keep it until the master has it.
 
-        Only forward: another consumer of the group may read the same queue at the master, and be further.
+        Another consumer of the group may read the same queue at the master and be further.
         """
         if self.advance(group, topic, queue_id, offset):
             self._taken[f"{topic}{_SEPARATOR}{group}", queue_id] = offset
 
     def taken(self) -> list[TakenOffset]:
-        """What the master is to be told."""
+        """Return the offsets to report to the master."""
         found = ((key.partition(_SEPARATOR), queue_id, offset) for (key, queue_id), offset in self._taken.items())
         return [TakenOffset(group, topic, queue_id, offset) for (topic, _, group), queue_id, offset in found]
 
     def told(self, one: TakenOffset) -> None:
-        """The master has it, or will not have it."""
+        """Forget an offset that the master has taken or refused."""
         key = (f"{one.topic}{_SEPARATOR}{one.group}", one.queue_id)
         if self._taken.get(key) == one.offset:
             del self._taken[key]
 
     def tell_last(self, one: TakenOffset) -> None:
-        """The master could not take it: the others are told first the next time."""
+        """Put an offset that the master could not take at the end of the next report."""
         key = (f"{one.topic}{_SEPARATOR}{one.group}", one.queue_id)
         if (offset := self._taken.pop(key, None)) is not None:
             self._taken[key] = offset
 
     def forget_taken(self) -> None:
-        """This replica is master: nobody is to be told."""
+        """Forget the offsets to report: this replica is master."""
         self._taken = {}
 
     def replace_all(self, table: Mapping[str, Mapping[str, int]]) -> None:
-        """Take the master's table, and keep what consumers told this slave and the master does not know yet."""
+        """Take the master's table, and keep later offsets that were committed at this slave."""
         new = {key: {int(queue): int(offset) for queue, offset in queues.items()} for key, queues in table.items()}
         self._taken = {
             (key, queue): offset
@@ -129,24 +129,28 @@ class ConsumerOffsets(_SavedLater):
         self._table = new
 
     def forget_topics(self, topics: AbstractSet[str]) -> None:
-        """These topics are deleted: no group has read any of them."""
+        """Remove the offsets of deleted topics."""
         kept = {key: queues for key, queues in self._table.items() if key.partition(_SEPARATOR)[0] not in topics}
         self._changed = self._changed or len(kept) < len(self._table)
         self._table = kept
         self._taken = {(key, queue): offset for (key, queue), offset in self._taken.items() if key in kept}
 
     def groups(self) -> set[str]:
-        """Every group that ever committed an offset."""
+        """Return every group that ever committed an offset."""
         return {key.partition(_SEPARATOR)[2] for key in self._table}
 
     def to_json(self) -> dict[str, Any]:
-        """Java's ConsumerOffsetSerializeWrapper."""
+        """Return Java's ConsumerOffsetSerializeWrapper."""
         table = {key: {str(queue): offset for queue, offset in queues.items()} for key, queues in self._table.items()}
         return {"offsetTable": table}
 
 
 class DelayOffsets(_SavedLater):
-    """Java's DelayOffsetSerializeWrapper: delay level -> queue offset of the next message to deliver."""
+    """``config/delayOffset.json``: delay level -> queue offset of the next message to deliver.
+
+    The master writes it as it delivers (``clients/delayed_delivery.py``). Slaves copy it (45), so the next master, Java or Python,
+    continues from there.
+    """
 
     def __init__(self, path: Path) -> None:
         """Load the file, if there is one."""
@@ -155,18 +159,18 @@ class DelayOffsets(_SavedLater):
         self.document = {"offsetTable": {}} if loaded is None else loaded
 
     def get(self, level: int) -> int:
-        """The next message of that level's queue."""
+        """Return the queue offset of the level's next message."""
         offset = (self.document.get("offsetTable") or {}).get(str(level), 0)
         return offset if isinstance(offset, int) else 0
 
     def put(self, level: int, offset: int) -> None:
-        """Everything before it is delivered, confirmed and on the disk."""
+        """Set the queue offset of the level's next message: all before it are delivered, confirmed and durable."""
         table = dict(self.document.get("offsetTable") or {})
         self.document = {**self.document, "offsetTable": {**table, str(level): offset}}
         self._changed = True
 
     def replace(self, document: Mapping[str, Any]) -> None:
-        """Take the master's; OSError if it cannot be saved."""
+        """Take and save the master's table. Raise OSError if it cannot be saved."""
         if document.get("offsetTable") and dict(document) != self.document:
             replace_file(self._path, compact_json(document))
             self.document = dict(document)
@@ -182,7 +186,11 @@ MAX_GROUP_CHARACTERS = 255
 
 
 class SubscriptionGroups:
-    """The table, its data version, and its file."""
+    """Consumer groups and their settings, in ``config/subscriptionGroup.json`` as Java writes it.
+
+    A group is created with Java's defaults when a consumer of it first appears. A slave copies the master's table with all
+    settings, also those that have no effect here: it may be the next master, and a Java slave overwrites its table with ours.
+    """
 
     def __init__(self, path: Path, *, now_ms: int) -> None:
         """Load the file, if there is one."""
@@ -194,18 +202,18 @@ class SubscriptionGroups:
         load_table(path, self._take, "table of consumer groups")
 
     def find(self, name: str) -> dict[str, Any] | None:
-        """Java's SubscriptionGroupConfig of a group, if it exists."""
+        """Return Java's SubscriptionGroupConfig of a group; None if it does not exist."""
         return self._table.get(name)
 
     def adopt(self, names: Iterable[str]) -> None:
-        """Make sure that these groups exist."""
+        """Create the groups that do not exist."""
         missing = [name for name in names if name not in self._table and 0 < len(name) <= MAX_GROUP_CHARACTERS]
         if missing:
             self._table |= {name: _with_defaults(name) for name in missing}
             self._changed()
 
     def create(self, settings: object) -> None:
-        """Make a group as an operator asks; ValueError for a setting that this replica would not act on."""
+        """Create a group. Raise ValueError for a setting that has no effect here."""
         if not isinstance(settings, dict):
             raise ValueError("expected the settings of one group")  # noqa: TRY004 - the caller's input, not its type
         name = settings.get("groupName")
@@ -220,14 +228,14 @@ class SubscriptionGroups:
         self.adopt([name])
 
     def replace_all(self, document: Mapping[str, Any]) -> None:
-        """Take the master's table, Java's SubscriptionGroupWrapper; KeyError, TypeError or AttributeError if it is none."""
+        """Take the master's table, a SubscriptionGroupWrapper. Raise KeyError, TypeError or AttributeError if it is not one."""
         before = (self._table, self._forbidden)
         self._take(document)
         if (self._table, self._forbidden) != before:
             self._changed()
 
     def to_json(self) -> dict[str, Any]:
-        """Java's SubscriptionGroupWrapper."""
+        """Return Java's SubscriptionGroupWrapper."""
         return {
             "subscriptionGroupTable": self._table,
             "forbiddenTable": self._forbidden,
@@ -248,7 +256,7 @@ class SubscriptionGroups:
 
 
 def _with_defaults(name: str) -> dict[str, Any]:
-    """Java's SubscriptionGroupConfig as its constructor leaves it."""
+    """Return Java's SubscriptionGroupConfig with the defaults of its constructor."""
     return {
         "groupName": name,
         "attributes": {},
@@ -269,7 +277,7 @@ def _with_defaults(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Metadata:
-    """All of them but the topics, which the broker has."""
+    """The tables that a slave copies, except the topics, which the broker has."""
 
     offsets: ConsumerOffsets
     groups: SubscriptionGroups

@@ -1,7 +1,7 @@
-"""Topics of this replica: made on first use, kept in ``config/topics.json`` as Java writes it.
+"""Topics of this replica: created on first use, saved in ``config/topics.json`` as Java writes it.
 
-Creating a topic also moves the data version, which tells the NameServer to read the topics anew.
-A slave needs no copy of the master's file to take over: the log it replicates names every topic that holds a message.
+Each change moves the data version, so that NameServers read the topics again. A slave can take over without a copy of the master's
+file: its log names every topic with a message.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ MAX_TOPIC_CHARACTERS = 127
 MAX_RETRY_TOPIC_CHARACTERS = 255
 RETRY_PREFIX = "%RETRY%"
 MAX_TOPICS = 20_000
-"""Of all that clients and operators make; what the log or a master names comes on top."""
+"""The limit for topics of clients and operators. Topics named by the log or a master may exceed it."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """What clients must know of a topic, and what a Java broker wants to find again when it is master next."""
+    """A topic as clients see it, with the fields that a Java broker needs when it is the next master."""
 
     name: str
     read_queues: int
@@ -58,7 +58,7 @@ class Topic:
     attributes: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Java's TopicConfig."""
+        """Return Java's TopicConfig."""
         return {
             "topicName": self.name,
             "readQueueNums": self.read_queues,
@@ -72,7 +72,7 @@ class Topic:
 
 
 class InvalidTopicError(ValueError):
-    """The name cannot be a topic's."""
+    """The name or the settings cannot be those of a topic."""
 
 
 def check_topic_name(name: str) -> None:
@@ -85,7 +85,7 @@ def check_topic_name(name: str) -> None:
 
 
 def changed_attributes(attributes: dict[str, str], change: str) -> dict[str, str]:
-    """Java's way to change attributes: ``+name=value`` and ``-name``, several separated by commas."""
+    """Return the attributes changed as in Java: ``+name=value`` and ``-name``, several separated by commas."""
     changed = dict(attributes)
     for part in filter(None, (each.strip() for each in change.split(","))):
         name, equals, value = part[1:].partition("=")
@@ -99,10 +99,10 @@ def changed_attributes(attributes: dict[str, str], change: str) -> dict[str, str
 
 
 class Topics:
-    """The table, its data version, and its file."""
+    """The table of topics, its data version, and its file."""
 
     def __init__(self, path: Path, *, system_topics: Iterable[str], queue_count: int, now_ms: int) -> None:
-        """Load the file, if there is one, and add the topics every broker has."""
+        """Load the file, if there is one, and add the topics that every broker has."""
         self._file = ReplacedFile(path)
         self._unsaved = False
         self._default_queue_count = queue_count
@@ -115,21 +115,21 @@ class Topics:
             self._topics.setdefault(name, Topic(name, queue_count if name == DEFAULT_TOPIC else 1, queue_count, 7))
 
     def find(self, name: str) -> Topic | None:
-        """The topic, if it exists."""
+        """Return the topic; None if it does not exist."""
         return self._topics.get(name)
 
     def is_of_the_system(self, name: str) -> bool:
-        """Whether brokers need it for themselves (Java's TopicValidator.isSystemTopic)."""
+        """Whether it is a system topic (Java's TopicValidator.isSystemTopic)."""
         return name in self._system_topics or name.startswith(_JAVAS_PREFIX)
 
     def all(self) -> list[Topic]:
-        """Every topic."""
+        """Return every topic."""
         return list(self._topics.values())
 
     def create(self, name: str, *, queue_count: int | None, now_ms: int) -> Topic:
-        """Make a topic with as many queues, or give it as many; saved soon, off the event loop (``take_changes``).
+        """Create a topic with so many queues, or change their number. It is saved soon, off the event loop (``take_changes``).
 
-        No answer waits for the disk: the log names every topic that holds a message, and a start makes it again from there.
+        No answer waits for the disk: the log names every topic with a message, and a start creates it from there.
         """
         count = self._default_queue_count if queue_count is None else queue_count
         known = self._topics.get(name) or Topic(name, count, count)
@@ -141,13 +141,13 @@ class Topics:
         return topic
 
     def put(self, topic: Topic, *, now_ms: int) -> Topic:
-        """Remember a topic as an operator asks for it, durably; if it cannot be saved (OSError) nothing has changed."""
+        """Create or replace a topic, durably. After an OSError nothing has changed."""
         self._check(topic)
         self._replace({**self._topics, topic.name: topic}, now_ms)
         return topic
 
     def delete(self, name: str, *, now_ms: int) -> bool:
-        """Forget a topic, durably; False if there is none. If it cannot be saved (OSError) nothing has changed."""
+        """Delete a topic, durably. Return False if it does not exist. After an OSError nothing has changed."""
         if name not in self._topics:
             return False
         self._replace({other: topic for other, topic in self._topics.items() if other != name}, now_ms)
@@ -170,7 +170,7 @@ class Topics:
             )
 
     def adopt(self, queues: Iterable[tuple[str, int]], *, now_ms: int) -> None:
-        """Make sure every queue found in the log belongs to a topic."""
+        """Create or extend topics for these queues of the log."""
         wanted: dict[str, int] = {}
         for name, queue_id in queues:
             wanted[name] = max(wanted.get(name, 0), queue_id + 1)
@@ -185,7 +185,7 @@ class Topics:
             self.save()
 
     def replace_all(self, topics: Iterable[Topic], *, now_ms: int) -> None:
-        """Take the master's table."""
+        """Take and save the master's table."""
         table = {topic.name: topic for topic in topics}
         if table and table != self._topics:
             self._topics = table
@@ -198,11 +198,11 @@ class Topics:
         self.timestamp_ms = now_ms
 
     def data_version(self) -> dict[str, int]:
-        """Java's DataVersion; the state version is the master epoch, by which a NameServer tells two masters apart."""
+        """Return Java's DataVersion. Its state version is the master epoch, by which a NameServer decides between two masters."""
         return {"stateVersion": self.state_version, "timestamp": self.timestamp_ms, "counter": self.counter}
 
     def to_json(self) -> dict[str, Any]:
-        """Java's TopicConfigSerializeWrapper."""
+        """Return Java's TopicConfigSerializeWrapper."""
         return {
             "topicConfigTable": {topic.name: topic.to_json() for topic in self._topics.values()},
             "dataVersion": self.data_version(),
@@ -214,14 +214,14 @@ class Topics:
         self.write(self._file.take(self._content))
 
     def take_changes(self) -> Replacement | None:
-        """The file's new content for ``write``, if topics were made since it was last saved."""
+        """Return new content for ``write``; None if no topic was created since the last save."""
         if not self._unsaved:
             return None
         self._unsaved = False
         return self._file.take(self._content)
 
     def write(self, replacement: Replacement) -> None:
-        """Make the content durable; may run in a thread. If that fails it is asked for again."""
+        """Make the content durable; may run in a thread. After an OSError ``take_changes`` returns content again."""
         try:
             self._file.write(replacement)
         except OSError:
@@ -237,7 +237,7 @@ class Topics:
 
 
 def topics_from_json(document: dict[str, Any]) -> list[Topic]:
-    """The topics of Java's TopicConfigSerializeWrapper."""
+    """Return the topics of Java's TopicConfigSerializeWrapper."""
     return [
         Topic(
             name,

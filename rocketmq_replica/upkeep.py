@@ -1,8 +1,7 @@
-"""What is done to the disk while the replica runs: flushing the log, saving tables, deleting old log files, indexing full ones.
+"""Work on the disk while the replica runs: flush the log, save tables, delete old log files, index full ones.
 
-fsync runs in a thread. With SYNC_FLUSH a message is acknowledged after it; sends that arrive during one fsync share the next.
-What is durable ``log/log_flusher.py`` says; its error ends the process here. A full disk ends nothing: what cannot be saved now is
-saved when there is room.
+fsync runs in a thread. With SYNC_FLUSH a message is acknowledged after it, and sends that arrive during one fsync share the next.
+An error of ``log/log_flusher.py`` ends the process. A full disk does not: tables are saved when there is space again.
 """
 
 from __future__ import annotations
@@ -30,17 +29,16 @@ _SAVE_EVERY_SECONDS = 5.0
 
 
 class SaveLoop:
-    """Flushes now and then, or as soon as an answer waits for it."""
+    """Flushes the log and saves the tables, at regular intervals or when an answer waits for the flush."""
 
     def __init__(self, broker: Broker, *tables: ConsumerOffsets | DelayOffsets) -> None:
-        """Nothing is written before ``run``."""
         self._broker = broker
         self._tables = tables
         self._wanted = asyncio.Event()
         self._in_thread: asyncio.Task[None] | None = None
 
     def flush_soon(self) -> None:
-        """An answer waits for the flush."""
+        """Flush soon: an answer waits for it."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -61,7 +59,7 @@ class SaveLoop:
                 await self._save_if_there_is_room()
 
     async def stop(self) -> None:
-        """After ``run`` was cancelled: let a thread finish, then write what is left, here and now."""
+        """After ``run`` was cancelled: wait for the thread, then save the remaining changes."""
         if self._in_thread is not None:
             await asyncio.gather(self._in_thread, return_exceptions=True)
         topics = self._broker.topics.take_changes()
@@ -73,7 +71,7 @@ class SaveLoop:
                 table.write(content)
 
     async def flush(self) -> None:
-        """Make the log durable up to its end, in a thread, and tell who waits for it. LogFlushError: this process has to end."""
+        """Make the log durable in a thread, then release its waiters. After a LogFlushError this process must end."""
         log = self._broker.store.log
         flush = log.flusher.begin(log.max_offset)
         if flush.descriptors:
@@ -83,7 +81,7 @@ class SaveLoop:
         self._broker.on_flushed()
 
     async def _save_topics(self) -> None:
-        """Once for all that were made since the last time; on a full disk again and again until there is room."""
+        """Save new topics. On a full disk this is retried until there is space."""
         changes = self._broker.topics.take_changes()
         if changes is None:
             return
@@ -118,10 +116,9 @@ _PERIOD_SECONDS = 5.0
 
 
 class Upkeep:
-    """One look every few seconds."""
+    """Watches the disk space, deletes old log files, and indexes full ones, every few seconds."""
 
     def __init__(self, broker: Broker) -> None:
-        """Nothing is looked at before ``run``."""
         self._broker = broker
         self._in_thread: asyncio.Task[None] | None = None
 
@@ -134,11 +131,11 @@ class Upkeep:
             except OSError as error:
                 if not is_no_space(error):
                     raise
-                logger.warning("upkeep of the log waits for room: %s", error.strerror)
+                logger.warning("upkeep of the log waits for disk space: %s", error.strerror)
             await asyncio.sleep(_PERIOD_SECONDS)
 
     def look(self, *, now_seconds: float, local_hour: int) -> None:
-        """Say whether the disk is full, and delete what may go."""
+        """Check whether the disk is full, and delete expired log files."""
         broker = self._broker
         log = broker.store.log
         space = log.space()
@@ -159,7 +156,11 @@ class Upkeep:
             logger.info("deleted %d files of the log, it begins at %d", count, log.min_offset)
 
     def barrier_offset(self) -> int:
-        """What lies at or above this somebody may still want to read."""
+        """Return the barrier of deletion: the log from here on may still be read.
+
+        Consumers read up to the confirm offset, each slave from its last acknowledgement, and a member of the SyncStateSet without
+        a link from anywhere.
+        """
         broker = self._broker
         if broker.role is Role.FENCED:
             return 0
@@ -172,7 +173,7 @@ class Upkeep:
         return max(min(needed), 0)
 
     async def stop(self) -> None:
-        """After ``run`` was cancelled: let a thread finish."""
+        """After ``run`` was cancelled: wait for the thread."""
         if self._in_thread is not None:
             await asyncio.gather(self._in_thread, return_exceptions=True)
 

@@ -1,4 +1,4 @@
-"""The smaller requests of clients: offsets of queues and groups, heartbeats."""
+"""Clients' requests about offsets, consumer groups and queue locks; heartbeats, and notices of changed groups."""
 
 from __future__ import annotations
 
@@ -41,16 +41,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_GROUPS_OF_ONE_CLIENT = 100
-"""In one heartbeat (34). A Java client has as many as its process has consumers."""
+"""The limit of consumer groups in one heartbeat (34). A Java client has one for each consumer of its process."""
 
 
 class ClientRequests:
-    """Handlers by the name of their request."""
+    """Handlers, one method for each request."""
 
     def __init__(
         self, broker: Broker, offsets: ConsumerOffsets, clients: Clients, *, on_topic_created: Callable[[], None]
     ) -> None:
-        """Keep what they read and write."""
         self._broker = broker
         self._offsets = offsets
         self._clients = clients
@@ -59,7 +58,7 @@ class ClientRequests:
         self._locks = QueueLocks()
 
     def max_offset(self, request: RemotingCommand) -> RemotingCommand:
-        """30: the end of a queue, of what is confirmed unless the request says otherwise."""
+        """30: the end of a queue; by default of its confirmed messages."""
         header = GetMaxOffsetRequestHeader.decode(request.ext_fields)
         queue = self._broker.store.queues.find(header.topic or "", header.queue_id or 0)
         offset = 0
@@ -91,7 +90,7 @@ class ClientRequests:
             return _offset(request, offset)
         queue = self._broker.store.queues.find(topic, queue_id)
         if header.set_zero_if_not_found is not False and (queue is None or queue.min_offset <= 0):
-            return _offset(request, 0)  # nothing was ever deleted: a new group begins at the beginning, as in Java
+            return _offset(request, 0)  # nothing was ever deleted: a new group starts at 0, as in Java
         return request.answer(ResponseCode.QUERY_NOT_FOUND, remark="Not found, maybe this group consumer boot first")
 
     def update_consumer_offset(self, request: RemotingCommand) -> RemotingCommand:
@@ -109,7 +108,7 @@ class ClientRequests:
         if self._broker.role is Role.MASTER and not header.only_forward:
             self._offsets.put(*read)
             return request.answer(ResponseCode.SUCCESS)
-        # Forward only: nothing would move back what is beyond the queue, and its next messages would be skipped.
+        # Refuse offsets beyond the queue: they could not move back, and its next messages would be skipped.
         end = self._broker.store.queues.end(header.topic, header.queue_id)
         if header.commit_offset > end:
             remark = f"commitOffset {header.commit_offset}, expected at most {end}, where the queue ends here"
@@ -137,7 +136,7 @@ class ClientRequests:
         return request.answer(ResponseCode.SUCCESS)
 
     def _prepare_retries(self, groups: list[str]) -> None:
-        """Every consumer group also consumes its retry topic, which has to be there before it is needed."""
+        """Create the retry topics of these groups, which their consumers also subscribe to."""
         topics = self._broker.topics
         if self._broker.role is not Role.MASTER:
             return
@@ -230,16 +229,19 @@ _WRITE_SECONDS = 1.0
 
 
 class GroupNotices:
-    """Tells the clients of groups that changed."""
+    """Notifies the consumers of a group (40) when one joins or leaves, so that they rebalance at once.
+
+    40 has no answer; a consumer that misses it rebalances within 20 seconds. Changes in one turn of the event loop make one notice
+    per consumer and group.
+    """
 
     def __init__(self, clients: Clients) -> None:
-        """Nothing has changed yet."""
         self._clients = clients
         self._changed: set[str] = set()
         self._telling: set[asyncio.Task[None]] = set()
 
     def changed(self, groups: Iterable[str]) -> None:
-        """Consumers came or left; the others are told soon."""
+        """Notify the consumers of these groups in the next turn of the event loop."""
         before = len(self._changed)
         self._changed.update(groups)
         if self._changed and not before:
@@ -260,4 +262,4 @@ async def _tell(connection: RemotingConnection, group: str) -> None:
     try:
         await connection.send_oneway(command, timeout_seconds=_WRITE_SECONDS)
     except RemotingError as error:
-        logger.debug("group %s: a consumer was not told that it changed: %s", group, error)
+        logger.debug("group %s: a consumer was not notified of a change: %s", group, error)

@@ -1,6 +1,6 @@
-"""Which clients are in which consumer group, and which client may consume which queue in order. Pure.
+"""Members of consumer groups, and locks of queues for ordered consumption. Pure, in memory only.
 
-Memory only: clients send a heartbeat every 30 seconds, and ordered consumers ask for their locks again every 20.
+Clients send a heartbeat every 30 seconds, and ordered consumers renew their locks every 20.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 CLIENT_EXPIRY_SECONDS = 120.0
 MAX_GROUPS = 10_000
-"""Consumer groups that heartbeats may name while this process runs."""
+"""The limit of consumer groups in all heartbeats to this process."""
 MAX_SUBSCRIPTIONS_OF_A_GROUP = 1000
 EXPIRY_SECONDS = 60.0
-# Whoever can reach the port can ask for locks of made-up groups and queues; they must not fill the memory.
+# Any peer can request locks of invented groups and queues, which must not fill the memory.
 MOST_LOCKS = 100_000
 
 
@@ -29,14 +29,17 @@ class _Lock:
 
 
 class QueueLocks:
-    """Locks by group, topic and queue id."""
+    """Locks by group, topic and queue id; they expire.
+
+    As in Java only the master's memory has them: after a failover consumers lock again, and two may hold a queue until the older
+    one renews its lock (41, 42).
+    """
 
     def __init__(self) -> None:
-        """Nothing is locked."""
         self._locks: dict[tuple[str, str, int], _Lock] = {}
 
     def lock(self, group: str, topic: str, queue_id: int, client_id: str, *, now_seconds: float) -> bool:
-        """True if the queue is the client's now."""
+        """Lock a queue. Return whether the client has it now."""
         key = (group, topic, queue_id)
         held = self._locks.get(key)
         if held is not None and held.client_id != client_id and now_seconds - held.at_seconds <= EXPIRY_SECONDS:
@@ -54,7 +57,7 @@ class QueueLocks:
         }
 
     def unlock(self, group: str, topic: str, queue_id: int, client_id: str) -> None:
-        """The client leaves the queue; nothing happens if it is somebody else's."""
+        """Unlock a queue, if the client has it."""
         key = (group, topic, queue_id)
         held = self._locks.get(key)
         if held is not None and held.client_id == client_id:
@@ -62,12 +65,12 @@ class QueueLocks:
 
 
 class TooManyGroupsError(Exception):
-    """A heartbeat names groups that would be too many; the message says how many."""
+    """A heartbeat would exceed the limit of groups."""
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """What a group wants of one topic: messages with one of these tags, or all without any."""
+    """A group's subscription to a topic: messages with one of these tags; all messages if there are none."""
 
     tags: frozenset[str]
     expression_type: str
@@ -81,28 +84,27 @@ class _Seen:
 
 
 class Clients:
-    """Which clients are in which consumer group, by heartbeat, and over which connection they sent it."""
+    """The clients of each consumer group, by heartbeat, and the connections they use."""
 
     def __init__(self) -> None:
-        """Nobody."""
         self._groups: dict[str, dict[str, _Seen]] = {}
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
 
     def subscribe(self, group: str, subscriptions: Mapping[str, Subscription]) -> None:
-        """What a group wants, by topic; the newest word counts, as in Java."""
+        """Set a group's subscriptions by topic; the highest version counts, as in Java."""
         known = self._subscriptions.setdefault(group, {})
         for topic, subscription in subscriptions.items():
             if topic in known or len(known) < MAX_SUBSCRIPTIONS_OF_A_GROUP:
                 known[topic] = max(known.get(topic, subscription), subscription, key=lambda each: each.version)
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """What its consumers last said; None if they said nothing."""
+        """Return a group's subscription to a topic; None if its consumers sent none."""
         return self._subscriptions.get(group, {}).get(topic)
 
     def heartbeat(
         self, client_id: str, groups: Iterable[str], connection: RemotingConnection, *, now_seconds: float
     ) -> set[str]:
-        """A client says it is there; the groups in which it was not. TooManyGroupsError: nothing has changed."""
+        """Take a client's heartbeat. Return the groups that it joined. After TooManyGroupsError nothing has changed."""
         groups = set(groups)
         new = len(groups - self._groups.keys())
         if new and len(self._groups) + new > MAX_GROUPS:
@@ -119,11 +121,11 @@ class Clients:
         return joined
 
     def unregister(self, client_id: str, group: str) -> set[str]:
-        """A client leaves a group; that group if it was in it."""
+        """Remove a client from a group. Return the group if the client was in it."""
         return set() if self._groups.get(group, {}).pop(client_id, None) is None else {group}
 
     def connection_closed(self, connection: RemotingConnection) -> set[str]:
-        """Whoever spoke over it is gone, unless he has spoken over another since; the groups that somebody left."""
+        """Remove the clients whose last heartbeat came over this connection. Return the groups that they left."""
         left = set()
         for group, clients in self._groups.items():
             gone = [client_id for client_id, seen in clients.items() if seen.connection is connection]
@@ -133,16 +135,16 @@ class Clients:
         return left
 
     def members(self, group: str, *, now_seconds: float) -> tuple[str, ...]:
-        """Who is in the group and was heard of lately."""
+        """Return the clients of a group with a recent heartbeat."""
         clients = self._groups.get(group, {})
         return tuple(
             sorted(each for each, seen in clients.items() if now_seconds - seen.at_seconds <= CLIENT_EXPIRY_SECONDS)
         )
 
     def connections(self, group: str) -> set[RemotingConnection]:
-        """Where its clients can be reached."""
+        """Return the open connections of a group's clients."""
         return {seen.connection for seen in self._groups.get(group, {}).values() if seen.connection.is_open}
 
     def groups(self) -> set[str]:
-        """Every group seen since the start."""
+        """Return every group seen since the start."""
         return set(self._groups)

@@ -1,11 +1,11 @@
-"""What consumers send back waits in the log, as in Java, and comes again when its delay level says so.
+"""Delayed delivery of messages that consumers sent back, as in Java.
 
-A message that waits is stored under ``SCHEDULE_TOPIC_XXXX`` in the queue of its level, with the topic and queue that it is for in
-the properties ``REAL_TOPIC`` and ``REAL_QID``. So it is replicated like any other, and whoever is master next delivers it,
-Java or Python. The master stores it once more under its real topic when it is due.
+A delayed message is stored in ``SCHEDULE_TOPIC_XXXX``, in the queue of its level, with its real topic and queue in the properties
+``REAL_TOPIC`` and ``REAL_QID``. So it is replicated like any other message, and any next master delivers it, Java or Python. When
+it is due, the master stores a copy in its real topic.
 
-An offset counts as delivered only when the second copy is confirmed and on this disk: a crash or a failover may deliver a message
-twice, and never loses one (``tests/replica/test_retries.py``).
+An offset counts as delivered only when the copy is confirmed and durable: a crash or a failover may deliver a message twice, and
+never loses one (``tests/replica/test_retries.py``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MOST_AT_ONCE = 200
 
 
 def delay_level(properties: bytes) -> int:
-    """The level that a message's properties ask for; 0 for none."""
+    """Return the delay level in a message's properties; 0 for none."""
     if DELAY.encode() not in properties:
         return 0
     level = decode_properties(properties).get(DELAY, "0")
@@ -52,7 +52,7 @@ def delay_level(properties: bytes) -> int:
 
 
 def kept_back(message: NewMessage, level: int) -> NewMessage:
-    """The message as it waits; ``level`` from 1."""
+    """Return the message for the schedule topic; ``level`` starts at 1."""
     properties = decode_properties(message.properties)
     properties |= {DELAY: str(level), _REAL_TOPIC: message.topic, _REAL_QUEUE: str(message.queue_id)}
     return _copy(message, SCHEDULE_TOPIC, level - 1, encode_properties(properties))
@@ -74,15 +74,15 @@ def _copy(message: NewMessage | StoredMessage, topic: str, queue_id: int, proper
 
 @dataclass
 class _Level:
-    """One level under one master term."""
+    """The delivery of one level during one term."""
 
     next_offset: int
     undelivered_until: deque[tuple[int, int]] = field(default_factory=deque)
-    """(end of the second copy in the log, queue offset after the first) of what is not confirmed and durable yet."""
+    """(end of the copy in the log, next queue offset) of copies that are not confirmed and durable yet."""
 
 
 class DelayedDelivery:
-    """Delivers while this replica is master."""
+    """Delivers due messages while this replica is master."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class DelayedDelivery:
         *,
         on_topic_created: Callable[[], None],
     ) -> None:
-        """``delays_seconds`` of level 1, 2, …"""
+        """``delays_seconds``: the delays of the levels 1, 2, …"""
         self._on_topic_created = on_topic_created
         self._broker = broker
         self._offsets = offsets
@@ -101,13 +101,13 @@ class DelayedDelivery:
         self._levels: dict[int, _Level] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Deliver until cancelled."""
         while True:
             more = self.deliver(now_ms=wall_clock_ms())
             await asyncio.sleep(0 if more else _PERIOD_SECONDS)
 
     def deliver(self, *, now_ms: int) -> bool:
-        """Store again what is due; True if there may be more of it."""
+        """Store copies of due messages. Return whether more may be due."""
         broker = self._broker
         if broker.term is not self._term:
             self._term, self._levels = broker.term, {}
@@ -138,7 +138,7 @@ class DelayedDelivery:
         return state.next_offset == end < queue.visible_end(store.confirm_offset)
 
     def _deliver_one(self, queue: ConsumeQueue, state: _Level, due_ms: int) -> bool:
-        """False: not due yet, or it cannot be stored now."""
+        """Deliver one message. Return False if it is not due yet, or cannot be stored now."""
         store, offset = self._broker.store, state.next_offset
         place = queue.locate(offset)
         end_offset = 0
@@ -154,24 +154,26 @@ class DelayedDelivery:
             except (NotWritableError, NotEnoughReplicasError):
                 return False
             except (MessageRecordError, MessageTooLargeError, ValueError) as error:
-                logger.error("a message that waited is left out: %s", error)  # noqa: TRY400 - where it came from says nothing
+                logger.error("a message that waited is left out: %s", error)  # noqa: TRY400 - the traceback says nothing
         state.undelivered_until.append((end_offset, offset + 1))
         return True
 
     def _make_topic(self, message: NewMessage) -> None:
-        """A slave that is master now may never have copied the topic, and the log names none before a message is in it."""
+        """Create the message's topic if this master never copied it: the log names a topic only once it has a message."""
         topics = self._broker.topics
         if topics.find(message.topic) is not None:
             return
         try:
             topics.create(message.topic, queue_count=message.queue_id + 1, now_ms=wall_clock_ms())
-        except InvalidTopicError as error:  # too many of them: the message is stored all the same, and names its topic
+        except (
+            InvalidTopicError
+        ) as error:  # too many topics: the message is stored nevertheless, and the log names its topic
             logger.warning("no topic for a message that waited: %s", error)
         self._on_topic_created()
 
 
 def _to_deliver(message: StoredMessage) -> NewMessage:
-    """ValueError for one that does not say what it is for."""
+    """Return the copy for the real topic. Raise ValueError if the properties do not name it."""
     properties = dict(message.properties)
     properties.pop(DELAY, None)
     topic, queue_id = properties.get(_REAL_TOPIC, ""), properties.get(_REAL_QUEUE, "")

@@ -1,6 +1,6 @@
-"""What is not in the log: topics, consumer groups and offsets, read by slaves, Proxies and tools; topics made, changed and deleted.
+"""Reading topics, consumer groups and offsets, for slaves, Proxies and tools; creating, changing and deleting topics.
 
-A Java slave deletes what the master does not list and overwrites the rest, so the answers are everything there is, as it came.
+A Java slave deletes what the master does not list and overwrites the rest, so the answers contain the complete tables.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 
 
 class MetadataRequests:
-    """Handlers by the name of their request."""
+    """Handlers, one method for each request."""
 
     def __init__(self, broker: Broker, metadata: Metadata, clients: Clients) -> None:
-        """Keep what they read."""
         self._broker = broker
         self._metadata = metadata
         self._clients = clients
@@ -55,7 +54,7 @@ class MetadataRequests:
         return _answer(request, document)
 
     def topic(self, request: RemotingCommand) -> RemotingCommand:
-        """351: a Proxy reads a topic's message type here, and sends nothing before it has."""
+        """351: one topic. A Proxy reads its message type before it sends."""
         name = (request.ext_fields or {}).get("topic", "")
         found = self._broker.topics.find(name)
         if found is None:
@@ -67,17 +66,17 @@ class MetadataRequests:
         return _answer(request, self._metadata.offsets.to_json() | {"dataVersion": self._no_version()})
 
     def all_delay_offsets(self, request: RemotingCommand) -> RemotingCommand:
-        """45: none of our own, those of the Java master before."""
+        """45."""
         return _answer(request, {"dataVersion": self._no_version()} | self._metadata.delay_offsets.document)
 
     def all_subscription_groups(self, request: RemotingCommand) -> RemotingCommand:
-        """201: every consumer group that was ever seen in this group of brokers."""
+        """201: every consumer group ever seen in this broker group."""
         document = self._groups().to_json()
         total = str(len(document["subscriptionGroupTable"]))
         return _answer(request, document, totalGroupNum=total)
 
     def create_subscription_group(self, request: RemotingCommand) -> RemotingCommand:
-        """200: a Proxy lets no consumer in before its group exists. Settings that would not be acted on are refused."""
+        """200: create a group, which a Proxy requires before it admits a consumer. Settings without effect here are refused."""
         if self._broker.role is not Role.MASTER:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
         try:
@@ -96,7 +95,7 @@ class MetadataRequests:
         return _answer(request, found)
 
     def _groups(self) -> SubscriptionGroups:
-        """With those that were heard of since it was last asked for."""
+        """Return the table, with groups that appeared since the last request."""
         self._metadata.groups.adopt(sorted(self._metadata.offsets.groups() | self._clients.groups()))
         return self._metadata.groups
 
@@ -112,7 +111,7 @@ MAX_PERMISSION = 7
 
 
 class TopicRequests:
-    """Handlers by the name of their request."""
+    """Handlers, one method for each request."""
 
     def __init__(
         self,
@@ -122,14 +121,14 @@ class TopicRequests:
         on_changed: Callable[[], None],
         on_deleted: Callable[[], None],
     ) -> None:
-        """Keep what they change; ``on_changed``: there is another table, ``on_deleted``: pulls may wait at what is gone."""
+        """``on_changed`` is called after a change, ``on_deleted`` after a deletion, when pulls may wait for a deleted topic."""
         self._broker = broker
         self._offsets = offsets
         self._on_changed = on_changed
         self._on_deleted = on_deleted
 
     def create(self, request: RemotingCommand) -> RemotingCommand:
-        """17: make a topic, or change one."""
+        """17: create or change a topic."""
         header = CreateTopicRequestHeader.decode(request.ext_fields)
         if self._broker.role is not Role.MASTER:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
@@ -142,7 +141,7 @@ class TopicRequests:
         return request.answer(ResponseCode.SUCCESS)
 
     def delete(self, request: RemotingCommand) -> RemotingCommand:
-        """215: the topic, what consumers have read of it, and its messages for consumers; the log keeps them until they expire."""
+        """215: delete a topic, its consumers' offsets, and hide its messages; the log keeps them until they expire."""
         broker, name = self._broker, DeleteTopicRequestHeader.decode(request.ext_fields).topic or ""
         if broker.role is not Role.MASTER:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
@@ -152,7 +151,7 @@ class TopicRequests:
             remark = f"The topic[{name}] is conflict with system topic."
             return request.answer(ResponseCode.INVALID_PARAMETER, remark=remark)
         try:
-            # First: a topic that is gone while its messages are there is made again from the log.
+            # Messages first: a deleted topic with visible messages would be created again from the log.
             broker.store.delete_topic(name)
             deleted = broker.topics.delete(name, now_ms=wall_clock_ms())
         except (OSError, TooManyDeletionsError) as error:
@@ -165,7 +164,7 @@ class TopicRequests:
 
 
 def _topic_as_asked(header: CreateTopicRequestHeader, known: Topic | None) -> Topic:
-    """Java changes what the request says and keeps the attributes that it does not name."""
+    """Return the topic of the request, with attributes that it does not name unchanged, as in Java."""
     queues = (header.read_queue_nums or header.write_queue_nums or 0, header.write_queue_nums or 0)
     if not all(0 < count <= MAX_QUEUES for count in queues):
         raise InvalidTopicError(f"readQueueNums and writeQueueNums {queues}, expected 1 to {MAX_QUEUES}")

@@ -1,8 +1,8 @@
-"""Reading messages: pulls with long polling (11, 361), by place (33), by key (12), the oldest one's time (32).
+"""Reading messages: pulls with long polling (11, 361), by offset (33), by key (12), and the time of the oldest (32).
 
-Consumers see what the whole SyncStateSet holds, and nothing above. A pull at the end of its queue is held until the confirm offset
-passes the next message or its time is up. An offset that is in the log but not confirmed yet waits like any other: after a failover
-that is normal and no reason to move the consumer.
+Consumers only see confirmed messages, which the whole SyncStateSet has. A pull at the end of its queue is held until the next
+message is confirmed or its time is up. So is a pull of a message that is not confirmed yet: after a failover that is normal, and
+the consumer keeps its offset.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
 
 @dataclass(frozen=True)
 class _Page:
-    """What one pull found."""
+    """The result of one pull."""
 
     code: int
     next_offset: int
@@ -64,10 +64,10 @@ class _Held:
 
 
 class PullRequests:
-    """The consumers' side of one broker."""
+    """Pulls, and those that are held."""
 
     def __init__(self, broker: Broker, offsets: ConsumerOffsets, clients: Clients) -> None:
-        """Nobody waits; ``clients`` know what their groups subscribed to."""
+        """``clients`` has the groups' subscriptions."""
         self._clients = clients
         self._broker = broker
         self._offsets = offsets
@@ -90,14 +90,14 @@ class PullRequests:
         return self._answer(request, header, page)
 
     def _commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """As request 15; what a slave cannot have been read up to is left out, and the pull answered all the same."""
+        """Commit the consumer's offset as 15 does. On a slave an offset beyond the queue is ignored."""
         if self._broker.role is Role.MASTER:
             self._offsets.put(group, topic, queue_id, offset)
         elif offset <= self._broker.store.queues.end(topic, queue_id):
             self._offsets.take(group, topic, queue_id, offset)
 
     def confirmed(self) -> None:
-        """The confirm offset moved: once per turn of the event loop, wake the pulls that have a message now."""
+        """After a move of the confirm offset: wake the held pulls with a message, once per turn of the event loop."""
         if self._held and not self._waking:
             self._waking = True
             asyncio.get_running_loop().call_soon(self._wake_held)
@@ -114,7 +114,7 @@ class PullRequests:
                     held.future.set_result(None)
 
     def release_all(self) -> None:
-        """Answer everybody who waits: this replica stops or changes its role."""
+        """Answer all held pulls: this replica stops or changes its role."""
         for waiting in self._held.values():
             for held in waiting:
                 if not held.future.done():
@@ -142,7 +142,7 @@ class PullRequests:
         return None
 
     def _subscription(self, header: PullMessageRequestHeader) -> Subscription:
-        """What the pull asks for; where it leaves that out, as Java's push consumers do, what the group's heartbeats said."""
+        """Return the pull's subscription; without one, as from Java's push consumers, that of the group's heartbeats."""
         if not (header.sys_flag or 0) & _SYS_FLAG_SUBSCRIPTION:
             known = self._clients.subscription(header.consumer_group or "", header.topic or "")
             if known is not None:
@@ -209,7 +209,7 @@ class PullRequests:
                 except MessageRecordError as error:
                     if parts:
                         break
-                    logger.error("damaged log: %s", error)  # noqa: TRY400 - where it came from says nothing
+                    logger.error("damaged log: %s", error)  # noqa: TRY400 - the traceback says nothing
                     return _Page(ResponseCode.SYSTEM_ERROR, offset, remark=f"damaged log: {error}")
                 if not wanted_tags or decode_record(record).properties.get("TAGS") in wanted_tags:
                     parts.append(record)
@@ -237,15 +237,14 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 class ReadRequests:
-    """Handlers by the name of their request."""
+    """Handlers of requests for single messages."""
 
     def __init__(self, broker: Broker) -> None:
-        """Keep what they read."""
         self._broker = broker
         self.query = MessageQueries(broker).query
 
     def view_message(self, request: RemotingCommand) -> RemotingCommand:
-        """33: only what is confirmed is shown, as to consumers."""
+        """33: a confirmed message by its physical offset."""
         try:
             record = self._broker.store.read_confirmed(ViewMessageRequestHeader.decode(request.ext_fields).offset)
         except MessageRecordError as error:
@@ -263,17 +262,20 @@ class ReadRequests:
 
 
 MOST_READ = 200_000
-"""Messages that one query may read."""
+"""The limit of messages that one query reads."""
 _AT_ONCE = 200
 _MOST_FOUND = 64
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
 class MessageQueries:
-    """The handler of 12."""
+    """The handler of 12, a query by key, for tools.
+
+    There is no index of keys: the topic's queues are read from the newest message back, within the requested time, a few hundred
+    messages at a time so that sends do not wait. A query that would read too much is refused.
+    """
 
     def __init__(self, broker: Broker) -> None:
-        """Keep what it reads."""
         self._broker = broker
 
     async def query(self, request: RemotingCommand) -> RemotingCommand:
@@ -303,7 +305,7 @@ class MessageQueries:
         return request.answer(ResponseCode.SUCCESS, ext_fields=fields.encode(), body=b"".join(found))
 
     def _places(self, header: QueryMessageRequestHeader) -> Iterator[tuple[int, int]]:
-        """Where the topic's confirmed messages of that time stand, of each queue from the newest back."""
+        """Yield the places of the topic's confirmed messages of that time, for each queue from the newest back."""
         queues = self._broker.store.queues
         for topic, queue_id in list(queues.names()):
             queue = queues.find(topic, queue_id) if topic == header.topic else None

@@ -1,7 +1,7 @@
 """SEND_MESSAGE (10, 310), SEND_BATCH_MESSAGE (320) and CONSUMER_SEND_MSG_BACK (36): stored at once, answered when acknowledged.
 
-Codes as a Java broker's. One differs: a send that waits while this replica stops being master is answered 14
-(SERVICE_NOT_AVAILABLE), never as stored. The message may or may not survive; a Java producer tries it again elsewhere.
+The codes are a Java broker's, with one difference: a send that waits while this replica stops being master gets 14
+(SERVICE_NOT_AVAILABLE), never success. The message may or may not survive; a Java producer retries elsewhere.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _host = lru_cache(maxsize=4096)(Host)
 
 
 class RefusedError(Exception):
-    """The answer to a send that is not stored."""
+    """A send is refused with this code and remark."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)
@@ -72,10 +72,10 @@ class RefusedError(Exception):
 
 
 class SendRequests:
-    """The producers' side of one broker."""
+    """Sends: checks, stores and answers them."""
 
     def __init__(self, broker: Broker, *, on_topic_created: Callable[[], None]) -> None:
-        """``on_topic_created`` makes the NameServers know it."""
+        """``on_topic_created`` registers the topic with the NameServers."""
         self._broker = broker
         self._on_topic_created = on_topic_created
         self._next_queue = itertools.count()
@@ -104,7 +104,7 @@ class SendRequests:
     def answer_when_acknowledged(
         self, request: RemotingCommand, end_offset: int, ext_fields: dict[str, str]
     ) -> RemotingCommand | LaterAnswer:
-        """The answer to a message that is stored and ends at ``end_offset``; at once if it is acknowledged already."""
+        """Return the answer for a stored message that ends at ``end_offset``, or one that comes with its acknowledgement."""
         if self._broker.acknowledged_at_once(end_offset):
             return _answer(request, _STORED, ext_fields)
         later = LaterAnswer()
@@ -147,12 +147,12 @@ class SendRequests:
         if topic.name.startswith(RETRY_PREFIX):
             if len(messages) > 1:
                 raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
-            # A Java consumer whose 36 failed sends the message itself, with the delay in a property.
+            # A Java consumer whose 36 failed sends the message itself, with its delay in a property.
             new_messages = [self.delayed(each, delay_level(each.properties)) for each in new_messages]
         return self.put_all(new_messages), queue_id, decode_properties(messages[0].properties)
 
     def delayed(self, message: NewMessage, level: int) -> NewMessage:
-        """The message as it waits for its delay; levels above the last are the last, as in Java."""
+        """Return the message for the schedule topic if it has a delay level; higher levels count as the last, as in Java."""
         levels = len(self._broker.configuration.delay_levels_seconds)
         if level <= 0 or not levels:
             return message
@@ -163,7 +163,7 @@ class SendRequests:
         return kept_back(message, min(level, levels))
 
     def put_all(self, messages: list[NewMessage]) -> list[Stored]:
-        """Store messages of one queue, or raise RefusedError: a batch is refused as a whole."""
+        """Store messages of one queue. Raise RefusedError for the whole batch."""
         try:
             return self._broker.put_all(messages)
         except NotEnoughReplicasError as error:
@@ -228,7 +228,7 @@ def _messages(request: RemotingCommand, header: SendFields) -> list[BatchedMessa
 
 
 def _check_kinds(messages: list[BatchedMessage], sys_flag: int, topic: str) -> None:
-    """Refuse what would have to be kept back: stored as an ordinary message it would be delivered at once, and wrongly."""
+    """Refuse transactional and delayed messages: stored as ordinary ones they would be delivered at once."""
     if sys_flag & SYS_FLAG_TRANSACTION_MASK:
         raise RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transactional messages are not supported")
     for message in messages:
@@ -248,7 +248,7 @@ def _may_be_kept_back(properties: bytes) -> bool:
 
 
 def _terminated(properties: bytes) -> bytes:
-    """Every property ends with its mark, as Java's broker stores them."""
+    """Return the properties with a closing mark, as Java's broker stores them."""
     return properties if not properties or properties.endswith(_PROPERTY_END) else properties + _PROPERTY_END
 
 
@@ -262,12 +262,12 @@ def _answer(request: RemotingCommand, outcome: Outcome, ext_fields: dict[str, st
 DEAD_LETTER_PREFIX = "%DLQ%"
 _MOST_RECONSUME_TIMES = 16
 _FIRST_RETRY_LEVEL = 3
-"""10 s, as in Java, where the consumer leaves it to the broker."""
+"""The first delay level (10 s), as in Java, if the consumer leaves it to the broker."""
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where the message goes, with which properties, and after which delay (0: at once)."""
+    """The topic, properties and delay level (0: none) of a message that was sent back."""
 
     topic: str
     properties: dict[str, str]
@@ -277,9 +277,9 @@ class Destination:
 def destination(
     message: StoredMessage, header: ConsumerSendMsgBackRequestHeader, *, group_retries: int = _MOST_RECONSUME_TIMES
 ) -> Destination:
-    """The retry topic, or the dead letters for one that came too often or that the consumer gave up (negative level).
+    """Return the retry topic, or the dead-letter topic after too many retries or for a negative delay level.
 
-    ``group_retries`` is the group's ``retryMaxTimes``; a consumer that names its own number goes by that, as in Java.
+    ``group_retries`` is the group's ``retryMaxTimes``; the consumer's own limit takes precedence, as in Java.
     """
     properties = dict(message.properties)
     properties.setdefault("ORIGIN_MESSAGE_ID", header.origin_msg_id or message.message_id)
@@ -295,12 +295,15 @@ def destination(
 
 
 class RetryRequests:
-    """The handler of 36."""
+    """The handler of 36: a message that could not be consumed is retried, or becomes a dead letter.
+
+    It is stored again for ``%RETRY%group`` after its delay (``delayed_delivery.py``), or in ``%DLQ%group`` after too many retries.
+    """
 
     def __init__(
         self, broker: Broker, sends: SendRequests, groups: SubscriptionGroups, *, on_topic_created: Callable[[], None]
     ) -> None:
-        """``sends`` stores and acknowledges, ``groups`` say how often a message may come again."""
+        """``sends`` stores and acknowledges; ``groups`` has the limits of retries."""
         self._groups = groups
         self._broker = broker
         self._sends = sends
@@ -322,7 +325,7 @@ class RetryRequests:
         return self._sends.answer_when_acknowledged(request, stored.end_offset, {})
 
     def _retries(self, group: str) -> int:
-        """Also as a Java master's table says, which a slave copies."""
+        """Return the group's limit of retries, also from a Java master's table."""
         retries = (self._groups.find(group) or {}).get("retryMaxTimes")
         return retries if isinstance(retries, int) else _MOST_RECONSUME_TIMES
 

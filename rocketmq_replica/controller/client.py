@@ -1,10 +1,9 @@
-"""What this replica asks its controllers, and how it finds the one that answers (docs/reference/controller.md).
+"""Requests to the controllers, and the search for their leader (docs/reference/controller.md).
 
-Every address of ``controllerAddr`` gets heartbeats (``heartbeats.py``); requests go to the leader that 1005 names. When that one
-cannot be reached or says it does not lead, the next address is asked; after any other refusal, and after a change of master, the
-next request looks for a leader anew: a controller may have been cut off together with the old master. The type of a failure says
-what is known: nothing was done (ControllerUnreachableError), the controller said no (ControllerRefusedError), or nobody knows
-(ControllerOutcomeUnknownError).
+Every address of ``controllerAddr`` gets heartbeats (``heartbeats.py``); requests go to the leader that 1005 names. If the leader
+cannot be reached or no longer leads, the next address is asked. After any other refusal, and after a change of master, the next
+request searches a leader again: a controller may have been cut off together with the old master. The error's type says what is
+known: not executed (ControllerUnreachableError), refused (ControllerRefusedError), or unknown (ControllerOutcomeUnknownError).
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CALL_TIMEOUT_SECONDS = 2.0
-# A controller that has not said for this long which one leads is not waited for alone: the next is asked as well.
+# After this time without an answer about the leader, the next address is asked as well.
 NEXT_ADDRESS_AFTER_SECONDS = 0.2
-# A controller that answers so has looked at the request and has not done it. Any other code (1 above all: "not decided in time")
-# says nothing about a commit that may still be under way, or be done already.
+# With these codes a controller has certainly not executed the request. After any other code (1 above all: "not decided in time") it
+# may have committed, or still commit.
 _NOTHING_WAS_CHANGED = frozenset(
     {
         ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
@@ -73,7 +72,7 @@ _NOTHING_WAS_CHANGED = frozenset(
     }
 )
 
-# The requests that change something carry when they were made (Java's invokeTime); two of them never have the same signature.
+# Requests with Java's invokeTime: they change the record, and no two of them have the same signature.
 _TIMED = frozenset(
     {
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
@@ -88,7 +87,7 @@ class ControllerError(Exception):
 
 
 class ControllerUnreachableError(ControllerError):
-    """No controller took the request: it was surely not executed."""
+    """No controller took the request: it was not executed."""
 
 
 class ControllerOutcomeUnknownError(ControllerError):
@@ -99,13 +98,13 @@ class ControllerRefusedError(ControllerError):
     """The controller answered with another code than success."""
 
     def __init__(self, what: str, code: int, remark: str | None) -> None:
-        """Keep the code: it decides what to do."""
+        """``code`` decides what the caller does next."""
         super().__init__(f"{what}: code {code}, {remark or 'no remark'}")
         self.code = code
 
 
 def decode_sync_state_set(body: bytes | None, what: str) -> tuple[frozenset[int], int]:
-    """The set and its epoch; ControllerRefusedError if the body cannot be one."""
+    """Return the SyncStateSet and its epoch. Raise ControllerRefusedError if the body is malformed."""
     try:
         decoded = SyncStateSetBody.decode(body)
     except BodyError as error:
@@ -123,7 +122,7 @@ class ControllerClient:
         *,
         now_ms: Callable[[], int],
     ) -> None:
-        """``client`` may be shared by several replicas and is closed by whoever made it."""
+        """``client`` may be shared by several replicas; its creator closes it."""
         self._addresses = configuration.controller_addresses
         self._cluster_name = configuration.broker_cluster_name
         self._broker_name = configuration.broker_name
@@ -134,18 +133,18 @@ class ControllerClient:
         self._leader = ""
         self._next_address = 0
         self._no_leader: dict[str, str] = {}
-        # Not cancelled once a leader is found: by its timeout a connection that nothing comes from is known, and closed.
+        # Not cancelled once a leader is found: their timeouts detect and close dead connections.
         self._asked: set[asyncio.Task[str]] = set()
         self.heartbeats = Heartbeats(client, configuration)
 
     async def refresh_leader(self) -> None:
-        """Ask 1005 again; keep the known leader if nobody answers."""
+        """Ask 1005 again. Without an answer the known leader stays."""
         leader = await self._find_leader()
         if leader:
             self._leader = leader
 
     def forget_leader(self) -> None:
-        """The next request looks for it first: the one we know may be out of reach."""
+        """Search the leader before the next request: the known one may be cut off."""
         self._leader = ""
 
     async def next_broker_id(self) -> int:
@@ -183,7 +182,7 @@ class ControllerClient:
         )
 
     async def elect(self, broker_id: int) -> GroupInfo:
-        """1002, as a broker asks: run the policy."""
+        """1002 without a designated master: the controller chooses."""
         header = ElectMasterRequestHeader(
             cluster_name=self._cluster_name, broker_name=self._broker_name, broker_id=broker_id
         )
@@ -206,7 +205,7 @@ class ControllerClient:
         return GroupInfo(fields.master_epoch, fields.master_broker_id, fields.master_address or "", members, set_epoch)
 
     async def member_addresses(self) -> dict[int, str]:
-        """1006: where the controller knows every replica of this group to be."""
+        """1006: the controller's address of every replica of this group."""
         answer = await self._ask(
             RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, body=encode_broker_names([self._broker_name])
         )
@@ -238,7 +237,7 @@ class ControllerClient:
             raise ControllerOutcomeUnknownError(str(error)) from error
 
     def heartbeat(self, broker_id: int, beat: Heartbeat) -> None:
-        """904 to every controller, one-way, without waiting for any of them."""
+        """904 to every controller, one-way, without waiting."""
         header = BrokerHeartbeatRequestHeader(
             cluster_name=self._cluster_name,
             broker_name=self._broker_name,
@@ -282,19 +281,19 @@ class ControllerClient:
                 self._leader = ""
                 continue
             if answer.code not in accepted:
-                self._leader = ""  # another controller may take what this one refuses
+                self._leader = ""  # another controller may accept it
                 raise ControllerRefusedError(code.name, answer.code, answer.remark)
             return answer
         why = "; ".join(f"{address}: {why}" for address, why in self._no_leader.items())
         raise ControllerUnreachableError(f"{code.name}: no controller leads: {why}")
 
     def _question(self, code: RequestCode, ext_fields: Mapping[str, str], body: bytes | None) -> RemotingCommand:
-        """What goes out; made anew for every attempt, since a controller does not hear one signature twice."""
+        """Return the signed request, new for every attempt: a controller refuses a repeated signature."""
         timed = {"invokeTime": str(self._now_ms())} if code in _TIMED else {}
         return signed(request(code, ext_fields={**ext_fields, **timed}, body=body), self._credentials)
 
     async def _find_leader(self) -> str:
-        """Ask one address after the other, beginning with another one each time, until one of them names a leader."""
+        """Ask the addresses in turn, starting at another one each time, until one names a leader."""
         running: set[asyncio.Task[str]] = set()
         for number in range(len(self._addresses)):
             address = self._addresses[(self._next_address + number) % len(self._addresses)]
@@ -308,13 +307,13 @@ class ControllerClient:
         return ""
 
     def _begin_to_ask(self, address: str) -> asyncio.Task[str]:
-        task = asyncio.create_task(self._leader_by(address), name=f"who leads, {address}")
+        task = asyncio.create_task(self._leader_by(address), name=f"find the leader by {address}")
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
         return task
 
     async def _leader_by(self, address: str) -> str:
-        """The leader that the controller at this address names; empty if it names none: ``_no_leader`` has its answer then."""
+        """Return the leader that the controller at this address names; empty, with the reason in ``_no_leader``, if none."""
         try:
             question = self._question(RequestCode.CONTROLLER_GET_METADATA_INFO, {}, None)
             answer = await self._client.invoke(address, question, timeout_seconds=1.0)
@@ -329,14 +328,14 @@ class ControllerClient:
 
 
 async def _first_named(running: set[asyncio.Task[str]], timeout_seconds: float | None) -> str:
-    """The first leader that one of these questions finds within that time. Questions that have ended leave ``running``."""
+    """Return the first leader that one of these requests finds in time. Finished requests are removed from ``running``."""
     done, _ = await asyncio.wait(running, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
     running -= done
     return next((leader for task in done if (leader := task.result())), "")
 
 
 def _elected_set(answer: RemotingCommand, fields: ElectMasterResponseHeader) -> tuple[frozenset[int], int]:
-    """The set of 1002's body; its epoch is in the header."""
+    """Return the SyncStateSet of 1002's body and its epoch, which is in the header."""
     try:
         body = ElectMasterResponseBody.decode(answer.body)
     except BodyError as error:

@@ -1,7 +1,7 @@
-"""Heartbeats (904) to every controller, each by itself: one that cannot be reached delays none to the others.
+"""Heartbeats (904) to every controller, independently: an unreachable controller delays no other.
 
-What becomes of each is kept (``HeartbeatHealth``), logged when a controller gets none for a while, and shown by request 28. An
-unforeseen failure ends the process with the task that met it: a replica that no controller hears is worse than one that restarts.
+Their health is logged if a controller gets none for a while, and shown by request 28. An unexpected error ends the process: a
+replica that no controller hears is worse than one that restarts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Heartbeats:
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self, beat: Callable[[], None]) -> None:
-        """Until cancelled, which ends all that is being sent; ``beat`` calls `send`, or `hold_back`."""
+        """Send heartbeats until cancelled. ``beat`` calls `send` or `hold_back`."""
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 while True:
@@ -56,7 +56,7 @@ class Heartbeats:
             self._tasks = None
 
     def send(self, command: RemotingCommand, *, leader: str) -> None:
-        """One to each controller now, and to the leader if it is known by another address. Nothing is waited for."""
+        """Send one to each controller, and to the leader if it has another address, without waiting."""
         addresses = {*self._addresses, *([leader] if leader else [])}
         self._health.due(addresses, now_seconds=monotonic_seconds())
         if self._tasks is None:
@@ -67,16 +67,16 @@ class Heartbeats:
                 self._sending[address] = self._tasks.create_task(self._send(address, command))
 
     def hold_back(self, why: str) -> None:
-        """Send none for this reason."""
+        """Record why none is sent."""
         for address in self._addresses:
             self._health.failed(address, why)
 
     def facts(self) -> tuple[HeartbeatFact, ...]:
-        """When each controller was last sent one, and why not since."""
+        """Return each controller's last heartbeat, and why none was sent since."""
         return self._health.facts(now_seconds=monotonic_seconds())
 
     def is_silent(self, fact: HeartbeatFact) -> bool:
-        """Whether that is longer ago than the pauses between heartbeats explain."""
+        """Whether the last heartbeat is older than the interval explains."""
         return fact.seconds > self._silent_after_seconds
 
     async def _send(self, address: str, command: RemotingCommand) -> None:
@@ -89,7 +89,7 @@ class Heartbeats:
             self._health.sent(address, now_seconds=monotonic_seconds())
 
     def _say(self) -> None:
-        """Once when a controller gets no heartbeats, then once a minute, and once when it gets them again."""
+        """Log a controller without heartbeats once, then once a minute, and once when it gets them again."""
         now_seconds = monotonic_seconds()
         for fact in self.facts():
             said_seconds = self._said_seconds.get(fact.address)
@@ -107,7 +107,7 @@ NOT_TRIED = "none has been tried yet"
 
 @dataclass(frozen=True)
 class HeartbeatFact:
-    """One controller: how long ago its last heartbeat left, or since when one is due; ``problem`` says why none has left since."""
+    """One controller: seconds since its last heartbeat, or since the first one was due, and the reason why none was sent since."""
 
     address: str
     seconds: float
@@ -128,29 +128,29 @@ class _Contact:
 
 
 class HeartbeatHealth:
-    """One line for each controller that is to be sent heartbeats."""
+    """The last heartbeat to each controller. 904 has no answer, so this is what was written, not what a controller received."""
 
     def __init__(self, addresses: Iterable[str], *, now_seconds: float) -> None:
-        """A heartbeat is due to all of these from now on."""
+        """Heartbeats to all these addresses are due from now on."""
         self._contacts: dict[str, _Contact] = {}
         self.due(addresses, now_seconds=now_seconds)
 
     def due(self, addresses: Iterable[str], *, now_seconds: float) -> None:
-        """These are the controllers now; others are forgotten."""
+        """Set the controllers; others are removed."""
         self._contacts = {address: self._contacts.get(address) or _Contact(now_seconds) for address in addresses}
 
     def sent(self, address: str, *, now_seconds: float) -> None:
-        """A heartbeat was handed to the connection."""
+        """Record a heartbeat that was written to the connection."""
         if address in self._contacts:
             self._contacts[address] = _Contact(now_seconds, ever_sent=True, problem="")
 
     def failed(self, address: str, problem: str) -> None:
-        """A heartbeat could not be sent."""
+        """Record why a heartbeat could not be sent."""
         if address in self._contacts:
             self._contacts[address].problem = problem
 
     def facts(self, *, now_seconds: float) -> tuple[HeartbeatFact, ...]:
-        """Every controller, in the order of their addresses."""
+        """Return the facts of every controller, sorted by address."""
         return tuple(
             HeartbeatFact(address, max(now_seconds - contact.since_seconds, 0.0), contact.ever_sent, contact.problem)
             for address, contact in sorted(self._contacts.items())

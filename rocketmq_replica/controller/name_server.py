@@ -1,8 +1,7 @@
-"""Telling the NameServers where this replica is.
+"""Registration with the NameServers, if there is a ``namesrvAddr``; the list may change at run time.
 
-Every NameServer gets every registration. The data version's state version is the master epoch, by which a NameServer decides
-between two that both claim to be master. The answer to a slave carries the master's HA address, which is one of the ways to
-find it. Without ``namesrvAddr`` nothing happens here; with it, the list may change while the replica runs.
+The state version in a registration is the master epoch, by which a NameServer decides between two masters. Its answer to a slave
+contains the master's HA address, one of the ways to find it.
 """
 
 from __future__ import annotations
@@ -33,10 +32,9 @@ _TIMEOUT_SECONDS = 1.5
 
 
 class NameServerRegistration:
-    """Registers now, on every change, and every so often."""
+    """Registers with every NameServer: at the start, on every change, and at regular intervals."""
 
     def __init__(self, broker: Broker, client: RemotingClient, *, on_ha_address: Callable[[str], None]) -> None:
-        """Nothing is sent before ``run``."""
         self._broker = broker
         self._on_ha_address = on_ha_address
         self._client = client
@@ -44,11 +42,11 @@ class NameServerRegistration:
         broker.on_name_servers = self.changed
 
     def changed(self) -> None:
-        """Role or topics changed: register again at once."""
+        """Register again at once, after a change of role or topics."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Register until cancelled."""
         while True:
             self._changed.clear()
             if self._broker.role is not Role.FENCED:

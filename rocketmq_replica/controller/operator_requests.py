@@ -1,7 +1,7 @@
-"""What controllers, operators and slaves ask a broker: its role, its log, its settings.
+"""Requests of controllers, operators and slaves: role, log, settings; and which of them need a signature.
 
-1008 is answered when the switch is complete. 25 takes the few keys that are read at every use, and keeps them in memory only: an
-operator that raises ``minInSyncReplicas`` for a switchover and dies leaves nothing behind on disk.
+1008 is answered when the change of role is complete. 25 only changes keys that are read at every use, in memory: an operator that
+raises ``minInSyncReplicas`` for a switchover and dies leaves nothing on disk.
 """
 
 from __future__ import annotations
@@ -50,13 +50,12 @@ _VERSION = "V5_5_0"
 
 
 LARGEST_EPOCH_JUMP = 100
-"""Anybody who reaches this port can send a 1008. One with an epoch that no controller has would make this replica deaf to all that
-come later (poisoned epoch). So one that is further above than this is not obeyed: the controllers are asked at once (1004), and
-what they say is."""
+"""The largest accepted increase of the epoch in a 1008. Any peer can send a 1008 without a signature; one with an epoch that no
+controller has would make this replica ignore all later ones (poisoned epoch). Above this, the controllers are polled (1004)."""
 
 
 class OperatorRequests:
-    """Handlers by the name of their request."""
+    """Handlers, one method for each request."""
 
     def __init__(
         self,
@@ -67,7 +66,6 @@ class OperatorRequests:
         ha_client: HaClient,
         manager: ReplicasManager,
     ) -> None:
-        """Keep what they read and change."""
         self._manager = manager
         self._broker = broker
         self._roles = roles
@@ -88,7 +86,7 @@ class OperatorRequests:
         if self._broker.broker_id < 1:
             return request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark="this replica has no broker id yet")
         if header.master_broker_id == self._broker.broker_id and self._manager.is_registering:
-            # The grant was for the process before this one: what that one reported may not be on this disk (rule 6).
+            # The grant was for an earlier process, whose reported log may not be on this disk (rule 6).
             remark = f"masterEpoch={header.master_epoch}: expected one granted to this process, and it has not registered yet"
             return request.answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark=remark)
         seen = max(self._broker.master.master_epoch, self._broker.store.epochs.last_epoch)
@@ -113,7 +111,7 @@ class OperatorRequests:
         return request.answer(ResponseCode.SUCCESS)
 
     def exchange_ha_info(self, request: RemotingCommand) -> RemotingCommand:
-        """906: with an address, where to follow; without, a master tells its own."""
+        """906: with an address, follow it; without, a master answers with its own."""
         header = ExchangeHAInfoRequestHeader.decode(request.ext_fields)
         if header.master_ha_address:
             self._ha_client.push_address(header.master_ha_address)
@@ -238,18 +236,25 @@ OPERATORS_ONLY: Final = frozenset(
 
 
 class SignatureCheck:
-    """Without credentials everybody is an operator, as on a Java broker's port without ACL."""
+    """Checks the signature of requests that change role or settings, or delete messages.
+
+    Above all 1008, which makes masters, and 215, which cannot be undone. Requests that only read (907, 1007, 26, 28) need none: a
+    controller with a wrong key must still see which broker acts as master, or a wrong Secret would cost a failover. Nor do requests
+    of slaves (906 without an address, 21, 43, 45, 201): a slave without the new key must find its master, or a rolling restart
+    would not end. For producers and consumers there is a NetworkPolicy, or TLS with client certificates. Without credentials every
+    request is accepted, as on a Java broker without ACL.
+    """
 
     def __init__(self, broker: Broker) -> None:
-        """``authenticationEnabled`` is read at every request: it is turned off while the key is changed."""
+        """``authenticationEnabled`` is read at every request: operators turn it off while they change the key."""
         self._broker = broker
 
     def refusal(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | None:
-        """The answer to somebody who may not ask this; None: go on."""
+        """Return the refusal of a request without a valid signature; None if it is accepted."""
         if request.code not in OPERATORS_ONLY or not self._broker.live.operators_sign or _is_slaves_question(request):
             return None
         credentials = self._broker.configuration.credentials
-        assert credentials is not None, "nobody can be asked to sign with a key that there is not"
+        assert credentials is not None, "a signature is only required if there is a key"
         state = verify(request.ext_fields, request.body, credentials)
         if state is SignatureState.VALID:
             return None
@@ -259,17 +264,17 @@ class SignatureCheck:
 
 
 def _is_slaves_question(request: RemotingCommand) -> bool:
-    """906 as a slave asks it: where is your HA listener?"""
+    """Whether this is a slave's 906, which asks for the HA address."""
     if request.code != RequestCode.EXCHANGE_BROKER_HA_INFO:
         return False
     return not ExchangeHAInfoRequestHeader.decode(request.ext_fields).master_ha_address
 
 
 class LiveSettingError(ValueError):
-    """The key cannot be changed while the replica runs, or not to this value."""
+    """The key cannot be changed at run time, or not to this value."""
 
 
-# Where the value of each key lives that may change: the broker's part, and its attribute.
+# The keys that 25 changes: the broker's part that has the value, and its attribute.
 _LIVE: Final = {
     "allAckInSyncStateSet": ("policy", "all_ack_in_sync_state_set"),
     "inSyncReplicas": ("policy", "in_sync_replicas"),
@@ -286,7 +291,7 @@ _FIELDS: Final = properties_of(ReplicaConfiguration)
 
 
 def apply_live_settings(broker: Broker, properties: Mapping[str, str]) -> None:
-    """Change all of these keys, or none: LiveSettingError names the first that cannot be changed."""
+    """Change all of these keys, or none. Raise LiveSettingError for the first that cannot be changed."""
     parsed = {key: _parsed(broker, key, value) for key, value in properties.items()}
     for key, value in parsed.items():
         part, attribute = _LIVE[key]
@@ -310,8 +315,8 @@ def _parsed(broker: Broker, key: str, value: str) -> object:
 
 
 def shown_configuration(broker: Broker) -> dict[str, str]:
-    """Every key with its present value, in the form of the file; id and role are those of now."""
-    # Whoever may ask for the configuration is not told the key that lets him change it.
+    """Return every key with its present value, in the form of ``broker.conf``, with the present id and role."""
+    # Secrets are left out: reading the configuration must not give the key that permits changes.
     values = {key: getattr(broker.configuration, field.name) for key, field in _FIELDS.items() if not is_secret(field)}
     values |= {key: getattr(getattr(broker, part), attribute) for key, (part, attribute) in _LIVE.items()}
     shown = {key: _shown(value, key) for key, value in values.items() if value is not None}
@@ -332,7 +337,7 @@ def _shown(value: object, key: str) -> str:
     if key == "flushDiskType":
         return "SYNC_FLUSH" if value else "ASYNC_FLUSH"
     if value is ClientCertificates.REQUIRED:
-        return "require"  # Java's word
+        return "require"  # Java's value
     match value:
         case enum.Enum():
             text = value.value

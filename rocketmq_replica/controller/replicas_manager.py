@@ -1,8 +1,8 @@
-"""This replica's life with its controllers: get an id, register, find a master, then heartbeat, poll and report.
+"""This replica's conversation with its controllers: get an id, register, find a master; then heartbeats, polls and proposals.
 
-What to ask next and what answers mean is decided in ``start_up.py``; here it is asked, by one loop from the start of the process
-to its end: whatever a controller turns out not to know is asked for again until it is answered. Other than in Java heartbeats begin
-with the registration instead of after it, and what failed is tried again after half a second, not five.
+``start_up.py`` decides the next request and what an answer means. One loop sends it, from the start of the process to its end, so
+whatever a controller has forgotten is sent again until it is answered. Unlike in Java, heartbeats begin with the registration and
+not after it, and retries come after half a second, not five.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ class ReplicasManager:
     """One replica's conversation with its controllers."""
 
     def __init__(self, broker: Broker, roles: Roles, controller: ControllerClient, identity: IdentityFiles) -> None:
-        """Nothing is sent before ``run``."""
         self._broker = broker
         self._roles = roles
         self._controller = controller
@@ -67,16 +66,16 @@ class ReplicasManager:
 
     @property
     def is_registered(self) -> bool:
-        """Whether a controller has answered that it has taken the registration of this process."""
+        """Whether a controller has confirmed the registration of this process."""
         return self._start is not None and self._start.is_registered
 
     @property
     def is_registering(self) -> bool:
-        """Whether the first registration is due, or one is under way: what was granted before is for an earlier process."""
+        """Whether a registration is due or under way; then any earlier grant was for an earlier process."""
         return self._is_registering or not self.is_registered
 
     def shown_health(self) -> dict[str, str]:
-        """Return what request 28 shows: registered or not, each controller's last heartbeat, why none since."""
+        """Return the health of the registration and of the heartbeats, for request 28."""
         heartbeats = self._controller.heartbeats
         facts = heartbeats.facts()
         silent = [fact for fact in facts if heartbeats.is_silent(fact)]
@@ -88,7 +87,7 @@ class ReplicasManager:
         }
 
     async def run(self) -> None:
-        """Until cancelled: one request after the other while something is not settled, then polls."""
+        """Until cancelled: one request after the other until this replica has a role, then polls."""
         start, registers_at_once_seconds = self._begin(), -math.inf
         while True:
             asked, failed = start.question, False
@@ -103,8 +102,8 @@ class ReplicasManager:
                 start.has_role()
                 self._is_running(start)
             leads_on = not failed and start.question is not asked and asked is not Question.ELECT
-            # A poll that says "unknown" leads on at once too, for a moment later the group may be known again; but once in a
-            # while only: a controller may take each registration and forget it.
+            # A poll with the answer "unknown" is followed by the registration at once, but at most every half second: a controller
+            # may take each registration and forget it.
             if failed and asked is Question.REPLICA_INFO and start.question is Question.REGISTER:
                 now_seconds = monotonic_seconds()
                 leads_on = now_seconds >= registers_at_once_seconds
@@ -112,17 +111,17 @@ class ReplicasManager:
             await self._wait_for_poll(0.0 if leads_on else self._pause_seconds(start))
 
     async def run_leader_refresh(self) -> None:
-        """Ask again who leads, every now and then."""
+        """Search the leader again at regular intervals, until cancelled."""
         while True:
             await asyncio.sleep(self._broker.configuration.sync_controller_metadata_period_seconds)
             await self._controller.refresh_leader()
 
     async def run_heartbeats(self) -> None:
-        """Heartbeats from the registration on."""
+        """Send heartbeats from the registration on, until cancelled."""
         await self._controller.heartbeats.run(self.heartbeat)
 
     def heartbeat(self) -> None:
-        """One heartbeat to every controller, now; none before a controller knows of this process."""
+        """Send a heartbeat to every controller; none before the registration."""
         if not self.is_registered:
             self._controller.heartbeats.hold_back(f"not registered: {self._unregistered_because}")
             return
@@ -137,15 +136,15 @@ class ReplicasManager:
         self._controller.heartbeat(broker.broker_id, beat)
 
     def poll_soon(self) -> None:
-        """Something makes us doubt what we know: ask 1004 now."""
+        """Poll (1004) now, because this replica's knowledge is in doubt."""
         self._poll_now.set()
 
     def master_changed(self) -> None:
-        """1008 named another master: the controller that our requests went to may be cut off as the old one is."""
+        """1008 named another master: search the leader again, which may be cut off together with the old master."""
         self._controller.forget_leader()
 
     def look_up_members(self) -> None:
-        """Ask where the members are, unless somebody is asking: a slave has introduced itself from a host we do not know."""
+        """Ask for the members' addresses, unless that is under way: a slave has connected from an unknown host."""
         if self._looking_up is None:
             self._looking_up = asyncio.create_task(self._look_up_members(), name="look up members")
 
@@ -161,7 +160,7 @@ class ReplicasManager:
             self._looking_up = None
 
     def report_if_needed(self) -> None:
-        """Ask the controller for another SyncStateSet, if there is a reason and no request is under way."""
+        """Propose another SyncStateSet, if needed and if no proposal is under way."""
         term = self._broker.term
         if term is None or self._reporting is not None or not self.running.is_set():
             return
@@ -173,14 +172,14 @@ class ReplicasManager:
             self._reporting = asyncio.create_task(self._report(term, proposal), name="alter SyncStateSet")
 
     async def stop(self) -> None:
-        """End the requests that may be under way."""
+        """Cancel the requests under way."""
         tasks = [task for task in (self._reporting, self._looking_up) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self) -> StartUp:
-        """The start under way, or a new one from what the files say."""
+        """Return the start under way, or a new one from the identity files."""
         if self._start is None:
             configuration = self._broker.configuration
             self._start = StartUp(
@@ -193,7 +192,7 @@ class ReplicasManager:
         return self._start
 
     async def _ask(self, start: StartUp) -> None:
-        """One question and its answer; what has to survive a crash is saved before anything else is asked."""
+        """Send one request and process its answer. What must survive a crash is saved before the next request."""
         if start.identity is not None:
             self._broker.broker_id = start.identity.broker_id
         match start.question:
@@ -315,10 +314,15 @@ _BROKER_ID = re.compile(r"[1-9][0-9]{0,17}")
 
 
 class IdentityFiles:
-    """The two files next to each other."""
+    """``brokerIdentity`` and ``brokerIdentity-temp``: the broker id, which stays when the address changes.
+
+    ``brokerIdentity`` is one line ``cluster#broker#id``; the temporary file adds the register check code of the application. It
+    stays until the outcome of the application is *known*: Java deletes it on a timeout and wastes an id. An empty or torn file is
+    an error, never "a new broker": with a new id the log would lose the identity that the controller knows.
+    """
 
     def __init__(self, path: Path, *, cluster_name: str, broker_name: str) -> None:
-        """``path`` is ``storePathBrokerIdentity``; the names are the configured ones, which the files must match."""
+        """``path`` is ``storePathBrokerIdentity``. The files must match the configured names."""
         for key, name in (("brokerClusterName", cluster_name), ("brokerName", broker_name)):
             if "#" in name:
                 raise StoreFileError(f"{key}={name}: must not contain '#', it separates the fields of {path.name}")
@@ -328,24 +332,24 @@ class IdentityFiles:
         self._broker_name = broker_name
 
     def load(self) -> BrokerIdentity | None:
-        """The confirmed identity."""
+        """Return the confirmed identity, if there is one."""
         return self._read(self._path, fields=3)
 
     def load_applied(self) -> BrokerIdentity | None:
-        """The identity that was applied for and not confirmed yet."""
+        """Return the identity of an unconfirmed application, if there is one."""
         return self._read(self._temporary, fields=4)
 
     def save_applied(self, identity: BrokerIdentity) -> None:
-        """Remember an application before it is sent."""
+        """Save an application before it is sent."""
         line = f"{identity.cluster_name}#{identity.broker_name}#{identity.broker_id}#{identity.register_check_code}"
         replace_file(self._temporary, line.encode())
 
     def forget_applied(self) -> None:
-        """The controller refused the application."""
+        """Remove a refused application."""
         remove_file(self._temporary)
 
     def confirm(self, identity: BrokerIdentity) -> None:
-        """The controller accepted it: first the lasting file, then the temporary one goes."""
+        """Save an accepted identity, then remove the application."""
         replace_file(self._path, f"{identity.cluster_name}#{identity.broker_name}#{identity.broker_id}".encode())
         remove_file(self._temporary)
 

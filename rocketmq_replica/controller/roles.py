@@ -1,8 +1,8 @@
-"""Changing this replica's role: one synchronous step, in the one safe order.
+"""Taking a role, and leaving the group when the replica stops.
 
-What is to be done is decided in ``role_change.py``. Writes stop first, then the links close, then the log is cut or the epoch
-opened, then the new role begins. Nothing here waits for anybody, so the answer to NOTIFY_BROKER_ROLE_CHANGED (1008) goes out when
-the switch is complete, milliseconds after the request.
+``role_change.py`` decides; ``Roles`` changes the role in one synchronous step: writes stop, links close, the log is cut or the
+epoch begins, the new role starts. Nothing waits, so the answer to NOTIFY_BROKER_ROLE_CHANGED (1008) is sent after the complete
+change, milliseconds after the request.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ logger = logging.getLogger(__name__)
 
 
 class Roles:
-    """Applies what the controller says to the broker."""
+    """Applies the controller's statements to the broker."""
 
     def __init__(
         self, broker: Broker, *, ha_server: HaServer, ha_client: HaClient, on_changed: Callable[[], None]
     ) -> None:
-        """``on_changed`` is called after every change, for what may follow it in its own time."""
+        """``on_changed`` is called after every change of role."""
         self._broker = broker
         self._ha_server = ha_server
         self._ha_client = ha_client
         self._on_changed = on_changed
 
     def apply(self, info: GroupInfo, now: Instant) -> bool:
-        """Take the role this names, if its epoch is higher than what we know; True if anything changed."""
+        """Take the role for this replica, if the epoch is higher than the known one. Return whether the role or epoch changed."""
         broker = self._broker
         change = judge_role(
             info,
@@ -66,7 +66,7 @@ class Roles:
             return False
         if change is RoleChange.TERM_OF_ANOTHER_PROCESS:
             logger.warning(
-                "no master again in epoch %d, under which an earlier process wrote; asking for a new one",
+                "refused to be master in epoch %d, under which an earlier process wrote; asking for a new epoch",
                 info.master_epoch,
             )
             return False
@@ -83,10 +83,10 @@ class Roles:
         try:
             self._take(change, info, master, now)
         except OSError as error:
-            logger.error("cannot take the role of epoch %d: %s; tried again", info.master_epoch, error)  # noqa: TRY400
+            logger.error("cannot take the role of epoch %d: %s; will be retried", info.master_epoch, error)  # noqa: TRY400
             broker.end_term()
             if broker.store.log.flusher.failed:
-                broker.on_flush_wanted()  # and the next flush ends this process
+                broker.on_flush_wanted()  # the next flush ends this process
             return False
         broker.master = master
         broker.topics.state_version = info.master_epoch
@@ -113,13 +113,13 @@ class Roles:
                 self._follow(master)
 
     def _follow_to_another_address(self, moved: MasterSeen) -> None:
-        """The same master under the same epoch came back elsewhere: a pod that restarted."""
+        """Follow the same master of the same epoch to its new address, after a restart of its pod."""
         logger.info("master %d moved from %s to %s", moved.broker_id, self._broker.master.address, moved.address)
         self._broker.master = moved
         self._ha_client.follow(moved)
 
     def fence(self, why: str) -> None:
-        """Take no messages until a controller names the role again."""
+        """Stop being master and store no messages until a controller names a role again."""
         if self._broker.role is Role.MASTER:
             logger.warning("fenced: %s", why)
             self._broker.end_term()
@@ -155,9 +155,9 @@ class Roles:
         broker.role = Role.MASTER
 
     def _continue_term(self, info: GroupInfo) -> None:
-        """Elected again while master: a new epoch on live links (upstream #9689).
+        """Begin a new epoch on live links, elected again while master (upstream #9689).
 
-        After a pause this restores no trust: it may have waited in a buffer while somebody else was elected.
+        After a pause this does not restore trust: the notification may have waited in a buffer while another master was elected.
         """
         broker = self._broker
         assert broker.term is not None
@@ -176,24 +176,27 @@ class Roles:
         self._ha_client.follow(master)
 
 
-# How long a master whose role was moved goes on telling clients that it is master no more. Their routes still name it, and once
-# its pod's address is gone a connection to it gets no answer at all: a Java client waits 3 s for one and tries nothing else.
+# How long a demoted master keeps answering sends with "not master", so that clients refresh their routes. Once its pod's address is
+# gone a connection gets no answer at all, and a Java client waits 3 s for one.
 _SEND_AWAY_SECONDS = 1.0
-# How long a master that leaves waits for members that are not linked. Our operator takes its slaves' links from it a moment
-# before it tells it that it is master no more: one that ended in that moment had sent nobody away (1 of 4 drains).
+# How long a stopping master waits for members without a link. Our operator redirects the slaves shortly before it demotes the
+# master: a master that ended in between had not redirected its clients (1 of 4 drains).
 _UNLINKED_SECONDS = 3.0
-# How long a slave that leaves waits for its master to do without it, which takes one commit of the controller. Time in which no
-# controller answers does not count: nothing can be committed then, and the set would keep a member that acknowledges nothing.
+# How long a stopping slave waits for its removal from the SyncStateSet, one commit of the controller. Time without an answer of a
+# controller does not count: nothing can be committed then, and the set would keep a member that acknowledges nothing.
 _LEAVE_SET_SECONDS = 1.0
 _LOOK_SECONDS = 0.01
 _ASK_AGAIN_SECONDS = 0.1
 
 
 class GracefulShutdown:
-    """The last steps of one replica before it is closed. Both together take at most twice `stopHandOverTimeout`."""
+    """Leaves the group before the replica stops, so that producers notice nothing.
+
+    A slave reconnects as a learner and acknowledges until it is removed from the SyncStateSet. A master continues until another one
+    is elected, and then answers "not master" for a moment. Together this takes at most twice `stopHandOverTimeout`.
+    """
 
     def __init__(self, broker: Broker, ha_client: HaClient, controller: ControllerClient) -> None:
-        """Nothing happens before `leave`."""
         self._broker = broker
         self._ha_client = ha_client
         self._controller = controller
@@ -201,19 +204,19 @@ class GracefulShutdown:
         self._master_at_seconds = -math.inf
 
     def is_master(self, now_seconds: float) -> None:
-        """It is master now."""
+        """Record that this replica is master at this time."""
         self._master_at_seconds = now_seconds
 
     async def leave(self) -> None:
-        """Returns when nobody needs this replica any more, or waited long enough."""
+        """Return when the group no longer needs this replica, or at the time limit."""
         await self._leave_set()
         await self._hand_over()
 
     async def _leave_set(self) -> None:
-        """With its link closed every producer would wait for the controller's commit.
+        """Leave the SyncStateSet while the link still acknowledges.
 
-        And for longer where the set would be too small without it, until another slave has joined; or where no controller
-        answers, until one does.
+        If the link closed first, every producer would wait for the controller's commit: longer if the set becomes too small, until
+        another slave joins, or if no controller answers.
         """
         if not self._limit_seconds or not self._ha_client.linked or self._broker.configuration.async_learner:
             return
@@ -224,10 +227,10 @@ class GracefulShutdown:
         except TimeoutError:
             why = "no controller has answered in time"
         if why:
-            logger.info("ending as a member of the SyncStateSet: %s", why)
+            logger.info("stopping as a member of the SyncStateSet: %s", why)
 
     async def _left_out(self) -> str:
-        """Wait for it; returns why it was not waited for any longer, if so."""
+        """Wait for the removal from the set. Return why the wait ended without it, or an empty text."""
         patience_seconds = min(_LEAVE_SET_SECONDS, self._limit_seconds)
         linked_at = monotonic_seconds()
         answered_from, told = math.inf, False
@@ -253,23 +256,24 @@ class GracefulShutdown:
         return ""
 
     async def _is_member(self) -> bool:
-        """ControllerError: no controller says so."""
+        """Whether this replica is in the SyncStateSet. Raise ControllerError if no controller answers."""
         try:
             return self._broker.broker_id in (await self._controller.replica_info()).sync_state_set
         except ControllerRefusedError:
-            return True  # one that answers, but has no set to show: as if it had left us where we are
+            return True  # a controller without a set for this group: count as a member
 
     async def _hand_over(self) -> None:
-        """A master that is asked to stop goes on for a while, so that its mastership can be moved instead of lost.
+        """Continue as master until another one is elected, at most for the time limit.
 
-        Whoever stops it has to see to that: our operator does as soon as the pod is being deleted. Without another member of the
-        SyncStateSet nobody could take it. One that is elected again meanwhile begins anew; its slaves need a moment to link then.
+        Our operator moves the mastership as soon as the pod is being deleted. Without another member of the SyncStateSet no replica
+        could take over, so the wait ends. If this replica is elected again meanwhile, it waits again: its slaves need a moment to
+        link.
         """
         broker = self._broker
         self._ha_client.retire()
         linked_at_seconds = monotonic_seconds()
         deadline_seconds = linked_at_seconds + self._limit_seconds
-        # Moved away and back between two looks is another term, too.
+        # Moved away and back between two checks is another term, too.
         deposed, first_term = False, broker.term
         while (now := monotonic_seconds()) < deadline_seconds:
             deposed = deposed or broker.term is not first_term

@@ -1,9 +1,8 @@
-"""The link to the master: find its HA address, dial, follow, and again.
+"""The link to the master: find its HA address, dial, follow, reconnect.
 
-The controller names the master's broker address only. The HA address comes from whoever says it: an operator pushes it (906), the
-NameServer's registration answer carries it, and otherwise the master itself is asked (906 with an empty header) after it has
-proved who it is (1007: addresses are not identity). A pushed address that differs from the one in use replaces the live link; a
-Java broker keeps the wrong one.
+The controller only names the master's broker address. The HA address is pushed by an operator (906), or in the NameServer's answer
+to a registration, or the master is asked for it (906 with an empty header), after it has proved its identity (1007: addresses are
+reused). A pushed address that differs from the one in use replaces the live link; a Java broker keeps the wrong link.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ _SHORTEST_KEEPALIVE_SECONDS = 0.1
 
 
 class MasterConnection(asyncio.Protocol):
-    """One dialled connection."""
+    """One connection to the master."""
 
     def __init__(self, broker: Broker, on_data_applied: Callable[[], None], *, async_learner: bool) -> None:
-        """Not connected yet."""
         self._broker = broker
         self._on_data_applied = on_data_applied
         self._transport: asyncio.Transport | None = None
@@ -63,12 +61,12 @@ class MasterConnection(asyncio.Protocol):
         )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Introduce this replica."""
+        """Called by asyncio: send the handshake."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.write(self.link.introduction())
 
     def data_received(self, data: bytes) -> None:
-        """Frames from the master, unless this link was given up already."""
+        """Called by asyncio: apply the master's frames, unless this link is closing."""
         if self._closing or self._transport is None:
             return
         self.received_bytes += len(data)
@@ -92,12 +90,12 @@ class MasterConnection(asyncio.Protocol):
             self._broker.on_flush_wanted()
 
     def flushed(self) -> None:
-        """What was received is on the disk."""
+        """Acknowledge after a flush of the log."""
         if self._transport is not None and not self._closing:
             self._write(self.link.flushed(now_seconds=monotonic_seconds()))
 
     def tick(self, keepalive_seconds: float, housekeeping_seconds: float) -> None:
-        """Repeat the acknowledgement when it is time; give up on a silent master."""
+        """Send a keepalive if it is due; close the link to a silent master."""
         if self._transport is None or self._closing:
             return
         now = monotonic_seconds()
@@ -108,21 +106,21 @@ class MasterConnection(asyncio.Protocol):
         self._write(self.link.keepalive(now_seconds=now, interval_seconds=keepalive_seconds))
 
     def close(self) -> None:
-        """Give the link up; not a byte is applied after this."""
+        """Close the link. No byte is applied after this."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
         self.lost.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The master, or the network, is gone."""
+        """Called by asyncio: the connection is lost."""
         if not self._closing:
             logger.info("link to the master lost: %s", exc or "closed")
         self._closing = True
         self.lost.set()
 
     def _write(self, data: bytes) -> None:
-        """uvloop raises on a transport that is closed already."""
+        """Write unless the transport is closing, on which uvloop raises."""
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
@@ -131,7 +129,7 @@ class HaClient:
     """Keeps one link to the current master while this replica is a slave."""
 
     def __init__(self, broker: Broker, client: RemotingClient, *, on_data_applied: Callable[[], None]) -> None:
-        """Follow nobody yet; ``client`` outlives this, and ``on_master_lost`` is called while the master cannot be found."""
+        """``client`` outlives this object. ``on_master_lost`` is called while the master cannot be found."""
         self._broker = broker
         self.on_master_lost: Callable[[], None] = lambda: None
         self._on_data_applied = on_data_applied
@@ -149,11 +147,11 @@ class HaClient:
 
     @property
     def linked(self) -> bool:
-        """A connection to a master stands."""
+        """Whether a connection to a master is open."""
         return self.connection is not None and not self.connection.lost.is_set()
 
     def follow(self, master: MasterSeen) -> None:
-        """Leave whom we followed, follow this one."""
+        """Follow this master instead of the previous one."""
         self.leave()
         if self._retired:
             return
@@ -161,7 +159,7 @@ class HaClient:
         self._task = asyncio.create_task(self._keep_linked(master), name=f"follow {master.address}")
 
     def leave(self) -> None:
-        """Follow nobody. When this returns nothing more is applied to the log."""
+        """Stop following. When this returns, nothing more is applied to the log."""
         self._master = None
         self._pushed_address = ""
         if self._task is not None:
@@ -173,19 +171,19 @@ class HaClient:
         self.connected_address = ""
 
     def step_back(self) -> None:
-        """Link again as a learner, who belongs in no SyncStateSet: until the master has left this replica out it acknowledges."""
+        """Reconnect as a learner, so that the master removes this replica from the SyncStateSet; it acknowledges until then."""
         self._async_learner = True
         self.push_address(self.connected_address)
         if self.connection is not None:
             self.connection.close()
 
     def retire(self) -> None:
-        """Follow nobody any more: this process is about to end, and a copy that is linked counts, and may be elected."""
+        """Stop following for good, before this process ends: a linked copy counts and may be elected."""
         self._retired = True
         self.leave()
 
     def push_address(self, ha_address: str) -> None:
-        """Somebody who knows says where the master's HA listener is."""
+        """Take the master's HA address from an operator or a NameServer."""
         if self._master is None or not ha_address:
             return
         self._pushed_address = ha_address
@@ -195,18 +193,18 @@ class HaClient:
         self._woken.set()
 
     def flushed(self) -> None:
-        """The log was flushed."""
+        """Acknowledge after a flush of the log."""
         if self.connection is not None:
             self.connection.flushed()
 
     def tick(self) -> None:
-        """Time passes."""
+        """Let time pass: keepalive and timeout of the link."""
         if self.connection is not None:
             housekeeping = self._broker.configuration.ha_housekeeping_interval_seconds
             self.connection.tick(self._keepalive_seconds, housekeeping)
 
     async def stop(self) -> None:
-        """Leave; returns when the task has ended."""
+        """Stop following. Return when the task has ended."""
         task = self._task
         self.leave()
         if task is not None:
@@ -234,7 +232,7 @@ class HaClient:
             return
 
     async def _follow_once(self, address: str) -> bool:
-        """Stay linked until the link ends; True if it ever transferred."""
+        """Dial, and stay linked until the link ends. Return whether it transferred bytes."""
         found = heard_address(address)
         if found is None:
             logger.info("HA address %r: expected %s", address, EXPECTED)
@@ -246,7 +244,7 @@ class HaClient:
                 await asyncio.get_running_loop().create_connection(
                     lambda: connection, found.host, found.port, local_addr=own
                 )
-        except (OSError, ValueError, TimeoutError) as error:  # ValueError: a name that cannot even be asked for
+        except (OSError, ValueError, TimeoutError) as error:  # ValueError: an invalid host name
             logger.info("HA address %s: %s", address, error or "no connection in time")
             return False
         self.connection, self.connected_address = connection, address
@@ -255,7 +253,7 @@ class HaClient:
         return not connection.diverged and connection.received_bytes > 0
 
     async def _ask_ha_address(self, master: MasterSeen) -> str:
-        """The master's own word, after it has shown that it is the broker we look for."""
+        """Ask the master for its HA address, after checking its identity. Return it, or an empty text."""
         try:
             if not await self._is_master(master):
                 return ""

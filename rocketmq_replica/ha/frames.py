@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_BODY_BYTES = 32 * 1024
-"""What a Java master sends at most in one frame, ``haTransferBatchSize``."""
+"""The largest body of a Java master's frame, ``haTransferBatchSize``."""
 
 LARGEST_ACCEPTED_BODY_BYTES = 4 * 1024 * 1024
-"""A Java slave's read buffer; nobody can send more to it, so nobody may to us."""
+"""A Java slave's read buffer: a valid master never sends more."""
 
 _HANDSHAKE = struct.Struct(">ihhq")
 _ACK = struct.Struct(">iq")
@@ -37,37 +37,37 @@ _STATE = struct.Struct(">i")
 
 
 class LinkState(enum.IntEnum):
-    """``HAConnectionState``; only these two ever travel."""
+    """``HAConnectionState``; only these two are sent."""
 
     HANDSHAKE = 1
     TRANSFER = 2
 
 
 class HaFrameError(Exception):
-    """Bytes no AutoSwitchHA peer sends: close the connection."""
+    """The bytes are not AutoSwitchHA: close the connection."""
 
 
 @dataclass(frozen=True)
 class Handshake:
-    """How a slave introduces itself."""
+    """A slave's first frame."""
 
     broker_id: int
     sync_from_last_file: bool = False
     async_learner: bool = False
 
     def encode(self) -> bytes:
-        """16 bytes. Send them in one write: a Java master begins to read when 12 are there."""
+        """Encode as 16 bytes. They must leave in one write: a Java master starts reading at 12 bytes."""
         return _HANDSHAKE.pack(LinkState.HANDSHAKE, self.sync_from_last_file, self.async_learner, self.broker_id)
 
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """A slave holds everything below ``max_offset``."""
+    """A slave has the log up to ``max_offset``."""
 
     max_offset: int
 
     def encode(self) -> bytes:
-        """12 bytes."""
+        """Encode as 12 bytes."""
         return _ACK.pack(LinkState.TRANSFER, self.max_offset)
 
 
@@ -80,7 +80,7 @@ class HandshakeAnswer:
     epochs: tuple[EpochEntry, ...]
 
     def encode(self) -> bytes:
-        """20 bytes and 12 for each epoch."""
+        """Encode as 20 bytes and 12 for each epoch."""
         body = b"".join(_EPOCH.pack(entry.epoch, entry.start_offset) for entry in self.epochs)
         return _ANSWER.pack(LinkState.HANDSHAKE, len(body), self.max_offset, self.last_epoch) + body
 
@@ -96,7 +96,7 @@ class Transfer:
     body: bytes = b""
 
     def encode(self) -> bytes:
-        """36 bytes and the body."""
+        """Encode as 36 bytes and the body."""
         head = _TRANSFER.pack(
             LinkState.TRANSFER,
             len(self.body),
@@ -109,14 +109,13 @@ class Transfer:
 
 
 class SlaveFrameReader:
-    """The master's side: handshakes and acknowledgements from a stream of bytes."""
+    """Decodes a slave's byte stream: handshakes and acknowledgements."""
 
     def __init__(self) -> None:
-        """Nothing read yet."""
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Handshake | Acknowledgement]:
-        """Every frame that is complete now."""
+        """Add bytes. Return the complete frames."""
         self._buffer += data
         frames: list[Handshake | Acknowledgement] = []
         position = 0
@@ -142,14 +141,13 @@ def _decode_slave_frame(buffer: bytearray, position: int) -> Handshake | Acknowl
 
 
 class MasterFrameReader:
-    """The slave's side: handshake answers and transfers from a stream of bytes."""
+    """Decodes a master's byte stream: handshake answers and transfers."""
 
     def __init__(self) -> None:
-        """Nothing read yet."""
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[HandshakeAnswer | Transfer]:
-        """Every frame that is complete now."""
+        """Add bytes. Return the complete frames."""
         if self._buffer:
             self._buffer += data
         rest = self._buffer or data
@@ -193,7 +191,7 @@ def _decode_epochs(body: bytes) -> tuple[EpochEntry, ...]:
 
 
 def _with_ends(pairs: Sequence[tuple[int, ...]]) -> tuple[EpochEntry, ...]:
-    """Ends are not sent; each epoch ends where the next begins."""
+    """Return the epochs with their ends, which are not sent: each ends where the next begins."""
     entries = []
     for index, (epoch, start) in enumerate(pairs):
         if index + 1 < len(pairs):

@@ -1,6 +1,6 @@
-"""Both ends of a link between master and slave: protocol machines without sockets or clock.
+"""Both ends of a link between master and slave, as state machines. Pure.
 
-Bytes of the peer and the time go in, bytes for the peer come out; ``server.py`` and ``client.py`` put them on sockets.
+The peer's bytes and the time go in, bytes for the peer come out; ``server.py`` and ``client.py`` are their sockets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_EPOCHS_TO_JAVA = 1000
 
 @dataclass(frozen=True)
 class SlaveIntroduced:
-    """The handshake came: this link belongs to that slave now."""
+    """The handshake arrived: the link belongs to this slave."""
 
     progress: SlaveProgress
 
@@ -47,10 +47,15 @@ class SlaveAcknowledged:
 
 
 class MasterLink:
-    """The state of one connection."""
+    """The master's end of a link.
+
+    It transfers nothing before the slave's first acknowledgement; a first acknowledgement of 0 means "from the beginning". A
+    transfer has at most 32 KiB, never crosses the end of a log file or of an epoch, and carries the epoch of its bytes (Java labels
+    the last chunk of an epoch with the next one).
+    """
 
     def __init__(self, store: MessageStore, *, now_seconds: float, keepalive_seconds: float) -> None:
-        """A fresh connection; ``store`` is only read."""
+        """``store`` is only read."""
         self._store = store
         self._reader = SlaveFrameReader()
         self._keepalive_seconds = keepalive_seconds
@@ -65,11 +70,11 @@ class MasterLink:
 
     @property
     def next_offset(self) -> int:
-        """Where the next transfer begins; -1 before the first acknowledgement."""
+        """The offset of the next transfer; -1 before the first acknowledgement."""
         return -1 if self._next_offset is None else self._next_offset
 
     def receive(self, data: bytes, *, now_seconds: float) -> list[SlaveIntroduced | SlaveAcknowledged]:
-        """Bytes from the slave; raises HaFrameError for a peer that does not speak the protocol."""
+        """Take bytes of the slave. Raise HaFrameError if they break the protocol."""
         self.last_read_seconds = now_seconds
         events: list[SlaveIntroduced | SlaveAcknowledged] = []
         for frame in self._reader.feed(data):
@@ -80,7 +85,7 @@ class MasterLink:
         return events
 
     def frames(self, *, confirm_offset: int, now_seconds: float, limit_bytes: int) -> list[bytes]:
-        """What to send now, up to about ``limit_bytes``; empty if there is nothing."""
+        """Return the frames to send now, up to about ``limit_bytes``."""
         frames: list[bytes] = []
         if self._answer_due:
             self._answer_due = False
@@ -95,7 +100,7 @@ class MasterLink:
         return frames
 
     def keepalive(self, *, confirm_offset: int, now_seconds: float) -> bytes | None:
-        """A frame without a body, when nothing was sent for long enough."""
+        """Return a frame without a body if nothing was sent for the keepalive interval."""
         if self._next_offset is None or now_seconds - self._last_sent_seconds < self._keepalive_seconds:
             return None
         entry = self._store.epochs.find_by_offset(self._next_offset)
@@ -106,7 +111,7 @@ class MasterLink:
 
     @property
     def has_more(self) -> bool:
-        """There are log bytes the slave has not been sent."""
+        """Whether the slave has not been sent the whole log."""
         return self._next_offset is not None and self._next_offset < self._store.max_offset
 
     def _introduce(self, frame: Handshake, now_seconds: float) -> SlaveIntroduced:
@@ -159,19 +164,25 @@ class MasterLink:
 
 
 class SlaveLinkState(enum.Enum):
-    """Where the conversation stands."""
+    """The state of a link to the master."""
 
     HANDSHAKE = enum.auto()
     TRANSFER = enum.auto()
 
 
 class SlaveLink:
-    """The state of one connection to a master; applies what it is told to ``store``."""
+    """The slave's end of a link, which applies the master's bytes to ``store``.
+
+    After the handshake answer, which contains the master's epochs, the log is cut to the consistent point and the first
+    acknowledgement is sent at once (a Java slave waits up to five seconds). With ``sync_flush`` only durable bytes are acknowledged
+    (a Java slave acknowledges what is in its memory): so a message acknowledged by the whole SyncStateSet survives a power cut of
+    all replicas.
+    """
 
     def __init__(
         self, store: MessageStore, *, handshake: Handshake, now_seconds: float, sync_flush: bool = False
     ) -> None:
-        """A fresh connection; with ``sync_flush`` somebody has to flush the store and say so (``flushed``)."""
+        """With ``sync_flush`` the owner flushes the store and calls ``flushed`` afterwards."""
         self._store = store
         self._sync_flush = sync_flush
         self._acknowledged_offset = -1
@@ -185,13 +196,13 @@ class SlaveLink:
         self.truncated_from: int | None = None
 
     def introduction(self) -> bytes:
-        """What to send first, in one write."""
+        """Return the first frame, to be sent in one write."""
         return self._handshake.encode()
 
     def receive(self, data: bytes, *, now_seconds: float) -> bytes:
-        """Apply the master's bytes; returns the acknowledgement to send, if any.
+        """Apply the master's bytes and return the acknowledgement to send, if any.
 
-        Raises HaFrameError (reconnect) or DivergedLogError (this replica cannot follow that master).
+        Raise HaFrameError (reconnect) or DivergedLogError (this replica cannot follow this master).
         """
         self.last_read_seconds = now_seconds
         answer = b""
@@ -210,13 +221,13 @@ class SlaveLink:
         return self.flushed(now_seconds=now_seconds) or answer
 
     def flushed(self, *, now_seconds: float) -> bytes:
-        """The acknowledgement of what has become ours since the last one, if anything has."""
+        """Return an acknowledgement if this replica has more of the log than it last acknowledged."""
         if self.state is not SlaveLinkState.TRANSFER or self._held_offset() == self._acknowledged_offset:
             return b""
         return self._acknowledge(now_seconds)
 
     def keepalive(self, *, now_seconds: float, interval_seconds: float) -> bytes:
-        """Repeat the acknowledgement when nothing was said for ``interval_seconds``."""
+        """Return an acknowledgement if none was sent for ``interval_seconds``."""
         if self.state is not SlaveLinkState.TRANSFER or now_seconds - self._last_sent_seconds < interval_seconds:
             return b""
         return self._acknowledge(now_seconds)
@@ -267,7 +278,7 @@ class SlaveLink:
 
 
 def _rows(transfers: list[Transfer]) -> Iterator[list[Transfer]]:
-    """Frames that carry on where the one before ended, in the same epoch: their bytes are checked and written in one go."""
+    """Group contiguous frames of one epoch, whose bytes are checked and written together."""
     row: list[Transfer] = []
     end_offset = 0
     for frame in transfers:
@@ -284,21 +295,21 @@ WINDOW_SECONDS = 1.0
 
 
 class FlowMeter:
-    """Counts bytes in windows of one second; the answer is the last window that has ended."""
+    """Counts a link's log bytes in windows of one second: `transferredByteInSecond` of 907, as Java's FlowMonitor counts it."""
 
     def __init__(self, now_seconds: float) -> None:
-        """Begin the first window now."""
+        """Begin the first window."""
         self._began_seconds = now_seconds
         self._bytes = 0
         self._last_bytes = 0
 
     def add(self, count_bytes: int, now_seconds: float) -> None:
-        """Count bytes that were carried at this moment."""
+        """Count bytes transferred now."""
         self._turn(now_seconds)
         self._bytes += count_bytes
 
     def bytes_in_last_second(self, now_seconds: float) -> int:
-        """Return the bytes of the last whole window; 0 if the link has been idle since."""
+        """Return the bytes of the last complete window; 0 if the link was idle since."""
         self._turn(now_seconds)
         return self._last_bytes
 
@@ -318,35 +329,40 @@ DIVERGED_PAUSE_SECONDS = 2.0
 
 
 class ReconnectBackoff:
-    """One search for one master."""
+    """The pauses and addresses of a slave that dials its master.
+
+    The pushed address and the one that the master itself names are tried in turn, because either may be stale: the pushed one from
+    before a restart, the master's own while it starts. Pauses double from 20 ms to half a second; after a diverged log the pause is
+    two seconds.
+    """
 
     def __init__(self) -> None:
-        """The first look is at what was pushed."""
+        """The pushed address is tried first."""
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._ask_next = False
 
     def address(self, pushed: str) -> str:
-        """Where to dial; empty: ask the master."""
+        """Return the address to dial; empty: ask the master for it."""
         address = "" if self._ask_next else pushed
         self._ask_next = not self._ask_next
         return address
 
     def transferred(self) -> None:
-        """There was a link, and bytes came: begin anew, quickly."""
+        """Reset after a link that transferred bytes."""
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._ask_next = False
 
     def diverged(self) -> None:
-        """This master cannot be followed; somebody has to do something."""
+        """Pause longer after a diverged log, which needs a repair."""
         self._pause_seconds = DIVERGED_PAUSE_SECONDS
 
     @property
     def in_vain(self) -> bool:
-        """It has been tried for so long that the master may be another one by now."""
+        """Whether so many attempts failed that there may be another master."""
         return self._pause_seconds >= LAST_PAUSE_SECONDS
 
     def pause_seconds(self) -> float:
-        """How long to wait before the next attempt; the one after it waits longer."""
+        """Return the pause before the next attempt, and double it."""
         pause = self._pause_seconds
         self._pause_seconds = min(pause * 2, LAST_PAUSE_SECONDS)
         return pause

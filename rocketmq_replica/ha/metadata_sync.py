@@ -1,9 +1,9 @@
-"""A slave's copy of what is not in the log: consumers' offsets, topics, consumer groups.
+"""A slave's copy of the master's tables: consumers' offsets, topics, consumer groups, delay offsets.
 
-Pulled from the master's broker address every few seconds, like Java's slave does (requests 43, 21, 201 and 45). After a failover
-consumers go on where the last copy says: a few seconds of messages may come twice, none is skipped. What consumers told this slave
-goes to the master (15). Topics that the master does not list are dropped, but every topic with a message in the log comes back when
-this replica becomes master, unless the master told that the messages were deleted with it.
+Pulled from the master every few seconds, as in Java (requests 43, 21, 201 and 45). After a failover consumers continue at the last
+copy: a few seconds of messages may come twice, none is skipped. Offsets committed at this slave are reported to the master (15).
+Topics that the master does not list are dropped; those with messages in the log return when this replica becomes master, unless
+the master listed them as deleted.
 """
 
 from __future__ import annotations
@@ -33,32 +33,31 @@ logger = logging.getLogger(__name__)
 
 _TIMEOUT_SECONDS = 2.0
 _MOST_REPORTED = 1000
-"""Offsets that consumers told this slave, in one round."""
+"""Offsets reported to the master in one round."""
 _NOT_NOW = (ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY)
-"""As a process answers that is not master again yet."""
+"""Codes of a process that is not master again yet."""
 
 
 class MetadataSync:
-    """Copies while this replica is a slave."""
+    """Copies the tables while this replica is a slave."""
 
     def __init__(
         self, broker: Broker, metadata: Metadata, client: RemotingClient, *, period_seconds: float = 5.0
     ) -> None:
-        """Nothing is asked before ``run``."""
         self._broker = broker
         self._metadata = metadata
         self._period_seconds = period_seconds
         self._client = client
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Copy regularly until cancelled."""
         while True:
             if self._broker.role is Role.SLAVE:
                 await self.copy()
             await asyncio.sleep(self._period_seconds)
 
     async def copy(self) -> None:
-        """One round; what cannot be had now is asked for again in the next, and does not keep the rest away."""
+        """Copy each table once. A table that fails is left for the next round."""
         takers: dict[RequestCode, Callable[[dict[str, Any]], None]] = {
             RequestCode.GET_ALL_CONSUMER_OFFSET: self._take_offsets,
             RequestCode.GET_ALL_TOPIC_CONFIG: self._take_topics,
@@ -70,7 +69,7 @@ class MetadataSync:
             try:
                 document = await self._ask(master.address, code)
                 if self._broker.role is not Role.SLAVE or self._broker.master != master:
-                    return  # the role changed while we asked: what that broker says is no master's word any more
+                    return  # the role changed during the request: the answer is no longer the master's
                 if isinstance(document, dict):
                     take(document)
                     if code == RequestCode.GET_ALL_CONSUMER_OFFSET:
@@ -88,7 +87,7 @@ class MetadataSync:
             self._metadata.offsets.replace_all(document["offsetTable"])
 
     async def _report_offsets(self, master: MasterSeen) -> None:
-        """Tell the master what consumers told this slave and its copied table does not have: once, unless it cannot take it now."""
+        """Report offsets committed at this slave to the master, each once unless the master cannot take it now."""
         offsets, credentials = self._metadata.offsets, self._broker.configuration.credentials
         for one in offsets.taken()[:_MOST_REPORTED]:
             fields = UpdateConsumerOffsetRequestHeader(
@@ -110,11 +109,11 @@ class MetadataSync:
             offsets.told(one)
 
     def _take_topics(self, document: dict[str, Any]) -> None:
-        """Deletions first: a topic that is not listed any more would be found in the log again.
+        """Take deletions, then topics: without its deletion, a topic that is no longer listed would be found in the log again.
 
-        A mark of our own stays until the master lists that topic: a Java master tells no marks, and one that was elected before
-        it copied the deletion serves the topic with all its messages. Where the master's log begins above the mark, it has none of
-        these messages to serve, and may have dropped the mark.
+        Our own mark stays until the master lists that topic: a Java master lists no marks, and one elected before it copied the
+        deletion serves the topic with all messages. It also stays if the master's log begins above the mark: that master has none
+        of these messages, and may have dropped the mark.
         """
         topics, begins_at = topics_from_json(document), int(document.get("logBeginsAt", 0))
         store, listed = self._broker.store, {topic.name for topic in topics}

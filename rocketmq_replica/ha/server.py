@@ -1,11 +1,10 @@
-"""The HA listener: slaves dial here, each connection is a ``MasterLink`` on a socket.
+"""The HA listener: each connection of a slave is a ``MasterLink`` on a socket.
 
-A replica that is not master closes such connections at once. A Java slave serves its HA port, so that another slave can end up
-chained behind it, outside the SyncStateSet for ever (measured).
+A replica that is not master closes such connections. A Java slave accepts them, so another slave can stay chained behind it,
+outside the SyncStateSet (measured).
 
-A slave's introduction is only a number, and whoever says a member's number would have its acknowledgements counted, and be sent
-every message (upstream #1893, #3015). So nothing is sent to a slave, and nothing it says counts, before a controller has said
-that this broker id is at the host the connection comes from.
+A handshake only contains a broker id, so any peer could claim a member's id, be sent every message, and have its acknowledgements
+counted (upstream #1893, #3015). Therefore a link counts only after a controller has said that this broker id is at the peer's host.
 """
 
 from __future__ import annotations
@@ -33,10 +32,9 @@ _SHORTEST_KEEPALIVE_SECONDS = 0.1
 
 
 class SlaveConnection(asyncio.Protocol):
-    """One accepted connection."""
+    """One connection of a slave."""
 
     def __init__(self, server: HaServer) -> None:
-        """Not connected yet."""
         self._server = server
         self._broker = server.broker
         self._term: MasterTerm[PendingSend] | None = None
@@ -50,7 +48,7 @@ class SlaveConnection(asyncio.Protocol):
         )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Refuse at once unless this replica is master."""
+        """Called by asyncio: refuse the connection unless this replica is master."""
         self._transport = cast("asyncio.Transport", transport)
         host, port = transport.get_extra_info("peername")[:2]
         self._host = plain_host(host)
@@ -64,7 +62,7 @@ class SlaveConnection(asyncio.Protocol):
         self._server.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Frames from the slave."""
+        """Called by asyncio: process the slave's frames."""
         term = self._term
         if term is None or term is not self._broker.term:
             self.close()
@@ -95,9 +93,9 @@ class SlaveConnection(asyncio.Protocol):
             self._broker.on_unproven_slave()
 
     def prove(self, *, members_are_new: bool = False) -> None:
-        """Let a slave in whose host is the one its broker id is known at; turn it away if that is certain to be another.
+        """Accept the slave if its host is the known host of its broker id; close the link if the known host is another.
 
-        Where brokers are known by addresses that are not their own (Services), no host tells who dials: then the id has to do.
+        With translated addresses (Services) the peer's host identifies no broker, so a known id is enough.
         """
         term, progress = self._term, self._unproven
         if term is None or progress is None:
@@ -116,7 +114,7 @@ class SlaveConnection(asyncio.Protocol):
             self.close()
 
     def pump(self) -> None:
-        """Send what the slave lacks, as far as the socket takes it."""
+        """Send the slave more of the log, as far as the socket takes it."""
         if self._transport is None or not self._writable or self._transport.is_closing() or self._unproven is not None:
             return
         try:
@@ -135,36 +133,36 @@ class SlaveConnection(asyncio.Protocol):
             self._server.wake()
 
     def tick(self) -> None:
-        """Send a keepalive when it is time; close a link that has been silent for too long."""
+        """Send a keepalive if it is due; close the link of a silent slave."""
         now = monotonic_seconds()
         if now - self.link.last_read_seconds > self._server.housekeeping_seconds:
             logger.warning("link of slave %s closed: silent for %.0f s", self.peer, self._server.housekeeping_seconds)
             self.close()
             return
         if self._unproven is not None:
-            self._broker.on_unproven_slave()  # the controller may not have answered; asked again until it does
+            self._broker.on_unproven_slave()  # ask the controller again until it answers
         elif self._writable:
             frame = self.link.keepalive(confirm_offset=self._broker.store.confirm_offset, now_seconds=now)
             if frame is not None:
                 self._write(frame)
 
     def pause_writing(self) -> None:
-        """The slave reads more slowly than we write."""
+        """Called by asyncio: the slave reads too slowly."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """It caught up with the socket."""
+        """Called by asyncio: the socket takes more."""
         self._writable = True
         self._server.wake()
 
     def close(self) -> None:
-        """End the link."""
+        """Close the link."""
         if self._transport is not None:
             self._transport.abort()
         self._gone()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The slave, or the network, is gone."""
+        """Called by asyncio: the connection is lost."""
         if self in self._server.connections:
             logger.info("link of slave %s lost: %s", self.peer, exc or "closed")
         self._gone()
@@ -183,10 +181,9 @@ class SlaveConnection(asyncio.Protocol):
 
 
 class HaServer:
-    """All links to slaves."""
+    """The listener and all links to slaves."""
 
     def __init__(self, broker: Broker) -> None:
-        """Not listening yet."""
         self.broker = broker
         self.connections: set[SlaveConnection] = set()
         configuration = broker.configuration
@@ -196,33 +193,33 @@ class HaServer:
         self._pump_scheduled = False
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; every replica does, whatever its role."""
+        """Listen, whatever the role."""
         self._listener = await Listener.open(lambda: SlaveConnection(self), host, port)
 
     def wake(self) -> None:
-        """There is something new to send: once per turn of the loop, so that many sends make one frame."""
+        """Send new log bytes in the next turn of the event loop, so that many messages share a frame."""
         if not self._pump_scheduled:
             self._pump_scheduled = True
             asyncio.get_running_loop().call_soon(self._pump_all)
 
     def tick(self) -> None:
-        """Time passes."""
+        """Let time pass: keepalives and timeouts of the links."""
         for connection in list(self.connections):
             connection.tick()
 
     def members_known(self, addresses: dict[int, str], *, asked_seconds: float) -> None:
-        """A controller said where everybody is; a slave that came after the question waits for the next answer."""
+        """Take the members' addresses from a controller, and check waiting slaves that connected before the question."""
         self.broker.member_addresses = addresses
         for connection in list(self.connections):
             connection.prove(members_are_new=connection.link.last_read_seconds <= asked_seconds)
 
     def close_links(self) -> None:
-        """End every link: this replica stops or changes its role."""
+        """Close every link: this replica stops or changes its role."""
         for connection in list(self.connections):
             connection.close()
 
     async def stop(self) -> None:
-        """Stop listening and end every link."""
+        """Stop listening and close every link."""
         if self._listener is not None:
             await self._listener.close()
         self.close_links()

@@ -1,12 +1,12 @@
-"""The commit log: one endless row of bytes in files of one fixed size.
+"""The commit log: one sequence of bytes in files of a fixed size.
 
-Files carry their start offset as 20 digits and are as long as ``mappedFileSizeCommitLog`` from birth, zeros being "no data yet".
-A record never crosses files: the rest of a file is a blank. All replicas of a group hold the same bytes at the same offsets.
+A file's name is its start offset in 20 digits. Files have ``mappedFileSizeCommitLog`` bytes from the start; zeros mean "no data".
+A record never crosses files: a blank fills the rest of a file. All replicas of a group have the same bytes at the same offsets.
 
-Two things are done more strictly than in Java:
+Stricter than Java:
 
-* *Truncation really cuts.* The bytes from the cut on are zeroed and fsynced, later files are deleted. Java only moves its
-  pointers, and a crash brings the cut bytes back to life (upstream #10666).
+* *Truncation removes bytes.* They are zeroed and fsynced, later files are deleted. Java only moves its pointers, and a crash can
+  bring the cut bytes back (upstream #10666).
 * *Recovery reads every record*, checks CRC, lengths and physical offset, and cuts at the first bad one.
 """
 
@@ -41,7 +41,7 @@ _TAIL_BYTES = 256 << 10
 
 @dataclass(frozen=True)
 class Recovery:
-    """What recovery found: where valid data ends, and why something was cut there (empty: nothing was)."""
+    """The result of recovery: where valid data ends, and why bytes were cut there (empty: none were)."""
 
     end_offset: int
     reason: str = ""
@@ -55,17 +55,17 @@ class _LogFile:
 
 
 class CommitLog:
-    """Append, read, truncate, recover; knows records only while recovering."""
+    """Append, read, truncate, recover. Only recovery looks at records."""
 
     def __init__(self, folder: Path, *, file_size_bytes: int) -> None:
-        """Open the files there are; call ``recover`` before anything else."""
+        """Open the existing files; call ``recover`` before anything else."""
         self._folder = folder
         self._file_size = file_size_bytes
         self._files: list[_LogFile] = []
         self.flusher = LogFlusher()
         self.max_offset = 0
-        self._tail = bytearray()  # the last bytes that were appended, up to `max_offset`: what slaves are sent next
-        self._keeps_tail = False  # once a slave reads: a master alone does without
+        self._tail = bytearray()  # the last appended bytes, up to `max_offset`, which slaves are sent next
+        self._keeps_tail = False  # set once a slave reads; a master alone does not need it
         make_folders(folder)
         sync_names(folder)
         sync_path(folder)
@@ -77,26 +77,26 @@ class CommitLog:
 
     @property
     def file_size_bytes(self) -> int:
-        """The one size of all files."""
+        """The size of each file."""
         return self._file_size
 
     @property
     def flushed_offset(self) -> int:
-        """What is durable: the flusher's word."""
+        """The log is durable up to here."""
         return self.flusher.durable_offset
 
     @property
     def min_offset(self) -> int:
-        """Where the oldest file begins."""
+        """The start of the oldest file."""
         return self._files[0].start_offset if self._files else self.max_offset
 
     def space_left_in_file(self) -> int:
-        """Bytes between the end of the log and the end of its file; a whole file if the next byte opens one."""
+        """Return the bytes from the end of the log to the end of its file; a whole file if the next byte begins one."""
         return self._file_size - self.max_offset % self._file_size
 
     def append(self, data: bytes) -> None:
-        """Write at the end, all or nothing; may span files, because replicated bytes are only bytes."""
-        if 0 < len(data) <= self.space_left_in_file():  # as every record of a master does
+        """Write at the end, all or nothing. Replicated bytes may span files."""
+        if 0 < len(data) <= self.space_left_in_file():  # always true for a master's record
             file = self._file_for_append()
             disk.write_at(file.descriptor, data, self.max_offset - file.start_offset)
             self.max_offset += len(data)
@@ -115,13 +115,13 @@ class CommitLog:
                 self.flusher.written(file.descriptor, self.max_offset)
                 view = view[len(part) :]
         except OSError:
-            self.max_offset = before  # what was written lies behind the end, and the next append overwrites it
+            self.max_offset = before  # bytes after the end are overwritten by the next append
             raise
         if self._keeps_tail:
             self._remember(data)
 
     def _remember(self, data: bytes) -> None:
-        if len(data) > _TAIL_BYTES // 4:  # a slave's: nobody reads it soon
+        if len(data) > _TAIL_BYTES // 4:  # replicated bytes: no slave reads them soon
             self._tail.clear()
             return
         self._tail += data
@@ -129,7 +129,7 @@ class CommitLog:
             del self._tail[:-_TAIL_BYTES]
 
     def fill_file(self) -> None:
-        """End this file with a blank; the zeros behind its header are already there."""
+        """Fill the rest of this file with a blank. Its zeros are there already, so only the header is written."""
         space = self.space_left_in_file()
         file = self._file_for_append()
         disk.write_at(
@@ -140,7 +140,7 @@ class CommitLog:
         self._tail.clear()
 
     def start_at(self, offset: int) -> None:
-        """Let an empty log begin at a file-aligned offset: a new slave of a master whose old files are gone."""
+        """Begin an empty log at a file-aligned offset, for a new slave of a master without its oldest files."""
         if self._files or self.max_offset:
             raise StoreFileError(f"{self._folder}: holds data up to {self.max_offset}, cannot begin at {offset}")
         if offset % self._file_size:
@@ -151,7 +151,7 @@ class CommitLog:
         self.flusher.begins_at(offset)
 
     def read(self, offset: int, limit_bytes: int) -> bytes:
-        """Bytes from ``offset`` on, at most ``limit_bytes``, never past the end or out of the file of ``offset``."""
+        """Read from ``offset``, at most ``limit_bytes``, up to the end of the log and of the file of ``offset``."""
         file = self._file_of(offset)
         if file is None or offset >= self.max_offset:
             return b""
@@ -160,7 +160,7 @@ class CommitLog:
         return os.pread(file.descriptor, length, position)
 
     def read_to_send(self, offset: int, limit_bytes: int) -> bytes:
-        """As ``read``; what was just written comes from memory. Consumers are not served so: they get what the disk holds."""
+        """As ``read``, with the last appended bytes from memory. Not for consumers, which get what the disk holds."""
         self._keeps_tail = True
         in_tail = offset - self.max_offset + len(self._tail)
         if in_tail < 0:
@@ -170,7 +170,7 @@ class CommitLog:
             return bytes(tail[in_tail : in_tail + max(length, 0)])
 
     def truncate(self, offset: int) -> None:
-        """Make ``offset`` the durable end of the log. After an OSError this log can only be abandoned."""
+        """Cut the log durably at ``offset``. After an OSError this log can only be abandoned."""
         if offset >= self.max_offset:
             return
         self.flusher.truncating(offset)
@@ -191,26 +191,26 @@ class CommitLog:
             disk.sync_file(file.descriptor)
 
     def files(self) -> list[LogFileFacts]:
-        """Every file, oldest first."""
+        """Return facts about every file, oldest first."""
         return [
             LogFileFacts(file.start_offset, file.start_offset + self._file_size, os.fstat(file.descriptor).st_mtime)
             for file in self._files
         ]
 
     def delete_oldest(self, count: int) -> None:
-        """Delete files from the front, durably, but never the last."""
+        """Delete the oldest files, durably, but never the last file."""
         for _ in range(min(count, len(self._files) - 1)):
             self._delete(self._files.pop(0))
 
     def space(self) -> DiskSpace:
-        """How full the disk is, counted as ``df`` does."""
+        """Return how full the disk is, as ``df`` counts."""
         found = os.statvfs(self._folder)
         used = found.f_blocks - found.f_bfree
         entire = used + found.f_bavail
         return DiskSpace(100 * used / entire if entire else 100.0, found.f_bavail * found.f_frsize)
 
     def flush(self) -> None:
-        """Make everything appended so far durable, here and now. LogFlushError if that fails, or failed before."""
+        """Make all appended bytes durable now. Raise LogFlushError if this or an earlier flush failed."""
         self.flusher.flush(self.max_offset)
 
     def close(self) -> None:
@@ -221,8 +221,8 @@ class CommitLog:
         self._files.clear()
 
     def abandon(self) -> None:
-        """Close the files after a failure. What the kernel only remembers goes: after a failed fsync its pages look clean, and the
-        next start would read them instead of the disk."""
+        """Close the files after a failure and drop their page cache: after a failed fsync its pages look clean, and the next start
+        would read them instead of the disk."""
         for file in self._files:
             os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         self.close()
@@ -234,17 +234,16 @@ class CommitLog:
         *,
         confirmed_offset: int = 0,
     ) -> Recovery:
-        """Read every record from the oldest file on and cut at the first thing that is none.
+        """Read every record from the oldest file on, and cut at the first bytes that are not a record.
 
-        ``is_known(start)`` is asked of every file but the last; one that is known whole is not read. What lies below
-        ``confirmed_offset`` was confirmed and on this disk: no crash takes it away, so nothing is cut there but StoreFileError
-        raised.
+        ``is_known(start)`` decides for every file but the last whether it need not be read. Bytes below ``confirmed_offset`` were
+        confirmed and durable, so a crash cannot remove them: damage there raises StoreFileError, and nothing is cut.
         """
         self.max_offset = self._files[-1].start_offset + self._file_size if self._files else 0
         recovery = self._scan(on_record, is_known)
         if self._files and recovery.end_offset < confirmed_offset:
             file = self._file_of(recovery.end_offset) or self._files[-1]
-            why = recovery.reason or "no record stands there"
+            why = recovery.reason or "there is no record"
             raise StoreFileError(
                 f"{file.path}: damaged at offset {recovery.end_offset} ({why}), below {confirmed_offset}, up to where messages"
                 " were confirmed and on this disk. Nothing was changed: rebuild this replica from one that holds them, or repair"
@@ -254,9 +253,9 @@ class CommitLog:
         leftover = recovery.end_offset < self.max_offset and self._has_data_from(recovery.end_offset)
         if leftover:
             self.truncate(recovery.end_offset)
-        for (
-            file
-        ) in self._files:  # what a killed process wrote may be in the page cache only, and is about to be acknowledged
+        for file in (
+            self._files
+        ):  # a killed process may have left bytes in the page cache only, and they are about to be acknowledged
             disk.sync_file(file.descriptor)
         self.max_offset = recovery.end_offset
         self.flusher.begins_at(recovery.end_offset)
@@ -312,7 +311,7 @@ class CommitLog:
 
     def _check_file(self, file: _LogFile, *, is_last: bool) -> None:
         size = os.fstat(file.descriptor).st_size
-        if size == 0 and is_last:  # the process ended between creating the file and giving it its size
+        if size == 0 and is_last:  # the process died before it set the size of the new file
             self._size_file(file)
             size = self._file_size
         if size != self._file_size:
@@ -339,7 +338,7 @@ class CommitLog:
             disk.sync_folder(self._folder)
         except (
             OSError
-        ):  # without its size it would be taken for damage at the next start; without its name its content is lost
+        ):  # a file without its size looks damaged at the next start; without a durable name its content is lost
             os.close(file.descriptor)
             disk.unlink(path)
             raise
@@ -347,7 +346,7 @@ class CommitLog:
         return file
 
     def _size_file(self, file: _LogFile) -> None:
-        """Its size first, durably: only the last file can be found without one."""
+        """Set the size durably before any content: only the last file can lack its size."""
         disk.set_size(file.descriptor, self._file_size)
         disk.sync_file(file.descriptor)
 
@@ -355,18 +354,18 @@ class CommitLog:
         self.flusher.closed(file.descriptor)
         os.close(file.descriptor)
         disk.unlink(file.path)
-        disk.sync_folder(self._folder)  # one by one: a hole between files would be no log any more
+        disk.sync_folder(self._folder)  # one by one: a hole between files would break the log
 
 
 def _extents(descriptor: int, start: int, end: int) -> list[tuple[int, int]]:
-    """The parts of ``start … end`` that are not holes of the file."""
+    """Return the parts of ``start … end`` that are not holes of the file."""
     extents = []
     position = start
     while position < end:
         try:
             data_at = os.lseek(descriptor, position, os.SEEK_DATA)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole up to the end of the file
+            if error.errno == errno.ENXIO:  # only a hole up to the end of the file
                 break
             raise
         if data_at >= end:

@@ -1,8 +1,7 @@
-"""Where the n-th message of a topic's queue stands in the commit log.
+"""The place of each queue's n-th message in the commit log. Pure.
 
-Java keeps this on disk (``consumequeue/<topic>/<queueId>/``, 20 bytes per message). Here it is
-memory only (20 bytes per message too), rebuilt whenever the replica starts: full files of the log have an index next to them
-(``side_files.py``), the rest is read from the log, which is the only truth.
+Java keeps it on disk (``consumequeue/<topic>/<queueId>/``, 20 bytes per message). Here it is in memory (20 bytes per message, too)
+and rebuilt at every start, from the indexes of full log files (``side_files.py``) and from the log.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _MISSING = -1
 
 
 class QueuePart(NamedTuple):
-    """The messages of one queue that stand in one file: three columns, and the queue offset of the first."""
+    """The messages of one queue in one log file: three columns, and the queue offset of the first."""
 
     topic: str
     queue_id: int
@@ -31,11 +30,11 @@ class QueuePart(NamedTuple):
 class ConsumeQueue:
     """One queue: physical offsets, sizes and store times by queue offset.
 
-    The oldest messages may be hidden: their topic was deleted, and the log still has them (``hide_before``).
+    The oldest messages may be hidden: the log still has them, but their topic was deleted (``hide_before``).
     """
 
     def __init__(self, hidden_before: int = 0) -> None:
-        """An empty queue; the first record says which queue offset it begins with."""
+        """An empty queue. The first message sets the first queue offset."""
         self._first_offset = 0
         self._hidden = 0
         self._hidden_before = hidden_before
@@ -44,26 +43,26 @@ class ConsumeQueue:
         self._timestamps = array("q")
 
     def __len__(self) -> int:
-        """How many messages, and holes, there are."""
+        """Return the number of messages and holes."""
         return len(self._offsets)
 
     @property
     def min_offset(self) -> int:
-        """The queue offset of the oldest message that is there for consumers."""
+        """The queue offset of the oldest visible message."""
         return self._first_offset + self._hidden
 
     @property
     def next_offset(self) -> int:
-        """The queue offset the next message will get."""
+        """The queue offset of the next message."""
         return self._first_offset + len(self._offsets)
 
     @property
     def shows_messages(self) -> bool:
-        """Whether it has a message that is not hidden."""
+        """Whether it has visible messages."""
         return self._hidden < len(self._offsets)
 
     def add(self, queue_offset: int, physical_offset: int, size_bytes: int, store_timestamp_ms: int) -> bool:
-        """Enter a message; False if its queue offset is taken already (then nothing changes)."""
+        """Add a message. Return False, without a change, if its queue offset is taken already."""
         count = len(self._offsets)
         if not count:
             self._first_offset = queue_offset
@@ -71,7 +70,7 @@ class ConsumeQueue:
             if queue_offset < self._first_offset + count:
                 return False
             self._leave_hole(queue_offset)
-        self._offsets.append(physical_offset)  # not by `_append`: each message of a slave comes here
+        self._offsets.append(physical_offset)  # inline, not by `_append`: this runs for each message of a slave
         self._sizes.append(size_bytes)
         self._timestamps.append(store_timestamp_ms)
         if physical_offset < self._hidden_before:
@@ -79,7 +78,7 @@ class ConsumeQueue:
         return True
 
     def extend(self, part: QueuePart) -> bool:
-        """Enter the messages of a whole file; False if some of their queue offsets are taken (then nothing changes)."""
+        """Add the messages of a whole file. Return False, without a change, if some of their queue offsets are taken."""
         if not self._offsets:
             self._first_offset = part.first_queue_offset
         elif part.first_queue_offset < self.next_offset:
@@ -92,7 +91,7 @@ class ConsumeQueue:
         return True
 
     def part(self, topic: str, queue_id: int, start_offset: int, end_offset: int) -> QueuePart | None:
-        """The messages stored from ``start_offset`` to below ``end_offset``, if there are any."""
+        """Return the messages stored from ``start_offset`` to below ``end_offset``; None if there are none."""
         first, end = bisect_left(self._offsets, start_offset), bisect_left(self._offsets, end_offset)
         while first < end and self._sizes[first] == _MISSING:
             first += 1
@@ -104,37 +103,37 @@ class ConsumeQueue:
         return QueuePart(topic, queue_id, self._first_offset + first, *columns)
 
     def begin_at(self, queue_offset: int) -> None:
-        """All messages of an earlier life are deleted: the next one still gets the next number."""
+        """Set the queue offset of the next message of an empty queue, whose messages were all deleted."""
         if not self._offsets:
             self._first_offset = max(self._first_offset, queue_offset)
 
     def hide_before(self, physical_offset: int) -> None:
-        """Show consumers no message stored before ``physical_offset``, and all others, those that were hidden so far too."""
+        """Hide the messages stored before ``physical_offset``, and show all others."""
         self._hidden_before = physical_offset
         self._hidden = bisect_left(self._offsets, physical_offset)
 
     def drop_before(self, physical_offset: int) -> None:
-        """Forget messages stored before ``physical_offset``: their files are deleted. Numbers are never used again."""
+        """Remove messages stored before ``physical_offset``, in deleted files. Their queue offsets are not reused."""
         gone = bisect_left(self._offsets, physical_offset)
         self._first_offset += gone
         self._hidden = max(self._hidden - gone, 0)
         del self._offsets[:gone], self._sizes[:gone], self._timestamps[:gone]
 
     def drop_from(self, physical_offset: int) -> None:
-        """Forget messages stored at or after ``physical_offset``."""
+        """Remove messages stored at or after ``physical_offset``."""
         keep = bisect_left(self._offsets, physical_offset)
         del self._offsets[keep:], self._sizes[keep:], self._timestamps[keep:]
         self._hidden = min(self._hidden, keep)
 
     def visible_end(self, confirm_offset: int) -> int:
-        """The first queue offset that consumers must not see yet: its record ends above ``confirm_offset``."""
+        """Return the first queue offset that consumers must not see yet: its record ends above ``confirm_offset``."""
         count = bisect_right(self._offsets, confirm_offset - 1)
         while count and self._offsets[count - 1] + max(self._sizes[count - 1], 0) > confirm_offset:
             count -= 1
         return self._first_offset + max(count, self._hidden)
 
     def locate(self, queue_offset: int) -> tuple[int, int] | None:
-        """(physical offset, size) of a message; None for a hole or outside."""
+        """Return physical offset and size of a visible message; None for a hole or any other offset."""
         index = queue_offset - self._first_offset
         if not self._hidden <= index < len(self._offsets) or self._sizes[index] == _MISSING:
             return None
@@ -142,15 +141,15 @@ class ConsumeQueue:
 
     @property
     def earliest_store_timestamp_ms(self) -> int:
-        """When the oldest message was stored; -1 for none."""
+        """When the oldest visible message was stored; -1 if there is none."""
         return self._timestamps[self._hidden] if self.shows_messages else -1
 
     def first_stored_at_or_after(self, timestamp_ms: int) -> int:
-        """The queue offset of the first message stored at that time or later."""
+        """Return the queue offset of the first message stored at that time or later."""
         return self._first_offset + bisect_left(self._timestamps, timestamp_ms, self._hidden)
 
     def _leave_hole(self, queue_offset: int) -> None:
-        """Records that are not there for consumers."""
+        """Fill with holes up to ``queue_offset``: records that consumers do not see."""
         while self._offsets and queue_offset > self.next_offset:
             self._append(self._offsets[-1], _MISSING, self._timestamps[-1])
 
@@ -164,12 +163,11 @@ class ConsumeQueues:
     """All queues by topic and queue id."""
 
     def __init__(self) -> None:
-        """No queues yet."""
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._hidden_before: Mapping[str, int] = {}
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made on first use."""
+        """Return the queue; create it on first use."""
         key = (topic, queue_id)
         queue = self._queues.get(key)
         if queue is None:
@@ -177,16 +175,16 @@ class ConsumeQueues:
         return queue
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue if it ever had a message."""
+        """Return the queue; None if it never had a message."""
         return self._queues.get((topic, queue_id))
 
     def end(self, topic: str, queue_id: int) -> int:
-        """The queue offset its next message will get; 0 if it never had one."""
+        """Return the queue offset of its next message; 0 if it never had one."""
         queue = self.find(topic, queue_id)
         return queue.next_offset if queue is not None else 0
 
     def hide_before(self, ends: Mapping[str, int]) -> None:
-        """Show consumers no message of these topics stored before its offset, and of other topics all."""
+        """Hide the messages of each of these topics stored before its offset, and show all others."""
         before, self._hidden_before = self._hidden_before, dict(ends)
         changed = {topic for topic in before.keys() | ends.keys() if before.get(topic, 0) != ends.get(topic, 0)}
         if not changed:
@@ -200,22 +198,22 @@ class ConsumeQueues:
         return any(name == topic for name, _ in self._queues)
 
     def drop_from(self, physical_offset: int) -> None:
-        """Forget messages stored at or after ``physical_offset`` in every queue."""
+        """Remove messages stored at or after ``physical_offset`` from every queue."""
         for queue in self._queues.values():
             queue.drop_from(physical_offset)
 
     def drop_before(self, physical_offset: int) -> None:
-        """Forget messages whose files are deleted, in every queue."""
+        """Remove messages in deleted files from every queue."""
         for queue in self._queues.values():
             queue.drop_before(physical_offset)
 
     def parts(self, start_offset: int, end_offset: int) -> list[QueuePart]:
-        """What every queue has between these offsets."""
+        """Return every queue's messages between these physical offsets."""
         found = (queue.part(*name, start_offset, end_offset) for name, queue in self._queues.items())
         return [part for part in found if part is not None]
 
     def extend(self, parts: list[QueuePart]) -> bool:
-        """Enter a whole file's messages; False, and nothing changes, if any of them cannot be entered."""
+        """Add the messages of a whole file. Return False, without a change, if any queue offset is taken."""
         queues = [self.queue(part.topic, part.queue_id) for part in parts]
         if any(
             len(queue) and part.first_queue_offset < queue.next_offset
@@ -225,14 +223,14 @@ class ConsumeQueues:
         return all(queue.extend(part) for queue, part in zip(queues, parts, strict=True))
 
     def next_offsets(self) -> dict[tuple[str, int], int]:
-        """The number every queue would give its next message."""
+        """Return the queue offset of every queue's next message."""
         return {name: queue.next_offset for name, queue in self._queues.items()}
 
     def begin_at(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """The numbers queues without messages go on with."""
+        """Set the queue offsets of the next messages of queues without messages."""
         for (topic, queue_id), offset in offsets.items():
             self.queue(topic, queue_id).begin_at(offset)
 
     def names(self) -> Iterator[tuple[str, int]]:
-        """Every (topic, queue id) that has messages for consumers."""
+        """Yield (topic, queue id) of every queue with visible messages."""
         return (name for name, queue in self._queues.items() if queue.shows_messages)

@@ -1,8 +1,11 @@
-"""Every way in which a replica changes its disk: nothing else in this package writes, renames, deletes or syncs.
+"""All changes of a replica's disk: nothing else in this package writes, renames, deletes or syncs.
 
-One place, so that tests can stand in for it: ``tests/replica/crashing_disk.py`` replaces these functions by ones that remember what
-was synced, and rebuilds the disk as a power cut after any single operation could have left it. What is promised here is POSIX's
-minimum: data is durable after ``sync_file`` (or ``sync_data``) of its file, a name after ``sync_folder`` of its folder.
+The first functions promise POSIX's minimum: data is durable after ``sync_file`` or ``sync_data`` of its file, a name after
+``sync_folder`` of its folder. ``tests/replica/crashing_disk.py`` replaces them by ones that record what was synced, and rebuilds
+the disk as a power cut after any single operation could leave it.
+
+The later functions replace a small file so that a crash leaves either the old or the new content: written aside, fsynced, renamed,
+folder fsynced. Java writes these files in place, and a crash can tear them.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ _Table = TypeVar("_Table")
 
 
 def create_file(path: Path) -> int:
-    """A new file, which must not exist yet; its descriptor."""
+    """Create a file, which must not exist yet. Return its descriptor."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
 
 
 def lock_file(path: Path) -> int:
-    """Hold a file for as long as its descriptor is open; BlockingIOError if another process does. It never has content."""
+    """Lock a file for as long as its descriptor is open. Raise BlockingIOError if another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -40,7 +43,7 @@ def lock_file(path: Path) -> int:
 
 
 def empty_file(path: Path) -> int:
-    """A file without content, whatever it held before; its descriptor."""
+    """Open a file, created or truncated to zero bytes. Return its descriptor."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
 
 
@@ -54,7 +57,7 @@ def write_at(descriptor: int, data: bytes | memoryview, position: int) -> None:
 
 
 def set_size(descriptor: int, size_bytes: int) -> None:
-    """Cut or extend the file; what is added reads as zeros."""
+    """Truncate or extend the file; added bytes read as zeros."""
     os.ftruncate(descriptor, size_bytes)
 
 
@@ -64,12 +67,12 @@ def sync_file(descriptor: int) -> None:
 
 
 def sync_data(descriptor: int) -> None:
-    """Make the file's content durable, and its size if it is needed to read it."""
+    """Make the file's content durable, and its size as far as reading needs it."""
     os.fdatasync(descriptor)
 
 
 def rename(old: Path, new: Path) -> None:
-    """Give a file another name in its folder, replacing what had it."""
+    """Rename a file in its folder, replacing the file of that name."""
     old.replace(new)
 
 
@@ -79,7 +82,7 @@ def unlink(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """One folder, whose parent exists."""
+    """Make one folder; its parent must exist."""
     path.mkdir()
 
 
@@ -93,11 +96,11 @@ def sync_folder(folder: Path) -> None:
 
 
 class StoreFileError(Exception):
-    """A file of the store that must not be guessed around: somebody has to look at it."""
+    """A file of the store is damaged or contradicts another. An operator has to repair it: guessing could lose messages."""
 
 
 def is_no_space(error: OSError) -> bool:
-    """The disk is full: nothing is damaged, the old content stands, and it can be tried again."""
+    """Whether the disk is full: then the old content is intact, and the write can be retried."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -109,7 +112,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def write_aside(path: Path, content: bytes, *, suffix: str = ".writing") -> Path:
-    """A durable file beside ``path`` with this content, ready to take its name. Two at once need two suffixes."""
+    """Write a durable file beside ``path``, ready to be renamed. Concurrent writers need different suffixes."""
     aside = path.with_name(path.name + suffix)
     descriptor = empty_file(aside)
     try:
@@ -122,7 +125,7 @@ def write_aside(path: Path, content: bytes, *, suffix: str = ".writing") -> Path
 
 @dataclass(frozen=True)
 class Replacement:
-    """A file's next content, and its turn among all that were taken."""
+    """New content of a file. ``turn`` counts the replacements in order; ``number`` is the suffix of the file written aside."""
 
     turn: int
     number: int
@@ -130,10 +133,9 @@ class Replacement:
 
 
 class ReplacedFile:
-    """One small file that several threads may replace at once: the content that was taken last stays."""
+    """A small file that several threads may replace at the same time: the content of the last ``take`` wins."""
 
     def __init__(self, path: Path) -> None:
-        """Nothing is read or written."""
         self.path = path
         self._lock = threading.Lock()  # held over a rename, never over an fsync
         self._taken = 0
@@ -141,7 +143,7 @@ class ReplacedFile:
         self._numbers: set[int] = set()
 
     def take(self, content: Callable[[], bytes]) -> Replacement:
-        """The content as it is now, to be given to ``write`` once, here or in a thread."""
+        """Take the present content. Pass it to ``write`` exactly once, here or in a thread."""
         with self._lock:
             self._taken += 1
             number = next(number for number in range(len(self._numbers) + 1) if number not in self._numbers)
@@ -149,7 +151,7 @@ class ReplacedFile:
             return Replacement(self._taken, number, content())
 
     def write(self, replacement: Replacement) -> bool:
-        """Make the content durable, unless something that was taken later is; False if something was taken later."""
+        """Make the content durable, unless a later one is already. Return False if there is a later one."""
         try:
             make_folders(self.path.parent)
             aside = write_aside(self.path, replacement.content, suffix=f".writing{replacement.number or ''}")
@@ -166,7 +168,7 @@ class ReplacedFile:
 
 
 def load_table(path: Path, read: Callable[[Any], _Table], name: str) -> _Table | None:
-    """Return what ``read`` makes of a JSON file, None if there is no file. StoreFileError if it is not a ``name``."""
+    """Return ``read`` of a JSON file, None if there is no file. Raise StoreFileError if it is not a ``name``."""
     sync_names(path.parent)
     if not path.exists():
         return None
@@ -182,27 +184,29 @@ def compact_json(document: object) -> bytes:
 
 
 def remove_file(path: Path) -> None:
-    """Make ``path`` durably absent, also when a process that was killed had deleted it and not synced its folder."""
+    """Make ``path`` durably absent, also if a killed process deleted it without syncing its folder."""
     if path.exists():
         unlink(path)
     sync_names(path.parent)
 
 
 def sync_names(folder: Path) -> None:
-    """Make what is seen in ``folder`` durable, before anything rests on it; a killed process may have left it to the page cache."""
+    """Make the names in ``folder`` durable before relying on them: a killed process may not have synced them."""
     if folder.is_dir():
         sync_folder(folder)
 
 
 def sync_path(folder: Path) -> None:
-    """Make the folder's own name durable, and those above it: a process that made them may have ended before it synced them."""
+    """Make the names of the folder and its parents durable: the process that made them may have died before it synced."""
     for above in folder.absolute().parents:
-        with contextlib.suppress(PermissionError):  # a folder that may not be read was made by another, long before
+        with contextlib.suppress(
+            PermissionError
+        ):  # a folder that this process may not read was made by another one, long ago
             sync_names(above)
 
 
 def make_folders(folder: Path) -> None:
-    """Make ``folder`` and what is missing above it, each durably named in its parent."""
+    """Make ``folder`` and its missing parents, each with a durable name."""
     if folder.is_dir():
         return
     make_folders(folder.parent)

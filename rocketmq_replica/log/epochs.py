@@ -1,9 +1,8 @@
-"""The history of masters: which epoch began at which offset of the log.
+"""The history of masters: which epoch began at which offset of the log, and up to where two logs agree. Pure.
 
-Two replicas find where their logs agree by comparing these lists (``consistent_point``), so the list must tell apart
-any two writers. Java's rules, with the trap of upstream #9942 closed: when a new epoch begins where
-the last one began (not a byte was written in between), it *replaces* the empty epoch. Java refuses it, and two masters can
-then write different bytes under the same (epoch, start offset).
+Two replicas compare these lists to find where their logs agree (``consistent_point``), so an entry must identify one writer. One
+rule differs from Java (upstream #9942): a new epoch that begins where the last one began *replaces* that empty epoch. Java refuses
+it, and then two masters can write different bytes under the same (epoch, start offset).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ NO_EPOCH = -1
 
 @dataclass(frozen=True)
 class EpochEntry:
-    """One master's term: bytes ``start_offset <= o < end_offset``."""
+    """One master's term: the bytes from ``start_offset`` to before ``end_offset``."""
 
     epoch: int
     start_offset: int
@@ -29,10 +28,10 @@ class EpochEntry:
 
 
 class EpochCache:
-    """The list, ordered by epoch; the last entry is open-ended."""
+    """The epochs in order; the last one has no end."""
 
     def __init__(self, entries: list[EpochEntry] | None = None) -> None:
-        """Take entries in any order; ends are derived from the next entry's start."""
+        """Entries may come in any order; each ends where the next one starts."""
         self._entries = _closed(sorted(entries or [], key=lambda entry: entry.epoch))
 
     @property
@@ -42,7 +41,7 @@ class EpochCache:
 
     @property
     def last_epoch(self) -> int:
-        """The newest epoch, -1 for none."""
+        """The newest epoch, -1 if there is none."""
         return self._entries[-1].epoch if self._entries else NO_EPOCH
 
     @property
@@ -51,7 +50,7 @@ class EpochCache:
         return self._entries[-1] if self._entries else None
 
     def append(self, epoch: int, start_offset: int) -> bool:
-        """Begin an epoch; False if it is not newer or would begin before the last one (then nothing changes)."""
+        """Begin an epoch. Return False, without a change, if it is not newer or would start before the last one."""
         last = self.last
         if last is not None and (last.epoch >= epoch or last.start_offset > start_offset):
             return False
@@ -62,19 +61,19 @@ class EpochCache:
         return True
 
     def drop_beyond_offset(self, offset: int) -> bool:
-        """Remove entries that begin after ``offset``: what a crash can leave behind; True if any did."""
+        """Remove entries that begin after ``offset``, which a crash can leave. Return whether there were any."""
         return self._keep([entry for entry in self._entries if entry.start_offset <= offset])
 
     def drop_from_epoch(self, epoch: int) -> bool:
-        """Remove entries of ``epoch`` and later; True if any were there."""
+        """Remove entries of ``epoch`` and later. Return whether there were any."""
         return self._keep([entry for entry in self._entries if entry.epoch < epoch])
 
     def drop_before_offset(self, offset: int) -> bool:
-        """Remove entries that end at or before ``offset``, after old log files went; True if any did."""
+        """Remove entries that end at or before ``offset``, after old log files were deleted. Return whether there were any."""
         return self._keep([entry for entry in self._entries if entry.end_offset > offset])
 
     def find_by_offset(self, offset: int) -> EpochEntry | None:
-        """The entry that holds ``offset``."""
+        """Return the entry that contains ``offset``."""
         for entry in reversed(self._entries):
             if entry.start_offset <= offset:
                 return entry if offset < entry.end_offset else None
@@ -87,7 +86,7 @@ class EpochCache:
 
 
 def _closed(entries: list[EpochEntry]) -> list[EpochEntry]:
-    """The same entries with each end set to the next start, the last one open."""
+    """Return the entries with each end set to the next start and the last one open."""
     starts = [entry.start_offset for entry in entries[1:]]
     return [
         replace(entry, end_offset=end) for entry, end in zip(entries, [*starts, NO_END] if entries else [], strict=True)
@@ -95,14 +94,14 @@ def _closed(entries: list[EpochEntry]) -> list[EpochEntry]:
 
 
 class ConsistentPoint(NamedTuple):
-    """Where two logs begin to differ, and the last epoch both know: later ones here were terms that no other replica followed."""
+    """Where two logs begin to differ, and the last epoch that both contain; no other replica followed the later ones here."""
 
     offset: int
     last_common_epoch: int
 
 
 class DivergedLogError(Exception):
-    """No common history can be shown; cutting would be guessing. Needs a human or a rebuild of this replica."""
+    """The logs have no provable common history, so the cut cannot be determined. This replica has to be repaired or rebuilt."""
 
 
 def consistent_point(
@@ -113,9 +112,11 @@ def consistent_point(
     master_max_offset: int,
     never_confirmed: bool,
 ) -> ConsistentPoint:
-    """The offset to cut the local log to (its own max offset: nothing to cut), and the epoch to cut its history after.
+    """Return the offset to cut the local log to (its max offset: no cut), and the last epoch to keep.
 
-    Raises DivergedLogError when the master is older than what this replica has already followed, or shares no epoch with it.
+    An epoch has one writer: two logs with the same epoch from the same start offset agree for as long as both contain it. The
+    newest such epoch decides, and the shorter of its two ends is the point. Raise DivergedLogError if the master's log is older
+    than this one, or has no epoch in common with it.
     """
     if local_max_offset and not local:
         raise DivergedLogError(f"the log holds {local_max_offset} bytes but no epoch says who wrote them")
@@ -131,7 +132,7 @@ def consistent_point(
     if local_max_offset == 0:
         return ConsistentPoint(0, NO_EPOCH)
     if local[0].start_offset == 0 and master[0].start_offset == 0 and never_confirmed:
-        return ConsistentPoint(0, NO_EPOCH)  # both begin with the empty log, and nothing of ours was ever confirmed
+        return ConsistentPoint(0, NO_EPOCH)  # both logs begin at 0, and nothing of ours was ever confirmed
     raise DivergedLogError(
         f"no epoch in common: here {[(entry.epoch, entry.start_offset) for entry in local]}, "
         f"at the master {[(entry.epoch, entry.start_offset) for entry in master]}"
@@ -139,7 +140,7 @@ def consistent_point(
 
 
 def _ending_at(entries: Sequence[EpochEntry], max_offset: int) -> list[EpochEntry]:
-    """The entries with the last one ended at the end of its log, unless it begins above that."""
+    """Return the entries with the last one closed at the end of its log, unless it begins above that."""
     if not entries:
         return []
     last = entries[-1]

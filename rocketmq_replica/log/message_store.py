@@ -1,7 +1,7 @@
-"""The store of one replica: commit log, consume queue index, epoch history and confirm offset kept consistent with each other.
+"""The store of one replica: commit log, consume queues, epoch history and confirm offset, consistent with each other.
 
-Everything above it (roles, replication, requests) changes the log through these few methods, so that the index always covers
-exactly the whole records of the log, no epoch begins beyond its end, and the confirm offset never lies above it.
+Roles, replication and requests change the log only through these methods. So the queues always cover exactly the complete records
+of the log, no epoch begins after its end, and the confirm offset is never above it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _RECORD, _END = EntryKind.RECORD, EntryKind.END
 
 @dataclass(frozen=True)
 class StorePaths:
-    """Where Java keeps what."""
+    """The store's files, where Java keeps them."""
 
     root: Path
     commit_log: Path
@@ -66,27 +66,27 @@ class StorePaths:
 
     @property
     def index(self) -> Path:
-        """The indexes of the log's full files."""
+        """The folder of the indexes of full log files."""
         return self.root / "indexed"
 
     @property
     def queue_offsets(self) -> Path:
-        """The numbers queues go on with."""
+        """The offsets of the queues' next messages."""
         return self.root / "config" / "queueOffsets.json"
 
     @property
     def deleted_topics(self) -> Path:
-        """Which messages went with their topic."""
+        """The deleted topics."""
         return self.root / "config" / "deletedTopics.json"
 
     @property
     def lock(self) -> Path:
-        """Held by the one process that may use this store."""
+        """The lock file of the process that uses this store."""
         return self.root / "lock"
 
 
 class NewMessage(msgspec.Struct, frozen=True, gc=False):
-    """What a producer sent, before it has a place in the log."""
+    """A message before it is stored."""
 
     topic: str
     queue_id: int
@@ -100,7 +100,7 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """Where a message went. It is acknowledged once replicas hold the log up to ``end_offset``."""
+    """Where a message was stored. It is acknowledged once the replicas have the log up to ``end_offset``."""
 
     message_id: str
     queue_offset: int
@@ -109,14 +109,14 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class MessageTooLargeError(ValueError):
-    """The record does not fit any file of the log."""
+    """The record does not fit into a file of the log."""
 
 
 class MessageStore:
-    """One store, owned by one process."""
+    """One store, used by one process."""
 
     def __init__(self, paths: StorePaths, *, file_size_bytes: int, store_host: Host) -> None:
-        """Lock the store, read and repair it; ``recovery`` tells what was cut."""
+        """Lock, read and repair the store. ``recovery`` says what was cut."""
         self._paths = paths
         self._store_host = store_host
         make_folders(paths.root)
@@ -145,19 +145,19 @@ class MessageStore:
 
     @property
     def max_offset(self) -> int:
-        """The end of the log, which on a slave may lie inside a record."""
+        """The end of the log, on a slave possibly inside a record."""
         return self.log.max_offset
 
     @property
     def confirm_offset(self) -> int:
-        """What the whole SyncStateSet holds, as far as this replica knows; consumers see nothing above it."""
+        """The whole SyncStateSet has the log up to here, as far as this replica knows. Consumers see nothing above it."""
         return self._confirm_offset
 
     @confirm_offset.setter
     def confirm_offset(self, offset: int) -> None:
         self._confirm_offset = min(offset, self.log.max_offset)
         if self.never_confirmed and self._confirm_offset > 0:
-            self.save_checkpoint()  # once in a life: from here on nobody may take this log for one that nobody relied on
+            self.save_checkpoint()  # once: no diverged master may cut a log with confirmed messages to 0
             self.never_confirmed = False
 
     def put(self, message: NewMessage, *, store_timestamp_ms: int) -> Stored:
@@ -173,9 +173,9 @@ class MessageStore:
         return Stored(offset_message_id(self._store_host, physical_offset), queue_offset, physical_offset, end_offset)
 
     def put_all(self, messages: Sequence[NewMessage], *, store_timestamp_ms: int) -> list[Stored]:
-        """Append messages of one queue as the master: in one write, as far as they fit the file at the end of the log.
+        """Append messages of one queue as the master, with one write for all that fit into the last file.
 
-        MessageTooLargeError: nothing was stored. OSError: none of those that the failed write was for.
+        After MessageTooLargeError nothing was stored; after OSError, none of the messages of the failed write.
         """
         sizes = [self.check_fits(message) for message in messages]
         stored: list[Stored] = []
@@ -188,7 +188,7 @@ class MessageStore:
     def _put_row(
         self, messages: Sequence[NewMessage], sizes: Sequence[int], first: int, store_timestamp_ms: int
     ) -> list[Stored]:
-        """Write the messages from the ``first`` on that fit this file."""
+        """Write the messages from ``first`` on that fit into this file."""
         log, queue = self.log, self.queues.queue(messages[first].topic, messages[first].queue_id)
         start_offset, space = log.max_offset, log.space_left_in_file() - BLANK_HEADER_BYTES
         records: list[bytes] = []
@@ -226,7 +226,7 @@ class MessageStore:
         )
 
     def check_fits(self, message: NewMessage) -> int:
-        """The size of its record; MessageTooLargeError if no file of the log can take it."""
+        """Return the size of the message's record. Raise MessageTooLargeError if it exceeds a file of the log."""
         overhead = record_overhead_bytes(message.topic, message.born_host.ip, self._store_host.ip)
         size = overhead + len(message.body) + len(message.properties)
         if size + BLANK_HEADER_BYTES > self.log.file_size_bytes:
@@ -234,7 +234,7 @@ class MessageStore:
         return size
 
     def append_replicated(self, offset: int, data: bytes) -> None:
-        """Append a master's bytes as a slave: checked record by record first, so that nothing bad is ever written."""
+        """Append a master's bytes as a slave. Every record is checked before anything is written."""
         if self.log.max_offset == 0 and offset != 0:
             self.log.start_at(offset)
             self._indexed_offset = offset
@@ -253,13 +253,13 @@ class MessageStore:
 
     @property
     def deleted_topics(self) -> Mapping[str, Deletion]:
-        """The last deletion of each topic that was deleted."""
+        """The last deletion of each deleted topic."""
         return self._deleted.marks
 
     def delete_topic(self, topic: str) -> None:
-        """Hide a topic's messages from consumers, durably, as the master. Their numbers are not used again, and the log keeps them.
+        """Hide a topic's messages from consumers, durably, as the master. The log keeps them; no queue offset is reused.
 
-        TooManyDeletionsError, OSError: nothing has changed.
+        After TooManyDeletionsError or OSError nothing has changed.
         """
         epoch = self.epochs.last
         if epoch is not None and self.queues.has_topic(topic):
@@ -268,18 +268,20 @@ class MessageStore:
             self._hide_deleted()
 
     def take_deleted_topics(self, marks: Mapping[str, Deletion]) -> None:
-        """Make these the deletions there are: those of the master."""
+        """Replace the deletions by those of the master."""
         if self._deleted.replace(marks):
             self._hide_deleted()
 
     def _hide_deleted(self) -> None:
-        """After each change of the marks or of the epochs, and before anything is entered that follows it."""
+        """Apply the deletions to the queues. Needed after each change of deletions or epochs, before records are added."""
         self.queues.hide_before({topic: mark.hidden_before(self.epochs) for topic, mark in self._deleted.marks.items()})
 
     def truncate(self, offset: int) -> None:
-        """Cut the log, the index and the epoch history back to ``offset``, which must be a record boundary."""
+        """Cut the log, the queues and the epoch history at ``offset``, which must be a record boundary."""
         self.index.drop_beyond(offset)
-        if self._checkpoint.durable_offset > offset:  # first: a start must not look for what was cut on purpose
+        if (
+            self._checkpoint.durable_offset > offset
+        ):  # before the cut: the next start must not require bytes that were cut on purpose
             self._confirm_offset = min(self._confirm_offset, offset)
             self._checkpoint.save(lambda: replace(self._checkpoint_now(), durable_offset=0))
         self.log.truncate(offset)
@@ -292,7 +294,7 @@ class MessageStore:
             self.save_epochs()
 
     def cut_to_whole_record(self) -> int:
-        """Drop a half record from the end, as every new master must before it opens its epoch (A.10)."""
+        """Cut an incomplete record from the end, as a new master must before it begins its epoch (A.10)."""
         if self._indexed_offset < self.log.max_offset:
             self.index.drop_beyond(self._indexed_offset)
             self.log.truncate(self._indexed_offset)
@@ -301,7 +303,7 @@ class MessageStore:
         return self.log.max_offset
 
     def delete_oldest_files(self, count: int) -> None:
-        """Delete files from the front of the log, with what is known of them; the numbers of the queues go on."""
+        """Delete the oldest log files and their messages in the queues. Queue offsets continue."""
         files = self.log.files()
         if not 0 < count < len(files):
             return
@@ -314,7 +316,7 @@ class MessageStore:
             self.save_epochs()
 
     def next_to_index(self) -> tuple[int, list[QueuePart], int] | None:
-        """A full and durable file without an index: what to hand to ``index.write``, here or in a thread."""
+        """Return the arguments of ``index.write`` for a full and durable file without an index; None if there is none."""
         for file in self.log.files():
             if file.end_offset <= min(self.log.flushed_offset, self._indexed_offset) and self.index.missing(
                 file.start_offset
@@ -325,9 +327,9 @@ class MessageStore:
         return None
 
     def read_record(self, offset: int, size_bytes: int, *, stored_as: tuple[str, int, int] | None = None) -> bytes:
-        """One record, checked; raises MessageRecordError if what stands there is damaged or none.
+        """Read and check one record. Raise MessageRecordError if there is none or it is damaged.
 
-        ``stored_as`` is the topic, queue id and queue offset that were read when it was written: the CRC covers the body only.
+        ``stored_as``: topic, queue id and queue offset at the time of the write, because the CRC only covers the body.
         """
         record = self.log.read(offset, size_bytes)
         entry = inspect_entry(record, 0, len(record), physical_offset=offset)
@@ -339,14 +341,14 @@ class MessageStore:
         return record
 
     def read_confirmed(self, offset: int | None) -> bytes:
-        """Return the record at ``offset``. MessageRecordError if none begins there, or if it is not confirmed."""
+        """Read the record at ``offset``. Raise MessageRecordError if there is none or it is not confirmed."""
         if offset is None or not self.log.min_offset <= offset < self._confirm_offset:
             raise CorruptRecordError(str(offset))
         size = int.from_bytes(self.log.read(offset, BLANK_HEADER_BYTES)[:4], "big")
         return self.read_record(offset, size)
 
     def is_record_boundary(self, offset: int) -> bool:
-        """True where a record, a blank, or the end of the log begins; reads and checks what stands there."""
+        """Whether a record, a blank or the end of the log begins at ``offset``; the record is read and checked."""
         if offset >= self.log.max_offset:
             return offset == self.log.max_offset
         head = self.log.read(offset, BLANK_HEADER_BYTES)
@@ -362,12 +364,12 @@ class MessageStore:
 
     @property
     def last_epoch_is_empty(self) -> bool:
-        """Whether nothing was written under the last epoch that the file names."""
+        """Whether the log has no bytes of its last epoch."""
         last = self.epochs.last
         return last is None or last.start_offset >= self.log.max_offset
 
     def begin_epoch(self, epoch: int) -> None:
-        """Open a master's epoch at the end of the log, durably; an epoch of the same number or later is forgotten first."""
+        """Begin a master's epoch at the end of the log, durably. Epochs of the same number or later are removed first."""
         self.log.flush()
         self.epochs.drop_from_epoch(epoch)
         if not self.epochs.append(epoch, self.log.max_offset):
@@ -376,13 +378,13 @@ class MessageStore:
         self.save_epochs()
 
     def note_epoch(self, epoch: int, start_offset: int) -> None:
-        """Remember, as a slave, the epoch a frame is labelled with (A.4, step 2)."""
+        """Record the epoch of a frame, as a slave (A.4, step 2)."""
         if self.epochs.append(epoch, start_offset) or self._epochs_unsaved:
             self._hide_deleted()
             self.save_epochs()
 
     def forget_epochs_after(self, epoch: int) -> None:
-        """Drop terms that the master never heard of: without bytes of their own they would claim the next ones."""
+        """Remove epochs that the master does not have: without bytes of their own, they would claim the next ones."""
         if self.epochs.drop_from_epoch(epoch + 1):
             self._hide_deleted()
             self.save_epochs()
@@ -394,20 +396,20 @@ class MessageStore:
         self._epochs_unsaved = False
 
     def save_checkpoint(self) -> None:
-        """Make the confirm offset survive a restart."""
+        """Make the confirm offset durable."""
         self._checkpoint.save(self._checkpoint_now)
 
     def _checkpoint_now(self) -> Checkpoint:
-        """Whole records that are confirmed and durable are what a start insists on: a half one it cuts."""
+        """A start requires complete records that are confirmed and durable; an incomplete one it cuts."""
         durable = min(self._confirm_offset, self._indexed_offset, self.log.flushed_offset)
         return Checkpoint(confirm_offset=self._confirm_offset, durable_offset=durable)
 
     def flush(self) -> None:
-        """Make the log durable, here and now."""
+        """Make the log durable now."""
         self.log.flush()
 
     def close(self) -> None:
-        """Flush and save all, release the store."""
+        """Flush and save everything, and release the store."""
         self.log.flush()
         while (to_index := self.next_to_index()) is not None:
             self.index.write(*to_index)
@@ -416,7 +418,7 @@ class MessageStore:
         os.close(self._lock)
 
     def abandon(self) -> None:
-        """Release the store and write nothing more: something has failed, and only a start that reads the disk tells what holds."""
+        """Release the store after a failure, without a write: only a new start, which reads the disk, finds what is durable."""
         self.log.abandon()
         os.close(self._lock)
 
@@ -441,10 +443,10 @@ class MessageStore:
         return parts is not None and self.queues.extend(parts)
 
     def _index(self, offset: int, entries: Sequence[LogEntry]) -> int:
-        """Enter the records among the entries that stand from ``offset`` on, and return where they end."""
+        """Add the records among these entries, which begin at ``offset``, to their queues. Return where they end."""
         queue_of = self.queues.queue
         for entry in entries:
-            # Prepared and rolled back transactions, which share this bit, are not there for consumers.
+            # Consumers do not see prepared and rolled back transactions, which share this bit.
             if entry.kind is _RECORD and not entry.sys_flag & SYS_FLAG_TRANSACTION_PREPARED:
                 queue = queue_of(entry.topic, entry.queue_id)
                 queue.add(entry.queue_offset, offset, entry.size_bytes, entry.store_timestamp_ms)

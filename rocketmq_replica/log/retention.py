@@ -1,9 +1,9 @@
-"""Which files of the commit log are old enough, or too many, and may go. Pure.
+"""Which old files of the commit log may be deleted. Pure.
 
-Whole files from the oldest on; never the last one, never one that reaches above the *barrier*: the confirm offset, or what a linked
-slave still has to read. A full disk changes how eagerly files go, not which may: above ``diskMaxUsedSpaceRatio`` expired ones go at
-any hour, above ``diskSpaceCleanForciblyRatio`` also files that have not expired. Java then deletes what slaves still need; they
-would have to be rebuilt, and until then nobody could take over. Here the disk fills up, and the broker says so (code 14).
+Whole files from the oldest on; never the last one, and never one that reaches above the *barrier*: the confirm offset, or what a
+linked slave still has to read. Above ``diskMaxUsedSpaceRatio`` expired files are deleted at any hour, above
+``diskSpaceCleanForciblyRatio`` also files that have not expired. Java then also deletes what slaves still need, which leaves no
+failover candidate until they are rebuilt. Here the disk fills up instead, and sends are refused (code 14).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MOST_FILES_AT_ONCE = 10
 ENOUGH_FREE_BYTES = 4 << 30
-"""On a large disk a few percent are plenty: above this the disk does not count as full, whatever the ratio says."""
+"""With more free bytes than this the disk never counts as full: on a large disk a few percent are enough."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class DiskSpace:
 
 
 def is_full(policy: RetentionPolicy, space: DiskSpace) -> bool:
-    """No message is taken any more."""
+    """Whether the disk is too full to store messages."""
     return space.used_percent >= policy.full_used_percent and space.free_bytes < ENOUGH_FREE_BYTES
 
 
@@ -61,7 +61,7 @@ def files_to_delete(
     now_seconds: float,
     local_hour: int,
 ) -> int:
-    """How many of the oldest files go now."""
+    """Return how many of the oldest files to delete now."""
     scarce = space.free_bytes < ENOUGH_FREE_BYTES
     forced = scarce and space.used_percent >= policy.forced_used_percent
     in_time = local_hour in policy.delete_hours or (scarce and space.used_percent >= policy.eager_used_percent)

@@ -1,6 +1,6 @@
-"""The small files beside the commit log: checkpoint, epochs, indexes of full log files, deleted topics, queue numbers.
+"""The small files beside the commit log: checkpoint, epochs, indexes of full log files, deleted topics, queue offsets.
 
-``checkpoint`` and ``epochFileCheckpoint`` are Java's, in its format and place; the others are our own, which Java leaves alone.
+``checkpoint`` and ``epochFileCheckpoint`` have Java's format and place. The others are our own, and Java ignores them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,12 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The fields in the order of the file; a replica that never saved one starts with zeros."""
+    """The fields in the order of the file; all zero if none was ever saved.
+
+    The confirm offset (A.8, A.13) is a hint: it is limited to the log that a start finds. Behind Java's five numbers stands our
+    ``durable_offset``, with a check sum over all six. Messages below it are confirmed and durable, so a start that does not find
+    them refuses (``CommitLog.recover``). When Java rewrites its five numbers the check sum no longer matches, and ours counts as 0.
+    """
 
     physical_message_timestamp_ms: int = 0
     logics_message_timestamp_ms: int = 0
@@ -50,20 +55,19 @@ class Checkpoint:
     master_flushed_offset: int = 0
     confirm_offset: int = 0
     durable_offset: int = 0
-    """Confirmed, and on this disk when this was saved."""
+    """The log was confirmed and durable on this disk up to here when this was saved."""
 
 
 class CheckpointFile:
-    """The file of one store. It may be saved from two threads at once: the content that was taken later stays."""
+    """The checkpoint file of one store. Two threads may save at the same time: the content taken later wins."""
 
     def __init__(self, path: Path) -> None:
-        """Nothing is read before ``load``."""
         self._file = ReplacedFile(path)
         self.durable_offset = 0
-        """The highest that a start could find in the file."""
+        """The highest ``durable_offset`` that a start could find in the file."""
 
     def load(self) -> Checkpoint:
-        """The saved checkpoint, zeros if there never was one; a damaged one says that something unknown was confirmed."""
+        """Return the saved checkpoint, zeros if there is no file. A damaged file has the confirm offset ``UNKNOWN``."""
         path = self._file.path
         sync_names(path.parent)
         checkpoint = decode_checkpoint(path.read_bytes()) if path.exists() else Checkpoint()
@@ -71,7 +75,7 @@ class CheckpointFile:
         return checkpoint
 
     def save(self, take: Callable[[], Checkpoint]) -> None:
-        """Make what ``take`` returns durable, unless something that was taken later is."""
+        """Make what ``take`` returns durable, unless a later content is already."""
         taken: list[Checkpoint] = []
 
         def content() -> bytes:
@@ -84,7 +88,7 @@ class CheckpointFile:
 
 
 def decode_checkpoint(content: bytes) -> Checkpoint:
-    """Read the file's content."""
+    """Decode the content of the checkpoint file."""
     if len(content) < _LAYOUT.size:
         return Checkpoint(confirm_offset=UNKNOWN)
     javas = Checkpoint(*_LAYOUT.unpack_from(content))
@@ -94,7 +98,7 @@ def decode_checkpoint(content: bytes) -> Checkpoint:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """The file's content."""
+    """Encode the content of the checkpoint file."""
     content = _LAYOUT.pack(*_javas_fields(checkpoint)) + _OURS.pack(checkpoint.durable_offset, _crc(checkpoint))
     return content.ljust(_FILE_BYTES, b"\0")
 
@@ -117,18 +121,18 @@ _ENTRY = re.compile(r"(\d+)-(\d+)")
 
 
 def encode_epochs(cache: EpochCache) -> bytes:
-    """The file's text."""
+    """Encode the epoch file: the number of entries, their check sum, then one ``epoch-startOffset`` a line."""
     text = "".join(f"{entry.epoch}-{entry.start_offset}\n" for entry in cache.entries)
     return f"{len(cache.entries)}\n{crc_of(text)}\n{text}".encode()
 
 
 def crc_of(text: str) -> int:
-    """The check sum of the entry lines."""
+    """Return the check sum of the entry lines; 0 in a file means unchecked."""
     return zlib.crc32(text.encode()) & 0x7FFFFFFF
 
 
 def decode_epochs(content: bytes, name: str) -> EpochCache:
-    """Read the text; every contradiction is a StoreFileError that names ``name``."""
+    """Decode the epoch file. Raise StoreFileError, which names ``name``, for any contradiction."""
     lines = content.decode("ascii", "replace").splitlines()
     if len(lines) < 2 or not lines[0].isdigit() or not lines[1].isdigit():
         raise StoreFileError(f"{name}: expected a count and a check sum in the first two lines, found {lines[:2]!r}")
@@ -144,7 +148,10 @@ def decode_epochs(content: bytes, name: str) -> EpochCache:
 
 
 def load_epochs(path: Path) -> EpochCache:
-    """The cache as it was saved; an absent file is an empty history, Java's ``.bak`` stands in for a torn one."""
+    """Load the epochs: none if the file is absent, Java's ``.bak`` if it is torn.
+
+    A torn file without a backup is an error: without its epochs a replica cannot recognise a diverged log.
+    """
     sync_names(path.parent)
     backup = path.with_name(path.name + ".bak")
     if not path.exists() and not backup.exists():
@@ -158,7 +165,10 @@ def load_epochs(path: Path) -> EpochCache:
 
 
 def save_epochs(path: Path, cache: EpochCache) -> None:
-    """Make the cache durable. A left-over ``.bak`` of a Java broker goes, so that it can never come back to life."""
+    """Make the epochs durable; without any, the file is removed. An old ``.bak`` of a Java broker is removed, too.
+
+    Java rewrites the file in place and keeps old entries of an empty list; here it is replaced as a whole.
+    """
     if cache.entries:
         replace_file(path, encode_epochs(cache))
     else:
@@ -174,10 +184,16 @@ _VERSION = 1
 
 
 class IndexFiles:
-    """The folder of them."""
+    """The indexes of full log files: where their messages are, so that a start reads only the log's last files.
+
+    The consume queues live in memory and are rebuilt at every start. Each full and durable file of the log gets one small file
+    ``indexed/<start offset>``, written once and deleted *before* the log is cut into that file. So ``mappedFileSizeCommitLog``
+    bounds the time of a start. An index is used only if its check sum is right and the last record that it names is unchanged in
+    the log. Java's ``consumequeue`` files are not written: a Java broker that takes over this folder builds them from the log.
+    """
 
     def __init__(self, folder: Path, *, file_size_bytes: int, read: Callable[[int, int], bytes]) -> None:
-        """``read(offset, size)`` reads the log."""
+        """``read(offset, size)`` reads bytes of the log."""
         self._folder = folder
         self._file_size = file_size_bytes
         self._read = read
@@ -189,11 +205,11 @@ class IndexFiles:
         )
 
     def missing(self, start_offset: int) -> bool:
-        """This file of the log has no index yet."""
+        """Whether this file of the log has no index yet."""
         return start_offset not in self._present
 
     def write(self, start_offset: int, parts: list[QueuePart], generation: int) -> None:
-        """Make the index of one file durable, unless the log was cut since ``generation``; may run in a thread.
+        """Make the index of one file durable, unless the log was cut after ``generation``. May run in a thread.
 
         The log must be durable up to the end of that file.
         """
@@ -203,21 +219,21 @@ class IndexFiles:
                 self._present.add(start_offset)
 
     def load(self, start_offset: int) -> list[QueuePart] | None:
-        """The index of one file; None if there is none that can be believed."""
+        """Return the index of one file; None if it is missing or invalid."""
         if start_offset not in self._present:
             return None
         try:
             return self._decode(start_offset, self._path(start_offset).read_bytes())
         except (ValueError, RecursionError, KeyError, TypeError, IndexError, OSError) as error:
-            logger.warning("%s: not used, the log is read instead: %s", self._path(start_offset), error)
+            logger.warning("%s: invalid, reading the log instead: %s", self._path(start_offset), error)
             return None
 
     def drop_beyond(self, log_offset: int) -> None:
-        """Delete every index of a file that does not end at or below ``log_offset``."""
+        """Delete the indexes of files that end above ``log_offset``."""
         self._drop(start for start in self._present if start + self._file_size > log_offset)
 
     def drop_before(self, log_offset: int) -> None:
-        """Delete the indexes of files that were deleted."""
+        """Delete the indexes of deleted log files, those below ``log_offset``."""
         self._drop(start for start in self._present if start < log_offset)
 
     def _drop(self, starts: Iterable[int]) -> None:
@@ -278,26 +294,26 @@ class IndexFiles:
 
 
 MAX_DELETED_TOPICS = 20_000
-"""With messages in the log. Beyond these no topic is deleted: a mark that is dropped would bring its topic back."""
+"""The limit of deleted topics with messages in the log. Dropping a mark would bring its topic back."""
 _KEY = "deletedTopics"
 
 
 class TooManyDeletionsError(Exception):
-    """No further topic can be deleted now; the message says why."""
+    """No further topic can be deleted now. The message says why."""
 
 
 class Deletion(NamedTuple):
-    """Messages below ``end_offset`` are deleted, in a log that has the epoch in which they were, or had them before it began."""
+    """A topic's messages below ``end_offset`` are deleted. The mark names the epoch in which the topic was deleted."""
 
     end_offset: int
     epoch: int
     epoch_start_offset: int
 
     def hidden_before(self, epochs: EpochCache) -> int:
-        """Where the hidden part of a log with this history ends.
+        """Return where the hidden part ends in a log with this history.
 
-        A log that has the epoch may have left it before the deletion: its later epochs are another master's. A log without that
-        epoch shares with the deleting master at most what lies before it.
+        Only bytes that the deleting master had are hidden. In a log with its epoch, these end with that epoch; a log without it
+        shares at most the bytes before the epoch with the deleting master.
         """
         for entry in epochs.entries:
             if (entry.epoch, entry.start_offset) == (self.epoch, self.epoch_start_offset):
@@ -307,20 +323,25 @@ class Deletion(NamedTuple):
 
 
 class DeletedTopics:
-    """Topic -> the last deletion of a topic of this name."""
+    """``config/deletedTopics.json``: topic -> the last deletion of a topic of this name (215).
+
+    A start finds topics and queues in the log again, so the store remembers which messages were deleted with their topic; a later
+    topic of that name has the messages from there on. Slaves copy the marks with the topics (21), not with the log: a mark that is
+    ahead of the log, or older, stays valid because it names its epoch.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Load the file, if there is one; StoreFileError if it is no such table."""
+        """Load the file, if there is one. Raise StoreFileError if it is not such a table."""
         self._path = path
         self._marks = load_table(path, lambda table: _marks(table[_KEY]), "table of deleted topics") or {}
 
     @property
     def marks(self) -> Mapping[str, Deletion]:
-        """All of them."""
+        """The deletions by topic."""
         return self._marks
 
     def add(self, topic: str, mark: Deletion, *, log_begins_at: int) -> None:
-        """Remember one more, durably. TooManyDeletionsError, OSError: nothing has changed."""
+        """Add a deletion, durably. After TooManyDeletionsError or OSError nothing has changed."""
         marks: Mapping[str, Deletion] = {**self._marks, topic: mark}
         if len(marks) > MAX_DELETED_TOPICS:
             marks = {name: mark for name, mark in marks.items() if mark.end_offset > log_begins_at}
@@ -332,7 +353,7 @@ class DeletedTopics:
         self.replace(marks)
 
     def replace(self, marks: Mapping[str, Deletion]) -> bool:
-        """Make these the marks, durably; False if they are already. OSError: nothing has changed."""
+        """Replace all deletions, durably. Return False if they are the same. After an OSError nothing has changed."""
         if marks == self._marks:
             return False
         replace_file(self._path, compact_json({_KEY: marks}))
@@ -341,7 +362,7 @@ class DeletedTopics:
 
 
 def deletions_in(answer: Mapping[str, Any]) -> dict[str, Deletion]:
-    """Return the marks in a master's answer to 21, which has them if there are any. ValueError for others."""
+    """Return the deletions in a master's answer to 21. Raise ValueError if they are malformed."""
     return _marks(answer.get(_KEY, {}))
 
 
@@ -360,13 +381,16 @@ def _mark(topic: str, numbers: object) -> Deletion:
 
 
 def save_queue_offsets(path: Path, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Make them durable."""
+    """Save ``config/queueOffsets.json``: the offset of each queue's next message.
+
+    Written before log files are deleted. Without it a queue without messages would start at 0 again, below its consumers' offsets.
+    """
     rows = [[topic, queue_id, offset] for (topic, queue_id), offset in sorted(offsets.items())]
     replace_file(path, compact_json({"nextOffsets": rows}))
 
 
 def load_queue_offsets(path: Path) -> dict[tuple[str, int], int]:
-    """As they were saved; none if nothing was ever deleted."""
+    """Load the queue offsets; empty if no log file was ever deleted."""
 
     def read(table: Any) -> dict[tuple[str, int], int]:
         return {(str(topic), int(queue_id)): int(offset) for topic, queue_id, offset in table["nextOffsets"]}
