@@ -10,7 +10,7 @@ import pytest
 from brokergroup_operator.controller.security import AdminCredentialsError, read_credentials
 from brokergroup_operator.kube.decoding import decode
 from brokergroup_operator.kube.settings import KubeconfigError, settings_from_kubeconfig
-from brokergroup_operator.observe.incident_file import _documents
+from brokergroup_operator.observe.incidents import _documents
 from brokergroup_operator.records.file import read_record_file
 from brokergroup_operator.records.store import RecordCorruptError
 from rocketmq_replica.log.disk import StoreFileError

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from brokergroup_operator.observe import incidents
-from brokergroup_operator.observe.circumstances import Circumstance
-from brokergroup_operator.observe.incident_file import IncidentFile, append_line
-from brokergroup_operator.observe.incidents import IncidentLog, circumstances_beside, incident_to_json
+from brokergroup_operator.observe.incidents import (
+    Circumstance,
+    IncidentFile,
+    IncidentLog,
+    append_line,
+    circumstances_beside,
+    incident_to_json,
+)
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from tests.observe.test_metrics import KEY, timeline
 

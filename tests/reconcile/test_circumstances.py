@@ -21,7 +21,7 @@ from tests.reconcile import cases as c
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from brokergroup_operator.observe.circumstances import Circumstance
+    from brokergroup_operator.observe.incidents import Circumstance
     from brokergroup_operator.reconcile.plan import Plan
     from brokergroup_operator.reconcile.see.observed import Observed
 

@@ -27,7 +27,7 @@ from brokergroup_operator.kube.resources import (
     ROCKETMQ_CLUSTERS,
     SERVICES,
 )
-from brokergroup_operator.observe.conditions import ConditionGauges
+from brokergroup_operator.observe.metrics import ConditionGauges
 from brokergroup_operator.reconcile.run import plane as plane_module
 from brokergroup_operator.reconcile.run.plane import ReconcilePlane
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings

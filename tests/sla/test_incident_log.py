@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.observe.circumstances import Circumstance, circumstance_to_json
-from brokergroup_operator.observe.incident_file import IncidentFile
-from brokergroup_operator.observe.incidents import IncidentLog, circumstances_beside, incident_to_json
+from brokergroup_operator.observe.incidents import (
+    Circumstance,
+    IncidentFile,
+    IncidentLog,
+    circumstance_to_json,
+    circumstances_beside,
+    incident_to_json,
+)
 from brokergroup_operator.observe.timeline import Outcome, Step
 from sla_reports.readers.samples import ExportFormatError
 from sla_reports.states.entities import GroupKey
@@ -106,7 +111,7 @@ def _noted(minutes: int) -> str:
         group=KEY, cluster_name="DefaultCluster", broker_name="orders", broker_id=1, cause="disk", what="DiskPressure",
         started_at=began, ended_at=began + dt.timedelta(minutes=minutes), pod="orders-1", node="node-1", message="full",
     )  # fmt: skip
-    return json.dumps(circumstance_to_json(told, schema_version=3)) + "\n"
+    return json.dumps(circumstance_to_json(told)) + "\n"
 
 
 def test_circumstances_are_read_from_beside_the_log_and_from_within_it(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Kubernetes Events of a broker group: what a person sees in ``kubectl describe brokergroup``.
+"""Kubernetes Events of a broker group, as ``kubectl describe brokergroup`` shows them.
 
-The observer turns what the plane tells into short sentences and queues them; a task posts them, one after the other. A queue that
-is full or an API that is away loses Events, never time: they are for people, the incident log and the metrics are the record.
+The observer turns the plane's reports into sentences and queues them; a task posts one after the other. A full queue or an
+unreachable API loses Events, never time: incident log and metrics are the record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
 
 QUEUE_LIMIT = 500
-# Of many differences in metadata this many are named.
+# An Event names so many differences in metadata, and counts the others.
 NAMED = 8
 REPORTER = "brokergroup-operator"
 POST_DEADLINE_SECONDS = 3.0
@@ -43,50 +43,44 @@ class GroupEvent:
     reason: str
     message: str
     warning: bool = False
-    # When it happened, where that was before it could be told.
+    # When it happened, if that was before the Event could be posted.
     at_unix_seconds: float | None = None
     # The change of master that it is about (``FailoverTimeline.incident_id``).
     incident: str = ""
 
 
 class EventSink(Protocol):
-    """Takes Events; must return at once."""
+    """Takes Events."""
 
     def post(self, event: GroupEvent) -> None:
-        """Take one Event."""
+        """Queue one Event; must return at once."""
         ...
 
 
 class EventObserver(Observer):
-    """Says in words what the plane tells."""
+    """Makes Events of the plane's reports."""
 
     def __init__(self, sink: EventSink) -> None:
         self._sink = sink
-        # The losses that this plane believes in and has committed nothing about.
+        # Losses of a master without a commit of this plane: other planes see the same loss, and one of them may commit first.
         self._untold: dict[GroupKey, FailoverTimeline] = {}
 
     def record_changed(
         self, key: GroupKey, before: BrokerGroupRecord | None, after: BrokerGroupRecord, why: str
     ) -> None:
-        """A new master, perhaps an unclean one, or a SyncStateSet that grew or shrank."""
         if before is not None and after.master_epoch != before.master_epoch:
             self._post_loss(key)
         if before is not None and after.unclean_elections > before.unclean_elections:
-            self._post(
-                key,
-                "UncleanElection",
-                f"broker {after.master_broker_id} was not known to have every acknowledged message and was elected at epoch"
-                f" {after.master_epoch}: messages may be lost ({why})",
-                warning=True,
-            )
+            elected = f"elected broker {after.master_broker_id} at epoch {after.master_epoch}"
+            message = f"{elected} although it may lack acknowledged messages: messages may be lost ({why})"
+            self._post(key, "UncleanElection", message, warning=True)
         previous = before.sync_state_set if before is not None else frozenset()
         if before is None or after.master_epoch != before.master_epoch:
             if before is not None and before.granted_master_id == after.granted_master_id is not None:
-                return  # a reign that was renewed: whoever did it says why
+                return  # the same master at a new epoch: the cause of that has an Event of its own
             if after.master_broker_id is not None and after.master_epoch > 0:
-                self._post(
-                    key, "MasterElected", f"broker {after.master_broker_id} at epoch {after.master_epoch}: {why}"
-                )
+                elected = f"broker {after.master_broker_id} at epoch {after.master_epoch}: {why}"
+                self._post(key, "MasterElected", elected)
             return
         joined, left = after.sync_state_set - previous, previous - after.sync_state_set
         if joined:
@@ -95,14 +89,12 @@ class EventObserver(Observer):
             self._post(key, "SyncStateSetShrunk", f"{_ids(left)} left: {_ids(after.sync_state_set)}", warning=True)
 
     def master_lost(self, timeline: FailoverTimeline) -> None:
-        """A switchover begins. A failover waits for this plane's commit: others may see the same loss, and be faster."""
         if timeline.kind is Kind.SWITCHOVER:
             self._post(timeline.group, "SwitchoverStarted", f"away from broker {timeline.from_broker_id}")
         else:
             self._untold[timeline.group] = timeline
 
     def failover_withdrawn(self, timeline: FailoverTimeline) -> None:
-        """Another plane tells of it, or there is nothing to tell."""
         self._untold.pop(timeline.group, None)
 
     def _post_loss(self, key: GroupKey) -> None:
@@ -116,7 +108,6 @@ class EventObserver(Observer):
         self._sink.post(GroupEvent(key, "FailoverStarted", started, at_unix_seconds=detected))
 
     def master_changed(self, timeline: FailoverTimeline) -> None:
-        """It has ended."""
         key, name = timeline.group, timeline.kind.value.capitalize()
         if timeline.unfenced:
             message = f"the death of broker {timeline.from_broker_id} was not confirmed before the election"
@@ -125,7 +116,9 @@ class EventObserver(Observer):
             self._post(key, "Unfenced", message, warning=True)
         if timeline.outcome is Outcome.NO_ELIGIBLE_REPLICA:
             self._post_loss(key)
-            self._post(key, "NoEligibleReplica", f"nobody can replace broker {timeline.from_broker_id}", warning=True)
+            self._post(
+                key, "NoEligibleReplica", f"no member may replace broker {timeline.from_broker_id}", warning=True
+            )
         elif timeline.outcome is Outcome.CANCELLED:
             self._post(key, f"{name}Cancelled", "; ".join(timeline.evidence) or "nothing was changed")
         else:
@@ -135,43 +128,33 @@ class EventObserver(Observer):
             self._sink.post(GroupEvent(key, f"{name}Completed", message, incident=timeline.incident_id))
 
     def seat_lost(self, key: GroupKey, broker_id: int, why: str) -> None:
-        """A member lost its place among those that have everything."""
-        self._post(key, "SeatLost", f"broker {broker_id} came back with less than it had held: {why}", warning=True)
+        self._post(key, "SeatLost", f"broker {broker_id} came back with less log than it had held: {why}", warning=True)
 
     def epoch_floor_raised(self, key: GroupKey, epoch: int, why: str) -> None:
-        """The record was behind."""
-        self._post(key, "EpochFloorRaised", f"the record goes on above epoch {epoch}: {why}", warning=True)
+        self._post(key, "EpochFloorRaised", f"raised the epoch above {epoch}: {why}", warning=True)
 
     def epoch_jump(self, key: GroupKey, epoch: int) -> None:
-        """Nobody is elected until a person has looked at it."""
-        self._post(
-            key,
-            "EpochJump",
-            f"a broker reports epoch {epoch}, too far above the record to be followed: nobody is elected until it is accepted"
-            f" ({names.ANNOTATION_ACCEPT_EPOCH}={epoch}) or the broker is gone",
-            warning=True,
+        ends = f"until the epoch is accepted ({names.ANNOTATION_ACCEPT_EPOCH}={epoch}) or the broker is gone"
+        message = (
+            f"a broker reports epoch {epoch}, too far above the record to be followed: no master is elected {ends}"
         )
+        self._post(key, "EpochJump", message, warning=True)
 
     def broker_adopted(self, key: GroupKey, broker_id: int) -> None:
-        """A broker that only its own disk knew."""
-        self._post(
-            key,
-            "BrokerAdopted",
-            f"broker {broker_id}, which the record did not know, is a member again, without a seat",
+        message = (
+            f"added broker {broker_id}: its own disk has this id, the record had lost it; it is not in the SyncStateSet"
         )
+        self._post(key, "BrokerAdopted", message)
 
     def metadata_diverged(self, key: GroupKey, differences: tuple[MetadataDifference, ...]) -> None:
-        """What is missing where."""
         message = f"missing, or not as the master has it: {_named(differences)}"
         self._post(key, "MetadataDiverged", message, warning=True)
 
     def metadata_copied_again(self, key: GroupKey, lacked: tuple[MetadataDifference, ...]) -> None:
-        """What it did not copy by itself."""
-        message = f"asked to copy all from the master again, for it did not by itself: {_named(lacked)}"
+        message = f"made to copy all from the master again, which it did not do by itself: {_named(lacked)}"
         self._post(key, "MetadataCopiedAgain", message)
 
     def members_unlinked(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
-        """Alive, and not replicating."""
         if broker_ids:
             message = f"{_ids(broker_ids)} alive, but the master has no link to them: they do not replicate"
             self._post(key, "MembersUnlinked", message, warning=True)
@@ -179,34 +162,28 @@ class EventObserver(Observer):
             self._post(key, "MembersLinked", "every living member is linked to the master again")
 
     def members_unheard(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
-        """Running, and no candidates."""
         if broker_ids:
-            message = f"{_ids(broker_ids)} run, but no controller hears them: they acknowledge and can't take over"
+            message = f"{_ids(broker_ids)} run, but no controller receives their heartbeats: they acknowledge and can't take over"
             self._post(key, "MembersUnheard", message, warning=True)
         else:
-            self._post(key, "MembersHeard", "every member that runs is heard again")
+            self._post(key, "MembersHeard", "a controller receives the heartbeats of every running member again")
 
     def member_relinked(self, key: GroupKey, broker_id: int, epoch: int) -> None:
-        """The cure was used."""
         message = f"the group's epoch was raised to {epoch} to bring broker {broker_id} back to the master"
         self._post(key, "MemberRelinked", message, warning=True)
 
     def acknowledges_again(self, key: GroupKey, broker_id: int, minimum: int) -> None:
-        """A broker's minInSyncReplicas, left by an abandoned switchover or set by hand, was put back."""
         message = (
-            f"broker {broker_id} had minInSyncReplicas=99, with which it acknowledges nothing, put back to {minimum}:"
-            " no change of master holds it"
+            f"set minInSyncReplicas of broker {broker_id} from 99, with which it acknowledges nothing, back to {minimum}:"
+            " no change of master is under way"
         )
         self._post(key, "ConfigurationPutBack", message, warning=True)
 
     def canary_refused(self, key: GroupKey, why: str) -> None:
-        """It measures nothing until a person gives it the right."""
         if why:
             self._post(key, "CanaryRefused", why, warning=True)
         else:
-            self._post(
-                key, "CanaryAcknowledged", "the canary is not refused any more: its messages are acknowledged again"
-            )
+            self._post(key, "CanaryAcknowledged", "the canary's messages are acknowledged again")
 
     def _post(self, key: GroupKey, reason: str, message: str, *, warning: bool = False) -> None:
         self._sink.post(GroupEvent(key, reason, message, warning))
@@ -232,7 +209,7 @@ class KubernetesEventSink:
             log.warning("Event dropped", group=str(event.key), reason=event.reason, message=event.message)
 
     async def stop(self) -> None:
-        """Post what is left, within the deadline of one post, then end."""
+        """Post what is queued, within the deadline of one post, then stop."""
         if self._poster is None:
             return
         try:
@@ -256,7 +233,7 @@ class KubernetesEventSink:
 
 
 def event_object(event: GroupEvent, group: JsonObject) -> JsonObject:
-    """The core/v1 Event about this BrokerGroup."""
+    """Return the core/v1 Event about this BrokerGroup."""
     now = dt.datetime.now(dt.UTC)
     if event.at_unix_seconds is not None:
         now = dt.datetime.fromtimestamp(event.at_unix_seconds, dt.UTC)

@@ -1,12 +1,10 @@
 """`status.failovers` and `status.lastFailover`: written by the operator pod that carried the failover out.
 
-Every operator pod may replace a master, and one of them reconciles. The reconcile plane knows only what its own process did, so it
-leaves these two fields alone; the pod that committed the election writes them, when the new master has confirmed its role and
-once more when the incident ends. It reads the group, puts the failover in front of those that are there, and patches the status
-on the resourceVersion it read: of two writers one reads again.
+The reconcile plane knows only the failovers of its own process, so it leaves these fields alone. The pod that committed the
+election writes them when the new master has confirmed its role, and again when the incident ends. The patch names the
+resourceVersion that was read: of two writers one reads again.
 
-Nothing waits for it. What cannot be written is tried again, after pauses that double, until `GIVE_UP_SECONDS`; the incident log has
-it in any case.
+Nothing waits for a write. A failed one is retried with backoff until `GIVE_UP_SECONDS`; the incident log has the failover anyway.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class FailoverHistory(Observer):
-    """Takes the failovers of this process and writes them in a task of its own, group after group."""
+    """Writes the failovers of this process in a task of its own, group after group."""
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
@@ -50,11 +48,10 @@ class FailoverHistory(Observer):
         self._writer: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to write."""
         self._writer = asyncio.create_task(self._write_for_ever(), name="rmq:failover-history")
 
     async def stop(self) -> None:
-        """Write what is left, within the time of one call, then end."""
+        """Write what is left, within the deadline of one call, then stop."""
         if self._writer is None:
             return
         self._writer.cancel()
@@ -67,11 +64,9 @@ class FailoverHistory(Observer):
             log.warning("failovers not written", groups=[str(key) for key in self._unwritten])
 
     def master_changed(self, timeline: FailoverTimeline) -> None:
-        """The master has changed, or nobody could be elected."""
         self._take(timeline)
 
     def incident_closed(self, timeline: FailoverTimeline) -> None:
-        """The last phases of it are known."""
         self._take(timeline)
 
     def _take(self, timeline: FailoverTimeline) -> None:
@@ -92,7 +87,7 @@ class FailoverHistory(Observer):
                 self._wake.set()
 
     async def _write_all(self) -> ApiError | None:
-        """Write one group after the other, until the API is away. Return why one was not written."""
+        """Write one group after the other until the API is unreachable. Return the last failure."""
         failure = None
         for key, (failover, since_seconds) in list(self._unwritten.items()):
             try:
@@ -102,7 +97,7 @@ class FailoverHistory(Observer):
             except ApiError as error:
                 failure = error
                 if asyncio.get_running_loop().time() - since_seconds < GIVE_UP_SECONDS:
-                    # The next round begins with another group: one that cannot be written is in no other's way.
+                    # Last in the next round: a group that cannot be written must not keep the others waiting.
                     self._unwritten[key] = self._unwritten.pop(key)
                     if isinstance(error, ApiUnavailableError):
                         return error
@@ -134,7 +129,7 @@ class FailoverHistory(Observer):
 
 
 def shown(group: JsonObject, failover: FailoverStatus) -> dict[str, Any]:
-    """The two fields with this failover in front; the same one, written before with fewer phases, is replaced."""
+    """Return both fields with this failover first; it replaces its own earlier entry, which had fewer phases."""
     status = group.get("status") or {}
     latest: JsonObject = msgspec.to_builtins(failover)
     kept = [one for one in status.get("failovers") or [] if _identity(one) != _identity(latest)]
@@ -147,7 +142,7 @@ def _identity(failover: JsonObject) -> tuple[Any, ...]:
 
 
 def failover_status(timeline: FailoverTimeline) -> FailoverStatus:
-    """The failover as the status shows it, in whole milliseconds."""
+    """Return the failover as the status shows it, in whole milliseconds."""
     phases = {name: round(value) for name, value in timeline.milliseconds().items()}
     duration = timeline.duration_seconds
     return FailoverStatus(

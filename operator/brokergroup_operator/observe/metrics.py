@@ -1,8 +1,8 @@
-"""The metrics page: what the controller plane counts while it works, and what it is asked for at each scrape.
+"""The metrics page and `/healthz`.
 
-Counters and histograms are raised by the observer's calls, a few dict operations each. Everything that is a state (epochs, roles,
-ages) is computed from the plane's snapshots when Prometheus asks, so a failover never waits for a metric. Names, labels and
-help texts come from ``metric_names``, which the dashboards and the SLA reports read too.
+The observer's calls raise counters and histograms, a few dict operations each. States (epochs, roles, ages) are computed from the
+plane's snapshots at each scrape, so a failover never waits for a metric. Names, labels and help texts come from ``metric_names``,
+which the dashboards and the SLA reports read too.
 
 ``brokergroup_failover_phase_seconds`` counts from the fault: from the master's last sign of life where one was heard, else from
 the detection. ``brokergroup_unavailable_seconds_total`` is raised when an incident is closed, by the time from the fault until a
@@ -11,6 +11,7 @@ write could be acknowledged again.
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib.metadata
 import os
 import platform
@@ -22,18 +23,22 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 import metric_names
-from brokergroup_operator.observe.conditions import ConditionGauges
-from brokergroup_operator.observe.health import Health
-from brokergroup_operator.observe.listening import listen
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Step
-from brokergroup_operator.observe.upstream_metrics import UpstreamCollector, UpstreamMetrics
-from controller_core.decision import ControllerCode
+from brokergroup_operator.observe.upstream_metrics import (
+    RESULT_OF_CODE,
+    UpstreamCollector,
+    UpstreamMetrics,
+    described,
+    gauge,
+)
 from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.server import dual_stack_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import ssl
+    from collections.abc import Callable, Iterable, Mapping
 
     from prometheus_client.core import Metric
     from prometheus_client.registry import Collector
@@ -44,7 +49,7 @@ if TYPE_CHECKING:
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
 
-# The commit an image was built from, if the image says so.
+# Holds the commit that an image was built from.
 REVISION_VARIABLE: Final = "BROKERGROUP_REVISION"
 
 _PHASE_OF_STEP = {
@@ -59,47 +64,40 @@ _PHASE_OF_STEP = {
     Step.IN_SYNC: metric_names.PHASE_FIRST_ACK,
     Step.FIRST_ACK: metric_names.PHASE_CANARY_ACK,
 }
-_RESULT_OF_CODE = {
-    ControllerCode.SUCCESS: metric_names.RESULT_NEW_MASTER_ELECTED,
-    ControllerCode.CONTROLLER_MASTER_STILL_EXIST: metric_names.RESULT_KEEP_CURRENT_MASTER,
-}
+_REQUEST_CODES = frozenset(int(code) for code in RequestCode)
+_RESPONSE_CODES = frozenset(int(code) for code in ResponseCode)
 
 
 class MetricsObserver(Observer):
-    """Counts what the plane tells."""
+    """Counts what the plane reports."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = _counter(metric_names.REQUESTS_TOTAL, registry)
-        self._elections = _counter(metric_names.ELECTIONS_TOTAL, registry)
-        self._conflicts = _counter(metric_names.RECORD_CONFLICTS_TOTAL, registry)
-        self._failovers = _counter(metric_names.FAILOVERS_TOTAL, registry)
-        self._unavailable = _counter(metric_names.UNAVAILABLE_SECONDS_TOTAL, registry)
-        self._seats_lost = _counter(metric_names.SEATS_LOST_TOTAL, registry)
-        self._floors = _counter(metric_names.EPOCH_FLOOR_RAISED_TOTAL, registry)
-        self._adopted = _counter(metric_names.BROKERS_ADOPTED_TOTAL, registry)
-        self._cures = _counter(metric_names.EPOCH_CURES_TOTAL, registry)
-        self._canaries = _counter(metric_names.CANARY_MESSAGES_TOTAL, registry)
-        # The names of a group, as its record said last: some things are told by its key alone.
+        def counter(name: str) -> Counter:
+            return Counter(*described(name), registry=registry)
+
+        self._requests = counter(metric_names.REQUESTS_TOTAL)
+        self._elections = counter(metric_names.ELECTIONS_TOTAL)
+        self._conflicts = counter(metric_names.RECORD_CONFLICTS_TOTAL)
+        self._failovers = counter(metric_names.FAILOVERS_TOTAL)
+        self._unavailable = counter(metric_names.UNAVAILABLE_SECONDS_TOTAL)
+        self._seats_lost = counter(metric_names.SEATS_LOST_TOTAL)
+        self._floors = counter(metric_names.EPOCH_FLOOR_RAISED_TOTAL)
+        self._adopted = counter(metric_names.BROKERS_ADOPTED_TOTAL)
+        self._cures = counter(metric_names.EPOCH_CURES_TOTAL)
+        self._canaries = counter(metric_names.CANARY_MESSAGES_TOTAL)
+        phases = described(metric_names.FAILOVER_PHASE_SECONDS)
+        self._phases = Histogram(*phases, buckets=metric_names.FAILOVER_PHASE_BUCKETS_SECONDS, registry=registry)
+        canary = described(metric_names.CANARY_SECONDS)
+        self._canary_seconds = Histogram(*canary, buckets=metric_names.CANARY_BUCKETS_SECONDS, registry=registry)
+        # Each group's labels by its last record: some calls have only the key.
         self._labels: dict[GroupKey, list[str]] = {}
-        # The last change of master of each group, as it ended: each view of it has the same id and the same milliseconds.
+        # The last closed incident of each group: every view of it has the same id and the same milliseconds.
         self.last_incidents: dict[GroupKey, FailoverTimeline] = {}
-        phases = metric_names.METRICS[metric_names.FAILOVER_PHASE_SECONDS]
-        self._phases = Histogram(
-            phases.name,
-            phases.help,
-            phases.labels,
-            buckets=metric_names.FAILOVER_PHASE_BUCKETS_SECONDS,
-            registry=registry,
-        )
-        # The series of each pair of codes: a heartbeat should not look for its own among all of them.
+        # The series of each pair of codes: finding one by its labels is too slow for every heartbeat.
         self._requests_of: dict[tuple[int | None, int | None], Counter] = {}
-        canary = metric_names.METRICS[metric_names.CANARY_SECONDS]
-        self._canary_seconds = Histogram(
-            canary.name, canary.help, canary.labels, buckets=metric_names.CANARY_BUCKETS_SECONDS, registry=registry
-        )
 
     def request_answered(self, request_code: int, response_code: int, duration_seconds: float | None = None) -> None:  # noqa: ARG002 - upstream's page has a histogram of it
-        """Count it by the names of both codes; numbers nobody knows share one label, so that no peer can make labels up."""
+        # Unknown numbers share one label, so that a peer cannot make labels up.
         known_request, known_answer = request_code in _REQUEST_CODES, response_code in _RESPONSE_CODES
         codes = (request_code if known_request else None, response_code if known_answer else None)
         series = self._requests_of.get(codes)
@@ -110,18 +108,16 @@ class MetricsObserver(Observer):
         series.inc()
 
     def election_decided(self, key: GroupKey, decision: Decision) -> None:
-        """Count it by its result."""
         if decision.record is not None:
-            result = _RESULT_OF_CODE.get(decision.code, metric_names.RESULT_NO_MASTER_ELECTED)
+            result = RESULT_OF_CODE.get(decision.code, metric_names.RESULT_NO_MASTER_ELECTED)
             self._elections.labels(*_group_labels(key, decision.record), result).inc()
 
     def record_conflict(self, key: GroupKey, record: BrokerGroupRecord | None) -> None:
-        """Count it."""
         if record is not None:
             self._conflicts.labels(*_group_labels(key, record)).inc()
 
     def know(self, key: GroupKey, record: BrokerGroupRecord) -> None:
-        """Make the series of a group before anything is counted: from a counter that begins at 1 no increase can be seen."""
+        """Create a group's series at 0: Prometheus sees no increase in a counter that begins at 1."""
         labels = _group_labels(key, record)
         if self._labels.get(key) != labels:
             self._labels[key] = labels
@@ -133,23 +129,18 @@ class MetricsObserver(Observer):
                 self._unavailable.labels(*labels, cause.value)
 
     def seat_lost(self, key: GroupKey, broker_id: int, why: str) -> None:  # noqa: ARG002
-        """Count it."""
         self._seats_lost.labels(*self._labels_of(key)).inc()
 
     def epoch_floor_raised(self, key: GroupKey, epoch: int, why: str) -> None:  # noqa: ARG002
-        """Count it."""
         self._floors.labels(*self._labels_of(key)).inc()
 
     def broker_adopted(self, key: GroupKey, broker_id: int) -> None:  # noqa: ARG002
-        """Count it."""
         self._adopted.labels(*self._labels_of(key)).inc()
 
     def member_relinked(self, key: GroupKey, broker_id: int, epoch: int) -> None:  # noqa: ARG002
-        """Count it."""
         self._cures.labels(*self._labels_of(key)).inc()
 
     def canary_sent(self, key: GroupKey, acknowledged: bool, duration_seconds: float) -> None:
-        """Count it by its result, and how long an acknowledged one took."""
         labels = self._labels_of(key)
         result = metric_names.RESULT_ACKNOWLEDGED if acknowledged else metric_names.RESULT_FAILED
         self._canaries.labels(*labels, result).inc()
@@ -160,7 +151,6 @@ class MetricsObserver(Observer):
         return self._labels.get(key, [key.namespace, "", key.name])
 
     def incident_closed(self, timeline: FailoverTimeline) -> None:
-        """Count the incident, its phases and the time without writes."""
         labels = (timeline.group.namespace, timeline.cluster_name, timeline.broker_name)
         self._failovers.labels(*labels, timeline.cause.value, timeline.outcome.value).inc()
         if timeline.outcome is Outcome.CANCELLED or Step.DETECTED not in timeline.steps:
@@ -174,6 +164,16 @@ class MetricsObserver(Observer):
         self._unavailable.labels(*labels, timeline.cause.value).inc(max(0.0, end_seconds - fault_seconds))
 
 
+_GROUP_GAUGES = (
+    metric_names.MASTER_EPOCH, metric_names.SYNC_STATE_SET_EPOCH, metric_names.SYNC_STATE_SET_SIZE,
+    metric_names.GROUP_WRITABLE, metric_names.MEMBER_ROLE, metric_names.MEMBER_PLACE, metric_names.REPLICA_LAG_BYTES,
+    metric_names.REPLICATION_BYTES_PER_SECOND, metric_names.HEARTBEAT_AGE_SECONDS, metric_names.LOST_SEATS,
+    metric_names.ELIGIBLE_SIZE, metric_names.EPOCH_JUMP_WAITING, metric_names.UNFENCED,
+    metric_names.METADATA_DIFFERENCES, metric_names.UNLINKED_MEMBERS, metric_names.UNHEARD_MEMBERS,
+    metric_names.LAST_INCIDENT_TIMESTAMP_SECONDS, metric_names.LAST_INCIDENT_STEP_SECONDS,
+)  # fmt: skip
+
+
 class GroupCollector:
     """Answers a scrape from the snapshots of all groups."""
 
@@ -183,30 +183,9 @@ class GroupCollector:
 
     def collect(self) -> Iterable[Metric]:
         """Called by prometheus-client for each scrape."""
-        unclean = _counter_family(metric_names.UNCLEAN_ELECTIONS_TOTAL)
-        gauges = {
-            name: _gauge(name)
-            for name in (
-                metric_names.MASTER_EPOCH,
-                metric_names.SYNC_STATE_SET_EPOCH,
-                metric_names.SYNC_STATE_SET_SIZE,
-                metric_names.GROUP_WRITABLE,
-                metric_names.MEMBER_ROLE,
-                metric_names.MEMBER_PLACE,
-                metric_names.REPLICA_LAG_BYTES,
-                metric_names.REPLICATION_BYTES_PER_SECOND,
-                metric_names.HEARTBEAT_AGE_SECONDS,
-                metric_names.LOST_SEATS,
-                metric_names.ELIGIBLE_SIZE,
-                metric_names.EPOCH_JUMP_WAITING,
-                metric_names.UNFENCED,
-                metric_names.METADATA_DIFFERENCES,
-                metric_names.UNLINKED_MEMBERS,
-                metric_names.UNHEARD_MEMBERS,
-                metric_names.LAST_INCIDENT_TIMESTAMP_SECONDS,
-                metric_names.LAST_INCIDENT_STEP_SECONDS,
-            )
-        }
+        name, text, labels = described(metric_names.UNCLEAN_ELECTIONS_TOTAL)
+        unclean = CounterMetricFamily(name, text, labels=labels)
+        gauges = {name: gauge(name) for name in _GROUP_GAUGES}
         for key in self._view.keys():  # noqa: SIM118 - ShownGroups is no mapping
             snapshot = self._view.snapshot(key)
             if snapshot is not None and snapshot.record is not None:
@@ -219,9 +198,9 @@ class GroupCollector:
 
 
 class Metrics:
-    """One registry: ``observer`` feeds it, ``attach`` adds the groups of a plane, ``start`` serves it as ``/metrics``.
+    """One registry: ``observer`` feeds it, ``attach`` adds the groups of a plane, ``start`` serves ``/metrics`` and ``/healthz``.
 
-    With ``upstream_names`` the page also has the Java controller's metrics under their names, as said by ``controller_address``.
+    With ``upstream_names`` the page also has the Java controller's metrics, with ``controller_address`` as their label.
     """
 
     def __init__(self, *, upstream_names: bool = True, controller_address: str = "") -> None:
@@ -236,8 +215,7 @@ class Metrics:
         self.observer: Observer = ObserverGroup([self._counts, *([self._upstream] if self._upstream else [])])
         self.port = 0
         self._runner: web.AppRunner | None = None
-        build = metric_names.METRICS[metric_names.BUILD_INFO]
-        info = Gauge(build.name, build.help, build.labels, registry=self.registry)
+        info = Gauge(*described(metric_names.BUILD_INFO), registry=self.registry)
         info.labels(_version(), os.environ.get(REVISION_VARIABLE, "unknown"), platform.python_version()).set(1)
 
     def attach(self, view: ShownGroups) -> None:
@@ -249,7 +227,7 @@ class Metrics:
             self.registry.register(collector)
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; the port is known afterwards where 0 was asked for. Serves ``/healthz`` as well (``health``)."""
+        """Listen; ``port`` is the bound one afterwards."""
         application = web.Application()
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/healthz", self._healthz)
@@ -259,7 +237,6 @@ class Metrics:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Stop listening."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -274,20 +251,24 @@ class Metrics:
 
 def _add_group(gauges: dict[str, GaugeMetricFamily], snapshot: GroupSnapshot, record: BrokerGroupRecord) -> None:
     labels = _group_labels(snapshot.key, record)
-    gauges[metric_names.MASTER_EPOCH].add_metric(labels, record.master_epoch)
-    gauges[metric_names.SYNC_STATE_SET_EPOCH].add_metric(labels, record.sync_state_set_epoch)
-    gauges[metric_names.SYNC_STATE_SET_SIZE].add_metric(labels, len(record.sync_state_set))
-    gauges[metric_names.GROUP_WRITABLE].add_metric(labels, float(snapshot.writable))
-    gauges[metric_names.LOST_SEATS].add_metric(labels, len(record.lost_seats))
-    gauges[metric_names.ELIGIBLE_SIZE].add_metric(labels, len(record.eligible))
-    gauges[metric_names.EPOCH_JUMP_WAITING].add_metric(labels, float(snapshot.epoch_jump is not None))
-    gauges[metric_names.UNFENCED].add_metric(labels, float(bool(record.unfenced)))
-    gauges[metric_names.METADATA_DIFFERENCES].add_metric(labels, len(snapshot.metadata_diverged))
-    gauges[metric_names.UNLINKED_MEMBERS].add_metric(labels, len(snapshot.unlinked))
     views = {broker_id: member_view(record, snapshot, broker_id) for broker_id in record.replicas}
-    # Not those that another plane hears: one that was just started hears nobody yet, and speaks for no other.
+    # Members that another plane hears do not count: a plane that has just started hears none of them yet.
     unheard = [view for view in views.values() if view.silence is not None and view.silence.is_unheard_by_all]
-    gauges[metric_names.UNHEARD_MEMBERS].add_metric(labels, len(unheard))
+    values: dict[str, float] = {
+        metric_names.MASTER_EPOCH: record.master_epoch,
+        metric_names.SYNC_STATE_SET_EPOCH: record.sync_state_set_epoch,
+        metric_names.SYNC_STATE_SET_SIZE: len(record.sync_state_set),
+        metric_names.GROUP_WRITABLE: float(snapshot.writable),
+        metric_names.LOST_SEATS: len(record.lost_seats),
+        metric_names.ELIGIBLE_SIZE: len(record.eligible),
+        metric_names.EPOCH_JUMP_WAITING: float(snapshot.epoch_jump is not None),
+        metric_names.UNFENCED: float(bool(record.unfenced)),
+        metric_names.METADATA_DIFFERENCES: len(snapshot.metadata_diverged),
+        metric_names.UNLINKED_MEMBERS: len(snapshot.unlinked),
+        metric_names.UNHEARD_MEMBERS: len(unheard),
+    }
+    for name, value in values.items():
+        gauges[name].add_metric(labels, value)
     master = snapshot.live.get(record.granted_master_id or 0)
     for broker_id in record.replicas:
         member = [*labels, str(broker_id)]
@@ -337,20 +318,93 @@ def _version() -> str:
         return "unknown"
 
 
-def _counter_family(name: str) -> CounterMetricFamily:
-    description = metric_names.METRICS[name]
-    return CounterMetricFamily(description.name, description.help, labels=description.labels)
+class ConditionGauges:
+    """The conditions of each group's status, so that alerts need no kube-state-metrics; `created`: when each group was created.
+
+    Only the operator pod that reconciles knows them: it notes them at each pass, and forgets all when it loses the Lease.
+    """
+
+    def __init__(self) -> None:
+        self._noted: dict[GroupKey, tuple[list[str], dict[str, bool]]] = {}
+        self.created = CreatedGauges()
+
+    def note(
+        self,
+        key: GroupKey,
+        *,
+        cluster_name: str,
+        broker_name: str,
+        conditions: Iterable[Mapping[str, Any]],
+        created: str | None = None,
+    ) -> None:
+        """Keep the conditions of a status, in the form they have there, without those of status Unknown, and its creation time."""
+        states = {one["type"]: one["status"] == "True" for one in conditions if one["status"] in ("True", "False")}
+        labels = [key.namespace, cluster_name, broker_name]
+        self._noted[key] = (labels, states)
+        if created is not None:
+            self.created.noted[key] = (labels, dt.datetime.fromisoformat(created).timestamp())
+
+    def forget(self, key: GroupKey) -> None:
+        """Drop a group that is gone, or another operator's."""
+        self._noted.pop(key, None)
+        self.created.noted.pop(key, None)
+
+    def clear(self) -> None:
+        """Drop all groups: this pod does not reconcile any more."""
+        self._noted.clear()
+        self.created.noted.clear()
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by prometheus-client for each scrape."""
+        family = gauge(metric_names.CONDITION)
+        for labels, states in self._noted.values():
+            for name, holds in states.items():
+                family.add_metric([*labels, name], float(holds))
+        return [family]
 
 
-def _counter(name: str, registry: CollectorRegistry) -> Counter:
-    description = metric_names.METRICS[name]
-    return Counter(description.name, description.help, description.labels, registry=registry)
+class CreatedGauges:
+    """When each noted BrokerGroup was created: an SLA report tells a new group from one that was not scraped."""
+
+    def __init__(self) -> None:
+        self.noted: dict[GroupKey, tuple[list[str], float]] = {}
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by prometheus-client for each scrape."""
+        family = gauge(metric_names.CREATED_TIMESTAMP_SECONDS)
+        for labels, created_seconds in self.noted.values():
+            family.add_metric(labels, created_seconds)
+        return [family]
 
 
-def _gauge(name: str) -> GaugeMetricFamily:
-    description: Any = metric_names.METRICS[name]
-    return GaugeMetricFamily(description.name, description.help, labels=description.labels)
+class Health:
+    """What `/healthz` asks each time: troubles of this process that only its restart would end.
+
+    The kubelet restarts a pod whose `/healthz` fails for a minute, which interrupts every group's heartbeats. So an outage of the
+    Kubernetes API, which a restart does not end, is no trouble here (tests/reconcile/test_watch.py).
+    """
+
+    def __init__(self) -> None:
+        self._questions: list[Callable[[], str | None]] = []
+
+    def ask(self, question: Callable[[], str | None]) -> None:
+        """Add a question, which answers at once, from memory: None, or what is wrong."""
+        self._questions.append(question)
+
+    def troubles(self) -> list[str]:
+        """Return what is wrong now; empty while the process is healthy."""
+        answers = (question() for question in self._questions)
+        return [answer for answer in answers if answer is not None]
 
 
-_REQUEST_CODES = frozenset(int(code) for code in RequestCode)
-_RESPONSE_CODES = frozenset(int(code) for code in ResponseCode)
+async def listen(
+    runner: web.AppRunner, host: str, port: int, *, tls: ssl.SSLContext | None = None, backlog: int = 128
+) -> None:
+    """Serve at this address; `::` hears IPv6 and IPv4, port 0 takes a free one. OSError if it cannot be bound."""
+    both = dual_stack_socket(host, port)
+    site: web.BaseSite
+    if both is not None:
+        site = web.SockSite(runner, both, ssl_context=tls, backlog=backlog)
+    else:
+        site = web.TCPSite(runner, host, port, ssl_context=tls, backlog=backlog)
+    await site.start()

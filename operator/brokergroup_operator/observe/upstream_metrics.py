@@ -1,8 +1,8 @@
 """The Java controller's metrics under their own names, for the dashboards and alerts made for it.
 
-Only what means something here: there is no Raft log, so no ``dledger_*``. ``role`` is 3 (leader) always, since every one of our
-controllers decides. ``group`` and ``peer_id`` name a Raft group upstream; here they are constant. An upstream request is a
-``success`` unless an exception ended it, whatever the answer's code, and so it is here.
+There is no Raft log here, so no ``dledger_*``. ``role`` is always 3 (leader), since each of our controllers decides. ``group`` and
+``peer_id`` name a Raft group upstream, and are constant here. A request is a ``success`` unless an exception ended it, whatever
+the answer's code, as upstream.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 GROUP: Final = "brokergroup"
 PEER_ID: Final = "self"
-# Upstream's words for what a controller is asked; other requests are not counted there either.
+# Upstream's names of a controller's requests; others are not counted there either.
 REQUEST_TYPES: Final = {
     RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: "CONTROLLER_ALTER_SYNC_STATE_SET",
     RequestCode.CONTROLLER_ELECT_MASTER: "CONTROLLER_ELECT_MASTER",
@@ -44,35 +44,29 @@ REQUEST_TYPES: Final = {
     RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: "CONTROLLER_GET_NEXT_BROKER_ID",
     RequestCode.CONTROLLER_APPLY_BROKER_ID: "CONTROLLER_APPLY_BROKER_ID",
 }
-_RESULT_OF_CODE: Final = {
+RESULT_OF_CODE: Final = {
     ControllerCode.SUCCESS: metric_names.RESULT_NEW_MASTER_ELECTED,
     ControllerCode.CONTROLLER_MASTER_STILL_EXIST: metric_names.RESULT_KEEP_CURRENT_MASTER,
 }
-_METRICS: Final = metric_names.UPSTREAM_METRICS
+_DESCRIPTIONS: Final = {**metric_names.METRICS, **metric_names.UPSTREAM_METRICS}
 MICROSECONDS: Final = 1_000_000
 
 
 class UpstreamMetrics(Observer):
-    """Counts what the plane tells, in upstream's words."""
+    """Counts what the plane reports, under upstream's names."""
 
     def __init__(self, registry: CollectorRegistry, controller_address: str) -> None:
         self.labels = (controller_address, GROUP, PEER_ID)
-        self._requests = _counter(metric_names.UPSTREAM_REQUESTS_TOTAL, registry)
-        self._elections = _counter(metric_names.UPSTREAM_ELECTIONS_TOTAL, registry)
-        latency = _METRICS[metric_names.UPSTREAM_REQUEST_LATENCY]
-        self._latency = Histogram(
-            latency.name,
-            latency.help,
-            latency.labels,
-            buckets=metric_names.UPSTREAM_LATENCY_BUCKETS_MICROSECONDS,
-            registry=registry,
-        )
-        # The series of each request code and outcome: a heartbeat should not look for its own among all of them.
+        self._requests = Counter(*described(metric_names.UPSTREAM_REQUESTS_TOTAL), registry=registry)
+        self._elections = Counter(*described(metric_names.UPSTREAM_ELECTIONS_TOTAL), registry=registry)
+        buckets = metric_names.UPSTREAM_LATENCY_BUCKETS_MICROSECONDS
+        latency = described(metric_names.UPSTREAM_REQUEST_LATENCY)
+        self._latency = Histogram(*latency, buckets=buckets, registry=registry)
+        # The series of each request code and outcome: finding one by its labels is too slow for every heartbeat.
         self._requests_of: dict[tuple[str, str], Counter] = {}
         self._latency_of: dict[str, Histogram] = {}
 
     def request_answered(self, request_code: int, response_code: int, duration_seconds: float | None = None) -> None:
-        """Count it, and time it where it was decided."""
         kind = REQUEST_TYPES.get(request_code)  # type: ignore[call-overload] # an IntEnum is found by its number
         if kind is None:
             return
@@ -89,15 +83,14 @@ class UpstreamMetrics(Observer):
             latency.observe(duration_seconds * MICROSECONDS)
 
     def election_decided(self, key: GroupKey, decision: Decision) -> None:  # noqa: ARG002
-        """Count it by its result."""
         if decision.record is not None:
-            result = _RESULT_OF_CODE.get(decision.code, metric_names.RESULT_NO_MASTER_ELECTED)
+            result = RESULT_OF_CODE.get(decision.code, metric_names.RESULT_NO_MASTER_ELECTED)
             names = (decision.record.cluster_name, decision.record.broker_name)
             self._elections.labels(*self.labels, *names, result).inc()
 
 
 class UpstreamCollector:
-    """Answers a scrape from the snapshots of all groups, in upstream's words."""
+    """Answers a scrape from the snapshots of all groups, under upstream's names."""
 
     def __init__(self, view: ShownGroups, labels: tuple[str, str, str]) -> None:
         self._view = view
@@ -105,7 +98,7 @@ class UpstreamCollector:
 
     def collect(self) -> Iterable[Metric]:
         """Called by prometheus-client for each scrape."""
-        role, active = _gauge(metric_names.UPSTREAM_ROLE), _gauge(metric_names.UPSTREAM_ACTIVE_BROKERS)
+        role, active = gauge(metric_names.UPSTREAM_ROLE), gauge(metric_names.UPSTREAM_ACTIVE_BROKERS)
         role.add_metric(self._labels, metric_names.UPSTREAM_ROLE_LEADER)
         for key in self._view.keys():  # noqa: SIM118 - ShownGroups is no mapping
             snapshot = self._view.snapshot(key)
@@ -115,11 +108,13 @@ class UpstreamCollector:
         return [role, active]
 
 
-def _counter(name: str, registry: CollectorRegistry) -> Counter:
-    description = _METRICS[name]
-    return Counter(description.name, description.help, description.labels, registry=registry)
+def described(name: str) -> tuple[str, str, tuple[str, ...]]:
+    """Return name, help and labels of a metric, ours or upstream's, as prometheus-client takes them."""
+    metric = _DESCRIPTIONS[name]
+    return metric.name, metric.help, metric.labels
 
 
-def _gauge(name: str) -> GaugeMetricFamily:
-    description = _METRICS[name]
-    return GaugeMetricFamily(description.name, description.help, labels=description.labels)
+def gauge(name: str) -> GaugeMetricFamily:
+    """Return an empty gauge for one scrape."""
+    name, text, labels = described(name)
+    return GaugeMetricFamily(name, text, labels=labels)

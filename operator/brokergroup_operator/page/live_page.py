@@ -18,7 +18,7 @@ from aiohttp import web
 
 from brokergroup_operator.kube.reflector import Reflector, key_of
 from brokergroup_operator.kube.resources import BROKER_GROUPS
-from brokergroup_operator.observe.listening import listen
+from brokergroup_operator.observe.metrics import listen
 from brokergroup_operator.page.access import AccessMode, KubernetesTokens, Sessions, TokenFile, is_loopback_host
 from brokergroup_operator.page.board import Board
 from brokergroup_operator.page.feed import MOST_CHANGES, Feed, SetChanges

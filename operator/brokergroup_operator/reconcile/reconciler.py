@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, OutcomeUnknownError
-from brokergroup_operator.observe.circumstances import NoSink
-from brokergroup_operator.observe.conditions import ConditionGauges
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
+from brokergroup_operator.observe.incidents import NoSink
+from brokergroup_operator.observe.metrics import ConditionGauges
 from brokergroup_operator.reconcile.act.refusals import Refusals
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.host_ports import HostPorts
@@ -23,7 +23,7 @@ from brokergroup_operator.reconcile.tell.status import rfc3339
 from brokergroup_operator.reconcile.turns import Turn, outdated_since
 
 if TYPE_CHECKING:
-    from brokergroup_operator.observe.circumstances import CircumstanceSink
+    from brokergroup_operator.observe.incidents import CircumstanceSink
     from brokergroup_operator.operations.runner import OperationRunner
     from brokergroup_operator.reconcile.act.apply import PlanApplier
     from brokergroup_operator.reconcile.broker_names import BrokerNames

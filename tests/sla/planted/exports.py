@@ -17,8 +17,11 @@ import numpy as np
 from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
-from brokergroup_operator.observe.circumstances import circumstance_to_json
-from brokergroup_operator.observe.incidents import SCHEMA_VERSION, circumstances_beside, incident_to_json
+from brokergroup_operator.observe.incidents import (
+    circumstance_to_json,
+    circumstances_beside,
+    incident_to_json,
+)
 from sla_reports.readers import lake
 from sla_reports.readers.text import read_openmetrics
 from sla_reports.series import parse_series
@@ -111,7 +114,7 @@ def write_parquet(planted: Planted, path: Path) -> Path:
 def write_incident_log(planted: Planted, path: Path) -> Path:
     """As the operator writes it, with what was going on beside it."""
     path.write_text("".join(json.dumps(incident_to_json(one.timeline())) + "\n" for one in planted.incidents))
-    noted = (circumstance_to_json(one, schema_version=SCHEMA_VERSION) for one in planted.circumstances)
+    noted = (circumstance_to_json(one) for one in planted.circumstances)
     circumstances_beside(path).write_text("".join(json.dumps(one) + "\n" for one in noted))
     return path
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 import metric_names
-from brokergroup_operator.observe.circumstances import Circumstance
+from brokergroup_operator.observe.incidents import Circumstance
 from brokergroup_operator.observe.timeline import (
     NO_ANSWER_WORDS,
     RAN_ON_WORDS,

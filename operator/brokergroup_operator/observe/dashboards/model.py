@@ -1,16 +1,21 @@
-"""A dashboard as data, and as the JSON that Grafana reads."""
+"""A dashboard as data: the shapes of its panels, and the JSON that Grafana reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import metric_names as names
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _SCHEMA_VERSION: Final = 39
 _COLUMNS: Final = 24
+_DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 SELECT: Final = '{namespace=~"$namespace", broker_group=~"$broker_group"}'
-# Several operator pods tell the same of a group: one of them is enough.
+# Several operator pods have the same series of a group: one is enough.
 BY_GROUP: Final = "max by (namespace, broker_group)"
 BY_MEMBER: Final = "max by (namespace, broker_group, broker_id)"
 # Drawn over every panel of a dashboard.
@@ -18,27 +23,57 @@ CHANGES_OF_MASTER: Final = (
     "Change of master",
     f"max by (broker_group, incident, cause, outcome) ({names.LAST_INCIDENT_TIMESTAMP_SECONDS}{SELECT}) * 1000",
 )
-# What Grafana fills in, and what the tests do in its place.
+# What Grafana fills in, and the tests in its place.
 VARIABLES: Final = {"$namespace": ".*", "$broker_group": ".*", "$__range": "1h", "$objective": "99.95"}
 
 GREEN, YELLOW, RED, BLUE = "green", "orange", "dark-red", "blue"
 FEW_IS_GOOD: Final = ((None, GREEN), (1.0, RED))
 Threshold = tuple[float | None, str]
+EACH_GROUP: Final = "{{namespace}}/{{broker_group}}"
+EACH_MEMBER: Final = "{{broker_group}} {{broker_id}}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Panel:
     """One question. `says` is what to read from the answer, and when to act; a threshold's first value is always None."""
 
     question: str
     says: str
+    # By the legend of their series.
+    queries: Mapping[str, str]
     kind: str
-    queries: tuple[tuple[str, str], ...]
     unit: str = "short"
     thresholds: tuple[Threshold, ...] = ((None, BLUE),)
     mappings: tuple[tuple[float, str, str], ...] = ()
     width: int = 12
     height: int = 8
+
+
+number = partial(Panel, kind="stat")
+lines = partial(Panel, kind="timeseries")
+bars = partial(Panel, kind="bargauge")
+stripes = partial(Panel, kind="state-timeline")
+heatmap = partial(Panel, kind="heatmap")
+table = partial(Panel, kind="table")
+
+
+def how_many_groups(
+    question: str, says: str, are: str, *, thresholds: tuple[Threshold, ...] = FEW_IS_GOOD, none_is_zero: bool = True
+) -> Panel:
+    """Return a number: how many groups an expression with one series for each of them holds."""
+    query = f"count({are})" + (" or vector(0)" if none_is_zero else "")
+    return number(question, says, {"groups": query}, width=6, height=4, thresholds=thresholds)
+
+
+def of_each_group(
+    question: str, says: str, metrics: Mapping[str, str], *, thresholds: tuple[Threshold, ...] = FEW_IS_GOOD
+) -> Panel:
+    """Return lines: one for each group and metric. `metrics` are by what the legend calls them; empty: the group alone."""
+    queries = {
+        f"{{{{broker_group}}}} {called}".rstrip(): f"{BY_GROUP} ({metric}{SELECT})"
+        for called, metric in metrics.items()
+    }
+    return lines(question, says, queries, thresholds=thresholds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +93,12 @@ class Dashboard:
         return f"{self.uid}.json"
 
     def expressions(self) -> list[str]:
-        """Every query, with its variables left in."""
-        asked = [expression for panel in self.panels for expression, _ in panel.queries]
+        """Return every query, with its variables."""
+        asked = [expression for panel in self.panels for expression in panel.queries.values()]
         return asked + [expression for _, expression in self.annotations]
 
     def as_json(self) -> dict[str, Any]:
-        """Grafana's JSON model; identical for identical metric names."""
+        """Return Grafana's JSON model; identical for identical metric names."""
         return {
             "uid": self.uid,
             "title": self.title,
@@ -82,7 +117,7 @@ class Dashboard:
 
 
 def filled(expression: str) -> str:
-    """The query with every variable as wide as it can be."""
+    """Return the query with every variable at its widest."""
     for name, value in VARIABLES.items():
         expression = expression.replace(name, value)
     return expression
@@ -105,7 +140,7 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
         "title": panel.question,
         "description": panel.says,
         "type": panel.kind,
-        "datasource": _datasource(),
+        "datasource": _DATASOURCE,
         "fieldConfig": {
             "defaults": {
                 "unit": panel.unit,
@@ -120,7 +155,7 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
             "overrides": [],
         },
         "options": _OPTIONS.get(panel.kind, {}),
-        "targets": [_target(panel.kind, index, *query) for index, query in enumerate(panel.queries)],
+        "targets": [_target(panel.kind, index, *query) for index, query in enumerate(panel.queries.items())],
     }
 
 
@@ -132,12 +167,12 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def _target(kind: str, index: int, expression: str, legend: str) -> dict[str, Any]:
+def _target(kind: str, index: int, legend: str, expression: str) -> dict[str, Any]:
     target: dict[str, Any] = {
         "refId": chr(ord("A") + index),
         "expr": expression,
         "legendFormat": legend,
-        "datasource": _datasource(),
+        "datasource": _DATASOURCE,
     }
     if kind in ("table", "stat", "bargauge"):
         target |= {"instant": True, "range": False}
@@ -149,7 +184,7 @@ def _target(kind: str, index: int, expression: str, legend: str) -> dict[str, An
 def _annotation(name: str, expression: str) -> dict[str, Any]:
     return {
         "name": name,
-        "datasource": _datasource(),
+        "datasource": _DATASOURCE,
         "enable": True,
         "iconColor": RED,
         "expr": expression,
@@ -175,17 +210,13 @@ def _variable(label: str, selector: str) -> dict[str, Any]:
     return {
         "type": "query",
         "name": label,
-        "datasource": _datasource(),
+        "datasource": _DATASOURCE,
         "query": f"label_values({names.MASTER_EPOCH}{selector}, {label})",
         "includeAll": True,
         "multi": True,
         "current": {"text": "All", "value": "$__all"},
         "refresh": 2,
     }
-
-
-def _datasource() -> dict[str, str]:
-    return {"type": "prometheus", "uid": "${datasource}"}
 
 
 def _mapping(values: tuple[tuple[float, str, str], ...]) -> dict[str, Any]:

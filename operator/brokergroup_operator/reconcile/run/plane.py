@@ -16,7 +16,7 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
-from brokergroup_operator.observe.conditions import ConditionGauges
+from brokergroup_operator.observe.metrics import ConditionGauges
 from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.settings import OperationSettings
 from brokergroup_operator.reconcile.act.apply import PlanApplier
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.kube.resources import Resource
-    from brokergroup_operator.observe.circumstances import CircumstanceSink
     from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.observe.incidents import CircumstanceSink
     from brokergroup_operator.reconcile.access import ClusterAccess
     from brokergroup_operator.reconcile.settings import ReconcileSettings
     from brokergroup_operator.records.store import GroupKey

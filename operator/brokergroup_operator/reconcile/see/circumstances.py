@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import metric_names
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.resources import PODS
-from brokergroup_operator.observe.circumstances import Circumstance
+from brokergroup_operator.observe.incidents import Circumstance
 from brokergroup_operator.observe.timeline import OUT_OF_MEMORY_WORD
 from brokergroup_operator.reconcile.plan import DeleteObject
 from brokergroup_operator.reconcile.see import observed
