@@ -1,7 +1,7 @@
-"""What one member is, derived once from the record and the controller plane's snapshot: heard, linked, in the SyncStateSet. Pure.
+"""One member's state, derived once from the record and the controller plane's snapshot: heard, linked, in the SyncStateSet.
 
-Conditions, the member list, FailoverSafe, metrics, the page and operations all read this, so that none of them says of a member
-what another one denies. What only Kubernetes knows (its pod) is added by `reconcile/see/standing.py`.
+Conditions, the member list, FailoverSafe, metrics, the page and operations all read this view, so they agree about a member.
+`reconcile/see/standing.py` adds the member's pod.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberView:
-    """One member, as record and snapshot have it."""
+    """One member by record and snapshot."""
 
     broker_id: int
     is_master: bool
-    # Its heartbeats reach this controller plane.
+    # Whether this controller plane receives its heartbeats.
     heard: bool
-    # By the master's word; None: unknown. The master itself counts as linked.
+    # By the master's last 907 answer; None: unknown. The master itself counts as linked.
     linked: bool | None
     in_set: bool
     silence: Silence | None = None
 
     @property
     def counts(self) -> bool:
-        """Whether it is in the set, and heartbeats and link say so too."""
+        """Whether it is in the SyncStateSet, and heartbeats and link confirm it."""
         return self.in_set and self.heard and self.linked is not False
 
     @property
     def acknowledges(self) -> bool:
-        """Whether a write can count on its acknowledgement: also without heartbeats, if the link is up."""
+        """Whether it acknowledges writes: also without heartbeats, if the link is up."""
         return self.counts or (self.in_set and self.silence is not None and self.silence.acknowledges)
 
     @property
     def runs_unheard(self) -> bool:
-        """Whether its process is up, and this plane receives no heartbeat of it."""
+        """Whether its process runs, and this plane receives no heartbeat of it."""
         return not self.heard and self.silence is not None and self.silence.runs
 
     def fact(self, *, is_learner: bool = False, pod: str = "") -> str:
-        """The one sentence about it. `pod`: what Kubernetes says is amiss with its pod."""
+        """Return the sentence about it that every view shows. `pod`: what Kubernetes reports as wrong with its pod."""
         parts = [*self._link_and_heartbeats()]
         if self.in_set is is_learner:
             parts.append("still in the SyncStateSet as a learner" if self.in_set else "not in the SyncStateSet")
@@ -70,7 +70,7 @@ class MemberView:
 
 
 def member_view(record: BrokerGroupRecord | None, snapshot: GroupSnapshot | None, broker_id: int) -> MemberView:
-    """Without a snapshot nothing is heard, and no link is known."""
+    """Return the view; without a snapshot the member is not heard and its link unknown."""
     heard = snapshot is not None and broker_id in snapshot.live
     is_master = record is not None and record.granted_master_id == broker_id
     silence = None if snapshot is None or heard else snapshot.silences.get(broker_id)

@@ -1,20 +1,20 @@
 """A failover or a switchover as data: which step was reached when, why it began, and how it ended.
 
-Each step is stamped with the monotonic clock when it is reached, on the failover path itself, so stamping must cost nothing:
-a dict entry. Everything that costs something (the metric, the Event, the line in the incident log) is made of the finished
-timeline afterwards. The last four come in any order; what nobody saw is not stamped. The steps (docs/concepts/architecture.md):
+Each step is stamped with the monotonic clock on the failover path itself, so a stamp is only a dict entry; metrics, Events and
+the incident log are made of the finished timeline. The last four steps come in any order; one that was not observed has no
+stamp. The steps (docs/concepts/architecture.md):
 
 =============  ==================================================================================================
 step           reached when
 =============  ==================================================================================================
-detected       the loss of the master was believed (switchover: when it was asked for)
-fenced         its process was confirmed dead, or the fence was given up (``unfenced``); not for a dead master
+detected       this plane judged the master lost (switchover: it was requested)
+fenced         its process was confirmed dead, or the fence timed out (``unfenced``); not for a dead master
 decided        the election policy had chosen (switchover: when the old master had stopped acknowledging)
 committed      the record with the new master and epoch was durable
-notified       every live slave and the new master had been sent the role change
+notified       the role change was sent to every live slave and the new master
 roleChanged    the new master answered that it is master
-indexCaughtUp  the new master was seen to have built the consume queues of all of its log (28, ``dispatchBehindBytes``)
-routeVisible   each NameServer that answers was seen to give the new master to clients (901)
+indexCaughtUp  the new master reported the consume queues of all of its log as built (28, ``dispatchBehindBytes``)
+routeVisible   each NameServer that answers gave the new master as the route (901)
 inSync         the SyncStateSet holds enough members for a write to be acknowledged again
 firstAck       the new master acknowledged the first message of the canary (``spec.monitoring.canary``)
 =============  ==================================================================================================
@@ -51,14 +51,14 @@ class Step(StrEnum):
 
 
 class Kind(StrEnum):
-    """Not planned, or planned."""
+    """Unplanned or planned."""
 
     FAILOVER = "failover"
     SWITCHOVER = "switchover"
 
 
 class Trigger(StrEnum):
-    """What made us believe that the master is lost, or why it was changed."""
+    """What showed that the master is lost, or why it was changed."""
 
     CONNECTION_REFUSED = "connectionRefused"
     CONTAINER_TERMINATED = "containerTerminated"
@@ -70,7 +70,7 @@ class Trigger(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why the master was lost or moved, as far as the operator itself knows when the incident ends."""
+    """Why the master was lost or moved, as far as the operator knows when the incident ends."""
 
     OUT_OF_MEMORY = metric_names.CAUSE_OUT_OF_MEMORY
     DRAIN = metric_names.CAUSE_DRAIN
@@ -83,7 +83,7 @@ class Cause(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How it ended. ``running`` only while it has not."""
+    """How the change ended; ``running`` until then."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -92,9 +92,9 @@ class Outcome(StrEnum):
     INCOMPLETE = "incomplete"
 
 
-# As the kubelet calls it, and as it is told in the evidence.
+# The kubelet's word, which the evidence quotes.
 OUT_OF_MEMORY_WORD: Final = "OOMKilled"
-# Both together: the network to it was cut. The kernel answers for a frozen process; a dead one has ended before its deletion.
+# Both together: a network partition. The kernel answers for a frozen process; a dead process ended before its pod's deletion.
 NO_ANSWER_WORDS: Final = "nothing answers at its address"
 RAN_ON_WORDS: Final = "ran until it was deleted"
 _CRASHES: Final = frozenset({Trigger.CONNECTION_REFUSED, Trigger.CONTAINER_TERMINATED, Trigger.CONNECTION_CLOSED})
@@ -102,7 +102,7 @@ _CRASHES: Final = frozenset({Trigger.CONNECTION_REFUSED, Trigger.CONTAINER_TERMI
 
 @dataclass(slots=True)
 class FailoverTimeline:
-    """One change of master, from the first suspicion to the first member in sync. Filled in as it happens."""
+    """One change of master, from the first suspicion to the first member in sync; filled in while it runs."""
 
     group: GroupKey
     cluster_name: str
@@ -112,29 +112,29 @@ class FailoverTimeline:
     from_broker_id: int | None
     epoch_before: int
     started_at_unix_seconds: float
-    # The id of the change in the group's record, the same at every plane; None until it is in the record.
+    # The change's id in the group's record, the same in every plane; None until it is committed.
     change_id: int | None = None
     evidence: list[str] = field(default_factory=list)
     last_sign_of_life_seconds: float | None = None
     to_broker_id: int | None = None
     epoch_after: int | None = None
     unfenced: bool = False
-    # Why an unfenced election may be trusted all the same; empty: it may not.
+    # Why an unfenced election is safe all the same; empty if it may not be.
     unconfirmed_trust: str = ""
     unclean: bool = False
-    # Why it was asked for; only of a switchover.
+    # Why a switchover was requested.
     planned_cause: Cause = Cause.PLANNED_SWITCHOVER
-    # What is known of the old master: node, zone, rack, version, tenant.
+    # The old master's node, zone, rack, version and tenant, as far as known.
     facts: Mapping[str, str] = field(default_factory=dict)
     outcome: Outcome = Outcome.RUNNING
     steps: dict[Step, float] = field(default_factory=dict)
 
     def reach(self, step: Step, now_seconds: float) -> None:
-        """Stamp a step, once: what was reached first stays."""
+        """Stamp a step; the first stamp stays."""
         self.steps.setdefault(step, now_seconds)
 
     def reached(self) -> list[Step]:
-        """The steps in the order in which they were reached; of two at one time the first of the table comes first."""
+        """Return the steps in the order in which they were reached; simultaneous ones in the order of the table."""
         return sorted((step for step in Step if step in self.steps), key=self.steps.__getitem__)
 
     def milliseconds(self) -> dict[str, float]:
@@ -146,10 +146,9 @@ class FailoverTimeline:
 
     @property
     def incident_id(self) -> str:
-        """The id by which this change of master is known everywhere: page, status, Event, incident log, `history`, report.
+        """The id of this change on the page, in status, Event, incident log, `history` and report.
 
-        It ends with the epoch that was elected. One that elected nobody has no epoch of its own, and the epoch before may have
-        several of them: there it ends with that epoch and the time. So it may change until ``committed``, and not after.
+        It ends with the elected epoch; without an election, with the epoch before and the time. So it is final from ``committed``.
         """
         if self.epoch_after is not None:
             return f"{self.group}/{self.epoch_after}"
@@ -157,18 +156,18 @@ class FailoverTimeline:
 
     @property
     def started_at(self) -> str:
-        """When it was detected: UTC, whole milliseconds, as every view of it tells."""
+        """When it was detected: UTC in whole milliseconds, the same in every view."""
         started = dt.datetime.fromtimestamp(self.started_at_unix_seconds, tz=dt.UTC).isoformat(timespec="milliseconds")
         return started.replace("+00:00", "Z")
 
     @property
     def started_at_milliseconds(self) -> int:
-        """The same as Unix time: rounded once, so that no two views differ by one."""
+        """The same as Unix time; rounded once, so that no two views differ by one."""
         return round(dt.datetime.fromisoformat(self.started_at).timestamp() * 1000)
 
     @property
     def cause(self) -> Cause:
-        """What the operator itself knows. Mere silence may be a partition, a disk or a frozen process: nobody knows here."""
+        """The cause that the operator can prove. Silence alone is UNKNOWN: a partition, a slow disk or a frozen process."""
         if self.kind is Kind.SWITCHOVER:
             return self.planned_cause
         if self.trigger is Trigger.WOKEN:
@@ -182,14 +181,14 @@ class FailoverTimeline:
 
     @property
     def detection_seconds(self) -> float | None:
-        """From the master's last sign of life to ``detected``; None where it was never heard, and in a switchover."""
+        """From the master's last sign of life to ``detected``; None for a switchover, or a master that was never heard."""
         if self.last_sign_of_life_seconds is None or Step.DETECTED not in self.steps:
             return None
         return max(0.0, self.steps[Step.DETECTED] - self.last_sign_of_life_seconds)
 
     @property
     def duration_seconds(self) -> float | None:
-        """From ``detected`` to ``roleChanged``; None while that is not reached."""
+        """From ``detected`` to ``roleChanged``; None until then."""
         if Step.DETECTED not in self.steps or Step.ROLE_CHANGED not in self.steps:
             return None
         return self.steps[Step.ROLE_CHANGED] - self.steps[Step.DETECTED]
