@@ -26,10 +26,8 @@ import yaml
 
 from benchmarks.chaos_faults import KINDS, Fault, Striker, plan
 from benchmarks.chaos_history import RecordHistory, compare_logs
-from brokergroup_operator.demo.ledger import Ledger
+from brokergroup_operator.demo.client import DemoProducer, Ledger, ReadbackError, read_keys
 from brokergroup_operator.demo.processes import ChildProcess, DemoProcesses, free_port
-from brokergroup_operator.demo.producer import DemoProducer
-from brokergroup_operator.demo.readback import ReadbackError, read_keys
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
 from brokergroup_operator.kube import ApiError, KubernetesApi, Reflector
 from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, BROKER_GROUPS, NODES

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from brokergroup_operator.demo.faults import hold
-from brokergroup_operator.demo.processes import ChildProcess
+from brokergroup_operator.demo.processes import ChildProcess, hold
 from brokergroup_operator.demo.watched_group import WatchedGroup
 from brokergroup_operator.kube import ApiError, KubernetesApi
 from brokergroup_operator.kube.resources import PODS

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from brokergroup_operator.demo.producer import numbered_message
-from brokergroup_operator.demo.readback import read_keys
+from brokergroup_operator.demo.client import numbered_message, read_keys
 from rocketmq_remoting.broker_protocol import GetRouteInfoRequestHeader, TopicRouteBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode

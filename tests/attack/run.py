@@ -37,7 +37,7 @@ from tests.attack.strikes import STRIKES, Target  # noqa: E402
 from tests.e2e.house import NAMESPACE, TOPIC, House, WholeGroup, open_house, whole_group  # noqa: E402
 
 if TYPE_CHECKING:
-    from brokergroup_operator.demo.ledger import Ledger
+    from brokergroup_operator.demo.client import Ledger
 
 GROUP = "orders"
 REPLICAS = 2

@@ -10,8 +10,7 @@ import structlog
 from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
-from brokergroup_operator.demo.folder import LOCK_FILE, DemoFolderError, demo_folder
-from brokergroup_operator.demo.own_log import logging_to
+from brokergroup_operator.demo.preparation import LOCK_FILE, DemoFolderError, demo_folder, logging_to
 
 if TYPE_CHECKING:
     from pathlib import Path

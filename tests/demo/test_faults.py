@@ -1,7 +1,7 @@
 import subprocess
 import sys
 
-from brokergroup_operator.demo.faults import hold
+from brokergroup_operator.demo.processes import hold
 
 
 def test_a_thaw_reaches_only_the_process_that_was_frozen() -> None:

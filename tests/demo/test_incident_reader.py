@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 
-from brokergroup_operator.demo.incident_reader import find_incident, steps_since
+from brokergroup_operator.demo.watched_group import find_incident, steps_since
 
 INCIDENT = {
     "kind": "failover", "from": 1, "epochBefore": 4, "startedAt": "2026-11-21T00:10:00.500Z",

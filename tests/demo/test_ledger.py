@@ -1,4 +1,4 @@
-from brokergroup_operator.demo.ledger import Ledger
+from brokergroup_operator.demo.client import Ledger
 
 
 def test_what_was_acknowledged_and_is_not_in_the_log_is_missing() -> None:

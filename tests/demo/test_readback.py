@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from brokergroup_operator.demo.readback import ReadbackError, read_keys
+from brokergroup_operator.demo.client import ReadbackError, read_keys
 
 
 async def test_a_master_that_goes_while_its_log_is_read_is_told_as_that() -> None:

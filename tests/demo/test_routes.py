@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.demo.routes.server import RouteServer
-from brokergroup_operator.demo.routes.table import RegistrationRefusedError, RouteTable
+from brokergroup_operator.demo.routes import RegistrationRefusedError, RouteServer, RouteTable
 from rocketmq_remoting.broker_protocol import (
     BrokerMemberGroupBody,
     ClusterInfoBody,

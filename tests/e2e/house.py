@@ -20,10 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
-from brokergroup_operator.demo.ledger import Ledger
+from brokergroup_operator.demo.client import DemoProducer, Ledger, ReadbackError, read_keys
 from brokergroup_operator.demo.processes import ChildProcess, DemoProcesses
-from brokergroup_operator.demo.producer import DemoProducer
-from brokergroup_operator.demo.readback import ReadbackError, read_keys
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
 from brokergroup_operator.kube import KubernetesApi
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brokergroup_operator.demo.routes.server import RouteServer
+from brokergroup_operator.demo.routes import RouteServer
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
 from brokergroup_operator.kube import NotFoundError
 from brokergroup_operator.kube.resources import (

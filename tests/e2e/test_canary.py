@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.controller.upkeep.canary import QUEUES, TOPIC
-from brokergroup_operator.demo.readback import read_keys
-from brokergroup_operator.demo.routes.server import RouteServer
+from brokergroup_operator.demo.client import read_keys
+from brokergroup_operator.demo.routes import RouteServer
 from tests.e2e.house import whole_group
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.demo.faults import hold
+from brokergroup_operator.demo.processes import hold
 
 if TYPE_CHECKING:
     from tests.e2e.house import WholeGroup

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from brokergroup_operator.demo.readback import ReadbackError, read_keys
+from brokergroup_operator.demo.client import ReadbackError, read_keys
 from brokergroup_operator.kube.resources import PODS
 from tests.e2e.house import NAMESPACE, QUEUES, TOPIC, House, WholeGroup, whole_group
 from tests.e2e.stories import a_slave, address_of, change, condition, holds, objects_of

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from brokergroup_operator.api import names
-from brokergroup_operator.demo.faults import hold
+from brokergroup_operator.demo.processes import hold
 from brokergroup_operator.kube.resources import PODS
 from tests.e2e.api_proxy import ApiProxy, Moment, Trap, Write
 from tests.e2e.house import NAMESPACE, WholeGroup, kubeconfig_for, whole_group

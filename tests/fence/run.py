@@ -36,9 +36,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from brokergroup_operator.demo.faults import hold
-from brokergroup_operator.demo.ledger import Ledger
-from brokergroup_operator.demo.readback import ReadbackError, read_keys
+from brokergroup_operator.demo.client import Ledger, ReadbackError, read_keys
+from brokergroup_operator.demo.processes import hold
 from rocketmq_remoting.errors import RemotingError
 from tests.fence.java_cluster import ClusterError, JavaCluster, cut_off, heal, java_cluster, read_yaml, say
 from tests.fence.spies import QUEUES, TOPIC, Spy

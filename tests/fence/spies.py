@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.demo.producer import numbered_message
+from brokergroup_operator.demo.client import numbered_message
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.errors import RemotingError
@@ -20,7 +20,7 @@ from rocketmq_remoting.errors import RemotingError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from brokergroup_operator.demo.ledger import Ledger
+    from brokergroup_operator.demo.client import Ledger
 
     Route = Callable[[], str | None]
 

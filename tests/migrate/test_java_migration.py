@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.demo.producer import DemoProducer, numbered_message
-from brokergroup_operator.demo.readback import read_keys
+from brokergroup_operator.demo.client import DemoProducer, numbered_message, read_keys
 from brokergroup_operator.migrate.java_calls import JavaCalls, MigrationCallError
 from brokergroup_operator.migrate.java_state import BrokerSaid, JavaState
 from brokergroup_operator.migrate.read import ask_brokers, read_state

@@ -18,8 +18,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from brokergroup_operator.demo.producer import DemoProducer
-from brokergroup_operator.demo.readback import ReadbackError, read_keys
+from brokergroup_operator.demo.client import DemoProducer, ReadbackError, read_keys
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request

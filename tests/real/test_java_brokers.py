@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.demo.readback import read_keys
+from brokergroup_operator.demo.client import read_keys
 from controller_core.settings import ControllerSettings
 from tests.real.parts import java, mqadmin_output
 from tests.real.parts.java_producer import start_producer

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from brokergroup_operator.demo.readback import read_keys
+from brokergroup_operator.demo.client import read_keys
 from brokergroup_operator.kube import NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_STATES,

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
-from brokergroup_operator.demo.routes.server import RouteServer
+from brokergroup_operator.demo.routes import RouteServer
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.address import join_address
 from rocketmq_remoting.broker_protocol import TopicRouteBody

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.demo.routes.server import RouteServer
+from brokergroup_operator.demo.routes import RouteServer
 from rocketmq_remoting.signature import Credentials
 from rocketmq_replica.broker_container import BrokerContainer, run_container
 from rocketmq_replica.configuration import ContainerConfiguration, parse_configuration

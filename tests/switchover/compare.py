@@ -29,8 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.demo.ledger import Ledger
-from brokergroup_operator.demo.producer import DemoProducer
+from brokergroup_operator.demo.client import DemoProducer, Ledger
 from brokergroup_operator.demo.watched_group import WatchedGroup
 from brokergroup_operator.kube import ApiError, KubernetesApi, Reflector
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, BROKER_GROUPS, NODES

@@ -34,8 +34,8 @@ from typing import Any
 
 import structlog
 
+from brokergroup_operator.demo.client import ReadbackError, read_keys
 from brokergroup_operator.demo.our_sandbox import installed_api_server
-from brokergroup_operator.demo.readback import ReadbackError, read_keys
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
 from rocketmq_remoting.errors import RemotingError
 from tests.fence.java_cluster import GROUP, JVM, NAMESPACE, ClusterError, JavaCluster, java_cluster, read_yaml, say

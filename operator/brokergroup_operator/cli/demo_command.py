@@ -37,10 +37,14 @@ def demo(
     ] = 0,
 ) -> None:
     """Start a sandbox, the operator and a group; kill its master, freeze the next; read everything back."""
-    from brokergroup_operator.demo.folder import DemoFolderError, demo_folder
-    from brokergroup_operator.demo.manifest import DemoManifestError, read_broker_group
     from brokergroup_operator.demo.our_sandbox import installed_rocketmq_homes
-    from brokergroup_operator.demo.own_log import logging_to
+    from brokergroup_operator.demo.preparation import (
+        DemoFolderError,
+        DemoManifestError,
+        demo_folder,
+        logging_to,
+        read_broker_group,
+    )
     from brokergroup_operator.demo.processes import free_port
     from brokergroup_operator.demo.run import DemoSettings
 
@@ -72,8 +76,8 @@ def demo(
 
 def _play(settings: "DemoSettings", *, shown_directory: Path) -> None:
     from brokergroup_operator.cli.running import run_until_signalled, stop_signals
+    from brokergroup_operator.demo.client import ReadbackError
     from brokergroup_operator.demo.processes import DemoProcessError
-    from brokergroup_operator.demo.readback import ReadbackError
     from brokergroup_operator.demo.run import DemoResult, run_demo
     from brokergroup_operator.demo.scenario import DemoStoppedError, DemoTimeoutError
 

@@ -1,7 +1,8 @@
-"""What makes a sandbox ours: our kinds, our images as local programs, and routes for brokers and clients on this machine."""
+"""The sandbox for our operator: our kinds, our images as local programs, and NameServers for brokers and clients."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from contextlib import asynccontextmanager
@@ -9,28 +10,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
+import yaml
 
 from brokergroup_operator.api.definitions.generate import KINDS, custom_resource_definition
-from brokergroup_operator.demo.routes.server import RouteServer
+from brokergroup_operator.demo.processes import DemoProcessError
+from brokergroup_operator.demo.routes import RouteServer
+from brokergroup_operator.kube.resources import PODS
 from kube_sandbox.kubelet import Image, ImageCatalogue
 from kube_sandbox.real_api_server import ApiServerPrograms
+from rocketmq_remoting.address import join_address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from brokergroup_operator.demo.processes import DemoProcesses
+    from brokergroup_operator.kube import JsonObject, KubernetesApi
+
 log = structlog.get_logger(__name__)
+_NAME_SERVER_PORT = 9876
+_READY_SECONDS = 60.0
+_POLL_SECONDS = 0.1
 OUR_IMAGES = ("brokergroup-operator", "brokergroup-replica", "rocketmq-replica")
 
 
 def our_definitions() -> list[dict[str, Any]]:
-    """Our kinds as this version has them."""
+    """Return the CustomResourceDefinitions of our kinds."""
     return [custom_resource_definition(kind) for kind in KINDS]
 
 
 def our_images(rocketmq_homes: Mapping[str, Path] | None = None) -> ImageCatalogue:
-    """Our own image as the programs beside the running interpreter; RocketMQ's in the versions that are here.
+    """Return our image as the programs beside the running interpreter, and RocketMQ's in the installed versions.
 
-    ``rocketmq_homes`` are folders with ``lib/`` in them, as in the image ``apache/rocketmq``, by version.
+    ``rocketmq_homes``: folders with ``lib/`` in them, as in the image ``apache/rocketmq``, by version.
     """
     programs = Image(path=(Path(sys.executable).parent,))
     images = {f"*{name}:*": programs for name in OUR_IMAGES}
@@ -40,7 +51,7 @@ def our_images(rocketmq_homes: Mapping[str, Path] | None = None) -> ImageCatalog
 
 
 def installed_rocketmq_homes() -> dict[str, Path]:
-    """RocketMQ's versions in the cache of real parts (tests/real/parts/install.py), by version."""
+    """Return the folders of RocketMQ in the cache of real parts (tests/real/parts/install.py), by version."""
     return {
         lib.parent.name.removeprefix("rocketmq-"): lib.parent
         for lib in sorted(_cache().glob("rocketmq-*/lib"))
@@ -49,7 +60,7 @@ def installed_rocketmq_homes() -> dict[str, Path]:
 
 
 def installed_api_server() -> ApiServerPrograms:
-    """kube-apiserver and etcd of that cache, the newest of each, or those in PATH; ApiServerProgramsError where there are none."""
+    """Return the newest kube-apiserver and etcd of that cache, or those in PATH. ApiServerProgramsError if there are none."""
     folders = [sorted(_cache().glob(f"{name}-v*"))[-1:] for name in ("etcd", "kubernetes")]
     return ApiServerPrograms.find(folder for found in folders for folder in found)
 
@@ -60,7 +71,7 @@ def _cache() -> Path:
 
 @asynccontextmanager
 async def served_routes(address: tuple[str, int] | None) -> AsyncIterator[None]:
-    """A NameServer at this address for the length of a block; none where there is no address."""
+    """Serve routes at this address for the length of a block; no NameServer without an address."""
     if address is None:
         yield
         return
@@ -71,3 +82,29 @@ async def served_routes(address: tuple[str, int] | None) -> AsyncIterator[None]:
         yield
     finally:
         await routes.stop()
+
+
+async def start_name_server(api: KubernetesApi, manifest: Path, processes: DemoProcesses) -> str:
+    """Create the manifest's NameServer pod for Java brokers and clients, and wait until it is ready; return `podIP:9876`."""
+    documents = yaml.safe_load_all(await asyncio.to_thread(manifest.read_text))
+    [pod] = [document for document in documents if document["kind"] == "Pod"]
+    pod["metadata"]["namespace"] = "default"
+    await api.create(PODS, pod)
+    name = pod["metadata"]["name"]
+    seen: JsonObject = {}
+    try:
+        async with asyncio.timeout(_READY_SECONDS):
+            while not _is_ready(seen):
+                processes.check()
+                await asyncio.sleep(_POLL_SECONDS)
+                seen = await api.get(PODS, name, namespace="default")
+    except TimeoutError:
+        raise DemoProcessError(
+            f"pod {name} was not ready within {_READY_SECONDS:.0f} s: {seen.get('status')}"
+        ) from None
+    return join_address(str(seen["status"]["podIP"]), _NAME_SERVER_PORT)
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

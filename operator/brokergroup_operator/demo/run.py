@@ -1,6 +1,6 @@
-"""Puts the demo together: sandbox, operator, the group's manifest, a producer; then the scenario; then the verdict.
+"""The whole demo: sandbox, operator, the group's manifest, a producer; then the scenario; then the verdict.
 
-The verdict is one JSON object: every failover with its steps, how many sends were acknowledged, how many of those the final
+The verdict is one JSON object: every failover with its steps, how many sends were acknowledged, and how many of those the final
 master's log does not hold.
 """
 
@@ -13,19 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from brokergroup_operator.demo.folder import SANDBOX
-from brokergroup_operator.demo.java_producer import JavaProducer
-from brokergroup_operator.demo.ledger import Ledger
-from brokergroup_operator.demo.manifest import DemoManifestError
-from brokergroup_operator.demo.name_server import start_name_server
-from brokergroup_operator.demo.page import DemoPage
+from brokergroup_operator.demo.client import DemoProducer, JavaProducer, Ledger, read_keys
+from brokergroup_operator.demo.our_sandbox import start_name_server
+from brokergroup_operator.demo.page import DemoPage, Strikes
+from brokergroup_operator.demo.preparation import SANDBOX, DemoManifestError
 from brokergroup_operator.demo.processes import DemoProcesses, free_port
-from brokergroup_operator.demo.producer import DemoProducer
-from brokergroup_operator.demo.readback import read_keys
 from brokergroup_operator.demo.scenario import DemoTimeoutError, Scenario
 from brokergroup_operator.demo.scraper import scraping
 from brokergroup_operator.demo.screen import Screen
-from brokergroup_operator.demo.strikes import Strikes
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
 from brokergroup_operator.kube import ApiError, ApiUnavailableError, KubernetesApi, OutcomeUnknownError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES
@@ -35,26 +30,25 @@ from kube_sandbox.kubelet.process import kill_leftovers
 _NAMESPACE = "default"
 _TOPIC = "demo"
 _QUEUES = 4
-# Each step of coming up. On a machine with ten times more to do than processors an operator imports for most of a minute.
+# The deadline of each step of the start: on a machine with a load of ten per core an operator imports for most of a minute.
 _START_SECONDS = 120.0
-# One wait of the scenario. A Java broker takes 4 to 25 s to open its port on two busy cores.
+# The deadline of a wait in the scenario. A Java broker takes 4 to 25 s to open its port on two busy cores.
 _PYTHON_SECONDS = 40.0
 _JAVA_SECONDS = 120.0
 _FIELD_MANAGER = "brokergroup-demo"
 
 
 class Producer(Protocol):
-    """Something that sends until it is told to stop, and keeps a ledger of what was acknowledged."""
+    """Sends until `stop`."""
 
     async def run(self, stop: asyncio.Event) -> None: ...
 
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """Where the demo works, and what it plays.
+    """Python replicas on loopback addresses, or with `rocketmq_home` Java brokers.
 
-    With `rocketmq_home` (the folder whose lib/ holds RocketMQ's jars) it plays with Java: network namespaces, a NameServer pod,
-    the Java producer. Without, with Python replicas on loopback addresses.
+    Its lib/ holds RocketMQ's jars; the brokers run in network namespaces, beside a NameServer pod and the Java producer.
     """
 
     directory: Path
@@ -63,47 +57,38 @@ class DemoSettings:
     once: bool
     rocketmq_home: Path | None = None
     name_server_manifest: Path = Path("examples/nameserver.yaml")
-    # How long at least the group is left in peace before each fault, and at the end.
+    # The least time without a fault before each fault, and at the end.
     pace_seconds: float = 2.0
     thaw_after_seconds: float = 1.0
-    # Where the page is; free a moment ago.
     page_port: int = field(default_factory=free_port)
 
     @property
     def page_address(self) -> str:
-        """What to open in a browser."""
         return f"http://127.0.0.1:{self.page_port}/"
 
     @property
     def export(self) -> Path:
-        """The operator's metrics of the whole run, where `make sla-report` reads them."""
+        """The operator's metrics of the whole run, for `make sla-report`."""
         return self.directory / "prometheus.json"
 
     @property
     def incident_log(self) -> Path:
-        """The operator's incidents, where `make sla-report` reads them."""
+        """The operator's incidents, for `make sla-report`."""
         return self.directory / "incidents.jsonl"
-
-    def sandbox_arguments(self, name_server: str) -> list[str]:
-        """`name_server` (host:port) is where the sandbox serves routes; Java brokers have a real NameServer instead."""
-        if self.rocketmq_home is None:
-            return ["--network", "loopback", "--name-server", name_server]
-        return ["--network", "netns"]
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found out; `holds` says whether everything it promises came true."""
+    """The verdict; `holds`: whether every failover completed and nothing acknowledged was lost."""
 
     document: dict[str, Any]
     holds: bool
 
 
 async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
-    """Play the whole demo.
+    """Play the whole demo. DemoStoppedError at `stop` before the verdict.
 
-    Raises DemoTimeoutError, DemoProcessError, DemoManifestError or ReadbackError where it could not go on, DemoStoppedError when
-    asked to end.
+    Raises DemoTimeoutError, DemoProcessError, DemoManifestError or ReadbackError if it cannot go on.
     """
     processes = DemoProcesses(settings.directory / "logs", settings.lock_descriptor)
     page = DemoPage(f"127.0.0.1:{free_port()}")
@@ -123,28 +108,23 @@ async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
     finally:
         await page.stop()
         await processes.stop()
-        # Nothing is left of a sandbox that ended by itself; of one that had to be killed, its brokers.
+        # A sandbox that had to be killed leaves its brokers.
         await asyncio.to_thread(kill_leftovers, settings.directory / SANDBOX)
 
 
 async def _start_sandbox(processes: DemoProcesses, settings: DemoSettings, name_server: str) -> Path:
-    kubeconfig = settings.directory / "kubeconfig"
-    data = settings.directory / SANDBOX
+    kubeconfig, data = settings.directory / "kubeconfig", settings.directory / SANDBOX
+    # Java brokers have a real NameServer; for Python replicas the sandbox serves routes.
+    network = ("loopback", "--name-server", name_server) if settings.rocketmq_home is None else ("netns",)
     await processes.start(
-        "sandbox",
-        "sandbox",
-        "--data-dir",
-        str(data),
-        "--kubeconfig",
-        str(kubeconfig),
-        *settings.sandbox_arguments(name_server),
+        *("sandbox", "sandbox", "--data-dir", str(data), "--kubeconfig", str(kubeconfig), "--network", *network)
     )
     await _within_start("the sandbox has not written its kubeconfig", processes, kubeconfig.exists)
     return kubeconfig
 
 
 async def _node_address(api: KubernetesApi) -> str:
-    """Where pods reach processes outside of pods: the node's own address."""
+    """Return the node's own address, at which pods reach processes outside of pods."""
     nodes = await api.list(NODES)
     addresses = {entry["type"]: entry["address"] for node in nodes.items for entry in node["status"]["addresses"]}
     return str(addresses["InternalIP"])
@@ -153,7 +133,7 @@ async def _node_address(api: KubernetesApi) -> str:
 async def _start_operator(
     processes: DemoProcesses, settings: DemoSettings, kubeconfig: Path, host: str, page: DemoPage
 ) -> Mapping[str, str]:
-    # For whoever wants to look from outside: a Prometheus to scrape, mqadmin to ask.
+    # The file is for tools outside: a Prometheus, mqadmin.
     endpoints = {
         "controller": f"{host}:{free_port(host)}",
         "metrics": f"127.0.0.1:{free_port()}",
@@ -198,7 +178,7 @@ async def _play(
             page.strikes = strikes = Strikes(scenario, api, settings.incident_log)
             replicas = int(manifest["spec"].get("replicas", 3))
             await scenario.until_ready(replicas, _START_SECONDS)
-            # From here on the group should take writes: the time it took to come up is no outage.
+            # Scraping begins once the group takes writes: its start is no outage.
             async with (
                 scraping(endpoints["metrics"], settings.export),
                 _producing(_producer(settings, group, manifest, ledger)),
@@ -211,7 +191,7 @@ async def _play(
 
 
 async def _apply(api: KubernetesApi, manifest: dict[str, Any], processes: DemoProcesses) -> None:
-    """Apply the manifest; on a busy machine the first answers may come too late."""
+    """Apply the manifest, again after a timeout: on a busy machine the first answers come late."""
 
     async def applied() -> bool:
         try:
@@ -226,7 +206,7 @@ async def _apply(api: KubernetesApi, manifest: dict[str, Any], processes: DemoPr
 
 
 async def _within_start(complaint: str, processes: DemoProcesses, done: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Wait until it is done. DemoTimeoutError says what was not, DemoProcessError that a process ended meanwhile."""
+    """Wait until `done`. DemoTimeoutError with the complaint; DemoProcessError if a process ended meanwhile."""
     deadline = time.monotonic() + _START_SECONDS
     while True:
         answer = done()

@@ -1,7 +1,7 @@
-"""The story of the demo: a group comes up, takes messages, loses its master to a kill, then the next one to a freeze.
+"""The demo's steps: a group starts, takes messages, loses its master to SIGKILL, and the next one to SIGSTOP.
 
-Everything is observed from outside (the API, the incident log, the producer's own ledger); nothing here has a hand in the
-failovers. Every wait has a deadline and says what it waited for.
+Everything is observed from outside (the API, the incident log, the producer's ledger); nothing here takes part in a failover.
+Every wait has a deadline and names what it waited for.
 """
 
 import asyncio
@@ -12,30 +12,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from brokergroup_operator.demo.faults import HeldProcess, hold
-from brokergroup_operator.demo.incident_reader import DemoFailover, find_incident, steps_since
-from brokergroup_operator.demo.ledger import Ledger
-from brokergroup_operator.demo.processes import DemoProcesses
+from brokergroup_operator.demo.client import Ledger
+from brokergroup_operator.demo.processes import DemoProcesses, HeldProcess, hold
 from brokergroup_operator.demo.screen import DemoView, FailoverRow, Screen
-from brokergroup_operator.demo.watched_group import WatchedGroup
+from brokergroup_operator.demo.watched_group import DemoFailover, WatchedGroup, find_incident, steps_since
 
 _POLL_SECONDS = 0.02
 _WARM_UP_ACKNOWLEDGEMENTS = 100
-# Nobody watches longer than a day.
+# The longest time until Ctrl-C.
 _WATCH_SECONDS = 86_400.0
 
 
 class DemoTimeoutError(Exception):
-    """Something the demo waited for did not happen; names it, and what was seen instead."""
+    """A wait ended at its deadline; names what was waited for, and what was seen instead."""
 
 
 class DemoStoppedError(Exception):
-    """Somebody asked the demo to end before its story was told."""
+    """The demo was stopped before its verdict."""
 
 
 @dataclass
 class Scenario:
-    """The demo's steps over a running environment. `stop` ends it at any wait, save when only the read-back is left."""
+    """The demo's steps. `stop` ends any wait, except those of the read-back at the end."""
 
     group: WatchedGroup
     ledger: Ledger
@@ -48,33 +46,32 @@ class Scenario:
     failovers: list[DemoFailover] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
     doing: str = ""
-    # Whether the scripted part is over, so that whoever watches may strike.
+    # Whether the scripted part is over: from then on the page's buttons strike.
     is_played: bool = False
 
     async def until_ready(self, replicas: int, seconds: float | None = None) -> None:
-        """Wait until the group is Ready with all its members in the SyncStateSet; `seconds` in place of the usual deadline."""
+        """Wait until the group is Ready with all members in the SyncStateSet; `seconds` replaces the usual deadline."""
         self.doing = f"waiting for {replicas} members in sync"
         await self._wait(lambda: self.group.is_ready() and len(self.group.sync_state_set) == replicas, seconds)
         self._note_epoch()
 
     async def send_for_a_while(self, seconds: float, count: int = _WARM_UP_ACKNOWLEDGEMENTS) -> None:
-        """Wait until `count` more messages are acknowledged, and for so long at least."""
+        """Wait until `count` more messages are acknowledged, and for `seconds` at least."""
         self.doing = "sending messages"
         target, until = len(self.ledger.acknowledgements) + count, time.monotonic() + seconds
         await self._wait(lambda: len(self.ledger.acknowledgements) >= target and time.monotonic() >= until)
 
     async def kill_master(self) -> None:
-        """SIGKILL the master and wait for the failover to end."""
+        """SIGKILL the master and wait for the end of the failover."""
         with self._hold_master() as (held, broker_id):
             fault_at = time.time()
             held.kill()
             await self._until_failed_over(f"SIGKILL of {broker_id}", broker_id, fault_at)
 
     async def freeze_master(self, thaw_after_seconds: float) -> None:
-        """SIGSTOP the master, wait for the failover to end, and let it run on if it still exists.
+        """SIGSTOP the master, wait for the end of the failover, and SIGCONT it unless it was fenced.
 
-        A fenced master is dead by then. One that was not fenced wakes with its sockets full: the read-back at the end shows
-        whether it acknowledged anything that is gone.
+        A master that was not fenced wakes with full sockets: the read-back shows whether it acknowledged anything that is lost.
         """
         with self._hold_master() as (held, broker_id):
             fault_at = time.time()
@@ -118,7 +115,7 @@ class Scenario:
         )
 
     async def watch_until_stopped(self) -> None:
-        """Go on showing the group until somebody asks to end; what follows is only the verdict."""
+        """Show the group until `stop`; only the verdict follows."""
         self.is_played = True
         with suppress(DemoTimeoutError):
             await self._wait(self.stop.is_set, _WATCH_SECONDS)
@@ -126,7 +123,7 @@ class Scenario:
         self.stop = asyncio.Event()
 
     async def _wait(self, condition: Callable[[], Any], seconds: float | None = None) -> Any:
-        """The first true value of `condition`; raises DemoTimeoutError at the deadline, DemoProcessError when a process ends."""
+        """Return the first true value of `condition`. DemoTimeoutError at the deadline, DemoProcessError if a process ended."""
         seconds = self.deadline_seconds if seconds is None else seconds
         deadline = time.monotonic() + seconds
         while not (value := condition()):
@@ -140,7 +137,7 @@ class Scenario:
         return value
 
     def view(self) -> DemoView:
-        """What to show now."""
+        """Return what to show now."""
         return DemoView(
             members=self.group.members(),
             master_epoch=self.group.master_epoch,

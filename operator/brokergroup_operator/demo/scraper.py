@@ -1,7 +1,7 @@
-"""Asks the operator for its metrics at a fixed interval and keeps them as a Prometheus would, for `make sla-report`.
+"""Scrapes the operator's metrics at a fixed interval and keeps them as a Prometheus would, for `make sla-report`.
 
-The demo has no Prometheus. A sample's time is when its scrape began, as Prometheus has it; a scrape that failed leaves no samples
-behind and is not made up for, so a gap in the export is a time when the operator did not answer.
+A sample's time is the begin of its scrape, as in Prometheus. A failed scrape leaves no samples, so a gap in the export is a time
+when the operator did not answer.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 INTERVAL_SECONDS: Final = 1.0
-# How often the file is written anew, so that a report can be made while the demo runs.
+# How often the file is rewritten, so that a report can be made while the demo runs.
 _WRITE_EVERY_SCRAPES: Final = 15
-# The scrapes of four hours, some twenty MiB; a demo that somebody leaves running keeps the last ones.
+# The scrapes of four hours, some twenty MiB; a demo that runs longer keeps the last ones.
 _MOST_SCRAPES: Final = 14_400
 _PREFIX: Final = "brokergroup_"
 JOB: Final = "brokergroup-demo"
@@ -49,7 +49,7 @@ class Scraper:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._interval_seconds)) as session:
             while True:
                 await self._scrape(session)
-                # On a grid: a scrape that took long moves none of the later ones, and what it ran into is left out.
+                # On a grid: a slow scrape does not move later ones; those that it overlaps are left out.
                 number = max(number + 1, int((time.monotonic() - begun) / self._interval_seconds) + 1)
                 if len(self._scrapes) % _WRITE_EVERY_SCRAPES == 0 and self._scrapes:
                     await asyncio.to_thread(self.write)
@@ -67,7 +67,7 @@ class Scraper:
         self._scrapes.append((at_seconds, samples_of(page, instance=self._endpoint)))
 
     def write(self) -> None:
-        """All samples kept, as `{"status": "success", "data": {"resultType": "matrix", "result": [...]}}`; at once, not half."""
+        """Write all samples as `{"status": "success", "data": {"resultType": "matrix", "result": [...]}}`, atomically."""
         values: dict[Series, list[list[Any]]] = {}
         for at_seconds, samples in list(self._scrapes):
             for series, value in samples.items():
@@ -79,7 +79,7 @@ class Scraper:
 
 
 def samples_of(page: str, *, instance: str) -> dict[Series, float]:
-    """The operator's own samples on a page of metrics, with the labels that a Prometheus adds."""
+    """Return the operator's own samples on a page of metrics, with the labels that a Prometheus adds."""
     ours = "\n".join(line for line in page.splitlines() if line.removeprefix("# TYPE ").startswith(_PREFIX))
     added = {"job": JOB, "instance": instance}
     return {
@@ -91,7 +91,7 @@ def samples_of(page: str, *, instance: str) -> dict[Series, float]:
 
 @asynccontextmanager
 async def scraping(endpoint: str, target: Path) -> AsyncIterator[None]:
-    """Scrape for the length of a block, however it ends, and leave the export in `target`."""
+    """Scrape for the length of a block, and write the export to `target` however it ends."""
     scraper = Scraper(endpoint, target)
     task = asyncio.create_task(scraper.run())
     try:

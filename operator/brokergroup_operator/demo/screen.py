@@ -1,7 +1,7 @@
 """What the demo shows: members and roles, epoch, SyncStateSet, acknowledgements per second, each failover's timeline.
 
-On a terminal it is one table that redraws itself; elsewhere a line for each change, on standard error, so that standard output
-keeps only the JSON at the end.
+A table that redraws itself on a terminal, elsewhere a line for each change; on standard error, since standard output has only the
+JSON at the end.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _ROLE_STYLES = {"master": "bold green", "slave": "cyan"}
 
 @dataclass(frozen=True)
 class MemberRow:
-    """One member as the group's status tells it."""
+    """One member by the group's status."""
 
     broker_id: int
     pod: str
@@ -40,7 +40,7 @@ class FailoverRow:
 
 @dataclass(frozen=True)
 class DemoView:
-    """Everything on the screen at one moment."""
+    """The content of the screen at one moment."""
 
     members: Sequence[MemberRow] = ()
     master_epoch: int = 0
@@ -83,7 +83,7 @@ class Screen:
             self.console.print(f"{line} | {view.per_second:.0f} acks/s", highlight=False, soft_wrap=True)
 
     def close_with(self, view: DemoView) -> None:
-        """The last picture stays, without hints to a cluster that ends now; where nothing redraws, it is the one table printed."""
+        """Leave the last picture, without hints to a cluster that stops now; without a terminal, print it."""
         if self._live is not None:
             self._live.update(draw(view))
         else:
@@ -97,7 +97,7 @@ def _one_line(view: DemoView) -> str:
 
 
 def draw(view: DemoView, hints: Sequence[str] = ()) -> Group:
-    """The whole picture as one rich renderable."""
+    """Return the whole picture as one rich renderable."""
     head = Text.assemble(
         ("epoch ", "dim"), (str(view.master_epoch), "bold"),
         ("   SyncStateSet ", "dim"), (str(list(view.sync_state_set)), "bold"),

@@ -1,9 +1,12 @@
-"""The demo's eyes: the BrokerGroup and its record, watched as anybody with kubectl could."""
+"""What the demo observes from outside: the BrokerGroup and its record by watches, and the operator's incident log."""
 
 import asyncio
+import datetime
+import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from brokergroup_operator.demo.screen import MemberRow
@@ -11,11 +14,19 @@ from brokergroup_operator.kube import KubernetesApi, Reflector
 from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, BROKER_GROUPS
 
 _SYNC_SECONDS = 10.0
+# The names of the incident log's steps in the demo's result, where they differ.
+_STEP_NAMES = {
+    "roleChanged": "role_changed",
+    "indexCaughtUp": "index_caught_up",
+    "routeVisible": "route_visible",
+    "inSync": "in_sync",
+    "firstAck": "canary_ack",
+}
 
 
 @dataclass(frozen=True)
 class WatchedGroup:
-    """One group, always as of the last watch event."""
+    """One group as of the last watch event."""
 
     namespace: str
     name: str
@@ -24,7 +35,7 @@ class WatchedGroup:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The controller's record; empty until there is one."""
+        """The group's record; empty until there is one."""
         record: dict[str, Any] = self.states.get((self.namespace, self.name), {}).get("record", {})
         return record
 
@@ -46,7 +57,7 @@ class WatchedGroup:
         return sorted(self.record.get("syncStateSet", []))
 
     def master_address(self) -> str | None:
-        """Where the master takes sends, as the record has it."""
+        """Return the master's address by the record."""
         master_id = self.master_id
         for replica in self.record.get("replicas", []):
             if replica["brokerId"] == master_id:
@@ -86,3 +97,57 @@ async def watch_group(api: KubernetesApi, namespace: str, name: str) -> AsyncIte
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(frozen=True)
+class DemoFailover:
+    """One failover of the demo; `steps_ms` ends with `first_ack`."""
+
+    fault: str
+    trigger: str
+    from_broker_id: int
+    to_broker_id: int | None
+    epoch: int | None
+    outcome: str
+    unfenced: bool
+    steps_ms: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def completed(self) -> bool:
+        return self.outcome == "completed" and "first_ack" in self.steps_ms
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "fault": self.fault,
+            "trigger": self.trigger,
+            "from": self.from_broker_id,
+            "to": self.to_broker_id,
+            "epoch": self.epoch,
+            "outcome": self.outcome,
+            "unfenced": self.unfenced,
+            "steps_ms": self.steps_ms,
+        }
+
+
+def incidents(log: Path) -> list[dict[str, Any]]:
+    """Return the incidents in the operator's log; the operator may be writing it."""
+    found = []
+    for line in log.read_text().splitlines() if log.exists() else ():
+        with suppress(ValueError):  # a line that is being written
+            found.append(json.loads(line))
+    return found
+
+
+def find_incident(log: Path, *, from_broker_id: int, epoch_before: int) -> dict[str, Any] | None:
+    """Return the finished failover of that master at that epoch, None until there is one."""
+    wanted = ("failover", from_broker_id, epoch_before)
+    of_it = (one for one in incidents(log) if (one.get("kind"), one.get("from"), one.get("epochBefore")) == wanted)
+    return next(of_it, None)
+
+
+def steps_since(incident: dict[str, Any], fault_at_seconds: float) -> dict[str, float]:
+    """Return the incident's steps in milliseconds after the fault, by this machine's clock: what a user of the group feels."""
+    started = datetime.datetime.fromisoformat(incident["startedAt"]).timestamp()
+    offset_ms = (started - fault_at_seconds) * 1000
+    steps: dict[str, float] = incident["stepsMilliseconds"]
+    return {_STEP_NAMES.get(name, name): round(offset_ms + value, 1) for name, value in steps.items()}

@@ -139,7 +139,7 @@ class Silence:
 
     @property
     def acknowledges(self) -> bool:
-        """Whether its acknowledgements reach the master. Both must hold: the link of a cut node stays in the master's list a while."""
+        """Whether its acknowledgements reach the master. Both are needed: the master lists the link of a cut node for a while."""
         return bool(self.linked and self.answers)
 
 
@@ -190,7 +190,7 @@ class ShownGroups(Protocol):
         ...
 
     def subscribe(self, callback: Callable[[GroupKey], None]) -> Callable[[], None]:
-        """Call back at every change of a group's snapshot, until the returned function is called. The callback must return at once."""
+        """Call back at every change of a snapshot, until the returned function is called. The callback must return at once."""
         ...
 
 

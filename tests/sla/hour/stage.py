@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from brokergroup_operator.demo.faults import hold
-from brokergroup_operator.demo.ledger import Ledger
-from brokergroup_operator.demo.producer import DemoProducer
+from brokergroup_operator.demo.client import DemoProducer, Ledger
+from brokergroup_operator.demo.processes import hold
 from metric_names import FAILOVERS_TOTAL, GROUP_WRITABLE, LABEL_BROKER_GROUP, METRICS, UNAVAILABLE_SECONDS_TOTAL
 from tests.e2e.house import NAMESPACE, TOPIC, House, WholeGroup, open_house, whole_group
 from tests.e2e.stories import change, condition, done, up_to_date
