@@ -34,7 +34,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = "kubectl-brokergroup"
-# What the plugin imports, beside its own packages (tests/kubectl/test_start.py holds that it is no more).
+# What the plugin imports, beside its own packages (tests/kubectl/test_main.py holds that it is no more).
 PLUGIN_NEEDS = ("typer", "pykube-ng", "requests", "pyyaml")
 PLUGIN_PACKAGES = tuple(
     f"brokergroup_operator/{part}" for part in ("__init__.py", "option_groups.py", "api/", "kubectl/")

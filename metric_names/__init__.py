@@ -3,7 +3,7 @@
 What the operator exposes, what the dashboards query and what the SLA reports read cannot drift apart: all three import these
 constants. The package lies at the top because the reports run where the operator's libraries are not installed (Spark's
 executors), and because the state machine has no metrics. Base units, `_total` for counters, no pod IP in a label
-(`tests/observe/test_metric_names.py`).
+(`tests/observe/test_metrics.py`).
 """
 
 from dataclasses import dataclass

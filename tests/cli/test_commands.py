@@ -1,6 +1,9 @@
-"""The command lines: what they refuse, with which words, and which address a pod calls its own."""
+"""The command lines: what they refuse, with which words, and which address a pod calls its own. Never a traceback, never 0."""
+
+from __future__ import annotations
 
 import json
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +14,15 @@ import typer
 from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
-from brokergroup_operator.cli.operator_command import own_address
+from brokergroup_operator.cli.operator_command import OperatorOptions, own_address
+from brokergroup_operator.cli.operator_process import reconcile_settings
 from brokergroup_operator.cli.running import parse_endpoint
 from brokergroup_operator.cli.security_options import SecurityOptions
 from brokergroup_operator.controller.directory import kubernetes_directory
-from rocketmq_remoting.tls import TlsMode
+from brokergroup_operator.controller.security import SecuritySettings
+from brokergroup_operator.folder_lock import FolderLock
+from rocketmq_remoting.tls import ClientCertificates, TlsFiles, TlsMode, TlsServerSettings
+from rocketmq_replica import broker_container, process
 from tests.security.certificates import make_authority
 
 ADDRESSES = ["operator-0.ns.svc:9878", "operator-1.ns.svc:9878"]
@@ -178,3 +185,136 @@ def test_tls_is_enforced_where_a_certificate_is_given_and_nothing_else_is_said(t
     assert plain.tls is None
     with pytest.raises(typer.BadParameter, match="optional or required"):
         replace(given, admin_certificate_names=["admin"]).settings()
+
+
+KUBECONFIGS = {
+    "no UTF-8": b"\xff\xfe\x00",
+    "no YAML": b"clusters: [",
+    "clusters is 5, expected a list": b"clusters: 5\ncontexts: [{name: a, context: {cluster: b}}]\ncurrent-context: a\n",
+}
+
+
+def refused(*arguments: str, code: int, says: str) -> None:
+    """The command ends with the code, and its standard error says so in whatever lines it wraps it into."""
+    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "1000", "TERMINAL_WIDTH": "1000"})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == code, result.output
+    assert says in " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("says", KUBECONFIGS)
+def test_a_kubeconfig_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_bytes(KUBECONFIGS[says])
+    refused(
+        *("operator", "--kubeconfig", str(file), "--controller-address", "127.0.0.1:1", "--listen", "127.0.0.1:0"),
+        code=2, says=says,
+    )  # fmt: skip
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    refused("controller", "--store", "kubernetes:default", "--listen", "127.0.0.1:0", code=2, says=says)
+
+
+def test_a_store_that_another_process_uses(tmp_path: Path) -> None:
+    lock = FolderLock.take(tmp_path / ".lock")
+    says = f"another process uses this store: folder {tmp_path} is in use by process {os.getpid()} "
+    refused("controller", "--store", f"file:{tmp_path}", "--listen", "127.0.0.1:0", code=1, says=says)
+    lock.release()
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [("FILE", "File exists; expected a folder"), ("FILE/below", "Not a directory; expected"), ("/proc", "expected a")],
+)
+def test_a_store_that_is_no_folder_to_write_in(tmp_path: Path, place: str, says: str) -> None:
+    (tmp_path / "file").touch()
+    place = place.replace("FILE", str(tmp_path / "file"))
+    refused("controller", "--store", f"file:{place}", "--listen", "127.0.0.1:0", code=1, says=says)
+    refused("controller", "--store", f"file:{place}", "--listen", "127.0.0.1:0", code=1, says=place)
+
+
+@pytest.mark.parametrize("option", ["--data-dir", "--kubeconfig"])
+@pytest.mark.parametrize("place", ["FILE", "/proc/no"])
+def test_a_folder_of_the_sandbox_that_cannot_be_written(tmp_path: Path, option: str, place: str) -> None:
+    (tmp_path / "file").touch()
+    place = place.replace("FILE", str(tmp_path / "file"))
+    arguments = {"--data-dir": str(tmp_path / "data"), option: place if option == "--data-dir" else f"{place}/config"}
+    flat = [word for pair in arguments.items() for word in pair]
+    refused("sandbox", *flat, code=2, says=f"Invalid value for {option}: '{place}'")
+
+
+@pytest.mark.parametrize("address", [";;;", "", "a", "a:0x1", "a:²"])
+def test_an_operator_address_that_is_none(address: str) -> None:
+    says = f"Invalid value for --controller-address: {address!r}: expected host:port"
+    refused("operator", "--controller-address", address, code=2, says=says)
+
+
+@pytest.mark.parametrize("store", ["nonsense", "file:", "memory:x", "kubernetes", ""])
+def test_a_store_that_is_none(store: str) -> None:
+    says = f"Invalid value for --store: store is {store!r}, expected memory or file:<folder>"
+    refused("controller", "--store", store, code=2, says=says)
+    java = ("--controller", "127.0.0.1:1", "--store", store)
+    refused("migrate", "apply", *java, code=2, says=says)
+    for verb in ("cut-over", "back"):
+        refused("migrate", verb, *java, "--listen", "127.0.0.1:2", code=2, says=says)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["a.conf"],
+        ["--config", "a.conf", "b.conf"],
+        ["--config", "a.conf", "--container-config", "c.conf"],
+        ["--container", "--config", "a.conf"],
+        ["--container", "--async-learner", "a.conf"],
+    ],
+)
+def test_what_is_neither_one_replica_nor_a_container_is_refused(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, ["replica", *arguments])
+    assert result.exit_code == 2
+    assert "--config" in result.output
+
+
+def test_each_form_runs_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+
+    def one(path: Path, *, async_learner: bool) -> int:
+        started.append((path, "learner") if async_learner else path)
+        return 0
+
+    def several(paths: list[Path], container_file: Path | None) -> int:
+        started.append((paths, container_file))
+        return 1
+
+    monkeypatch.setattr(process, "main", one)
+    monkeypatch.setattr(broker_container, "main", several)
+    assert CliRunner().invoke(app, ["replica", "--config", "a.conf"]).exit_code == 0
+    assert CliRunner().invoke(app, ["replica", "--config", "a.conf", "--async-learner"]).exit_code == 0
+    assert CliRunner().invoke(app, ["replica", "--container", "a.conf", "b.conf"]).exit_code == 1
+    assert CliRunner().invoke(app, ["replica", "--container", "--container-config", "c.conf"]).exit_code == 1
+    both = [Path("a.conf"), Path("b.conf")]
+    assert started == [Path("a.conf"), (Path("a.conf"), "learner"), (both, None), ([], Path("c.conf"))]
+
+
+def test_a_container_whose_files_cannot_be_read_ends_with_1(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert broker_container.main([tmp_path / "nowhere.conf"]) == 1
+    assert "nowhere.conf: cannot be read" in caplog.text
+
+
+OPTIONS = OperatorOptions(controller_addresses=["127.0.0.1:9878"], identity="operator-0")
+
+
+@pytest.mark.parametrize("asked_for", list(ClientCertificates))
+def test_pods_are_made_for_what_controllers_ask(tmp_path: Path, asked_for: ClientCertificates) -> None:
+    ca = tmp_path / "ca.crt"
+    ca.write_text("PEM of the authority\n", encoding="utf-8")
+    files = TlsFiles(certificate=tmp_path / "tls.crt", key=tmp_path / "tls.key", ca=ca)
+    tls = TlsServerSettings(mode=TlsMode.ENFORCING, files=files, client_certificates=asked_for)
+    made = reconcile_settings(OPTIONS, SecuritySettings(tls=tls))
+    assert (made.controller_tls, made.controller_authority) == (True, "PEM of the authority\n")
+    assert made.client_certificates_required is (asked_for is ClientCertificates.REQUIRED)
+
+
+def test_without_tls_nobody_is_asked_for_anything() -> None:
+    made = reconcile_settings(OPTIONS, SecuritySettings())
+    assert (made.controller_tls, made.controller_authority, made.client_certificates_required) == (False, None, False)

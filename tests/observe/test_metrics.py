@@ -1,9 +1,11 @@
 """The metrics page: every name is one of the shared constants, states come from snapshots, counts from what the plane tells."""
 
+from __future__ import annotations
+
 import importlib.metadata
-from collections.abc import Callable
+import re
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,6 +17,9 @@ from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcom
 from brokergroup_operator.records.store import GroupKey
 from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KEY = GroupKey("default", "orders")
 GROUP = {"namespace": "default", "cluster": "DefaultCluster", "broker_group": "orders"}
@@ -303,3 +308,38 @@ async def test_when_a_group_was_created_is_a_metric_while_this_pod_reconciles() 
     assert value((await scrape(metrics))[metric_names.CREATED_TIMESTAMP_SECONDS], **GROUP) == 1_790_856_000
     metrics.conditions.clear()
     assert (await scrape(metrics))[metric_names.CREATED_TIMESTAMP_SECONDS] == []
+
+
+async def test_healthz_tells_each_trouble() -> None:
+    metrics = Metrics()
+    trouble: str | None = None
+    metrics.health.ask(lambda: trouble)
+    metrics.health.ask(lambda: None)
+    await metrics.start("127.0.0.1", 0)
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{metrics.port}") as session:
+            async with session.get("/healthz") as answer:
+                assert (answer.status, await answer.text()) == (200, "ok\n")
+            trouble = "no watch for 61 s: KeyError('getpwuid()')"
+            async with session.get("/healthz") as answer:
+                assert (answer.status, await answer.text()) == (503, trouble + "\n")
+    finally:
+        await metrics.stop()
+
+
+def test_every_metric_constant_is_described_and_named_well() -> None:
+    names = {
+        value for value in vars(metric_names).values() if isinstance(value, str) and value.startswith("brokergroup_")
+    }
+    names.discard(metric_names.PREFIX)
+    assert names == set(metric_names.METRICS)
+    for name, metric in metric_names.METRICS.items():
+        assert re.fullmatch(r"brokergroup_[a-z][a-z_]*[a-z]", name)
+        assert (metric.kind == "counter") == name.endswith("_total"), name
+        assert metric.help.endswith("."), name
+        assert not {"address", "pod_ip", "ip", "instance"} & set(metric.labels), name
+
+
+def test_histogram_buckets_ascend() -> None:
+    buckets = metric_names.FAILOVER_PHASE_BUCKETS_SECONDS
+    assert list(buckets) == sorted(set(buckets))

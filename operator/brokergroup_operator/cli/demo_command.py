@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROCKETMQ_VERSION = "5.5.0"
 _DIRECTORY = Path(".demo")
-# What a shell reports for a process that SIGHUP ended.
+# As a shell reports a process that SIGHUP ended.
 _HUNG_UP = 129
 _TERMINAL_LOOK_SECONDS = 1.0
 
@@ -119,7 +119,7 @@ def _report_command(directory: Path) -> str:
 
 
 def _cancel_at_hang_up() -> None:
-    """The terminal was closed: no verdict, for it has no reader; only the end of everything. make may send the signal twice."""
+    """At SIGHUP (the terminal was closed) cancel the demo without a verdict. make may send the signal twice."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
     def hang_up() -> None:
@@ -131,7 +131,7 @@ def _cancel_at_hang_up() -> None:
 
 
 async def _tell_of_a_closed_terminal() -> None:
-    """Send SIGHUP to this process when its terminal is closed: the kernel sends it to make alone, which then waits for the demo."""
+    """Send SIGHUP to this process when its terminal is closed: the kernel sends it only to make, which then waits for the demo."""
     poll = select.poll()
     for descriptor in (0, 1, 2):
         if os.isatty(descriptor):

@@ -1,8 +1,7 @@
-"""The objectives of single groups for a report: those of files, and the groups' own `spec.slo` as the API server has them.
+"""The objectives of single groups for a report: those of files, and the groups' own `spec.slo` from the API server.
 
-A file that can't be used is an error: somebody wrote it for this report. The cluster is asked by a scheduled job, and a job that
-may not ask, or finds nobody to ask, still has its report to make: by the objective of all groups, and with a note that says what
-is missing.
+A file that can't be used is an error. A cluster that can't be read is a note in the report, which a scheduled job still makes, by
+the objective of all groups.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from sla_reports.measures.objectives import Objective
     from sla_reports.states.spans import Window
 
-# A report is worth a longer wait than a failover is; an API server that is being replaced is back within these.
+# Longer than on the failover path: an API server that is being replaced is back within these.
 TIMEOUT_SECONDS: Final = 30.0
 PAUSES_SECONDS: Sequence[float] = (2.0, 10.0)
 _KIND: Final = "brokergroups.brokergroup.dev"
@@ -24,7 +23,7 @@ _NOT_READ: Final = "spec.slo of the groups was not read"
 
 @dataclass(frozen=True, slots=True)
 class ClusterObjectives:
-    """What the groups say of themselves, and what the report's reader has to know about that: each a sentence."""
+    """The groups' own objectives, and a note for the report's reader on each that could not be read."""
 
     objectives: "tuple[Objective, ...]" = ()
     notes: tuple[str, ...] = ()
@@ -33,9 +32,9 @@ class ClusterObjectives:
 def read_own_objectives(
     files: Sequence[Path] | None, cluster: ClusterObjectives, window: "Window | None", until_ms: int | None
 ) -> "tuple[Sequence[Objective], Window | None]":
-    """The groups' own objectives, and the window that must be read for the longest. Raises ObjectiveError.
+    """Return the objectives of single groups, and the window that the longest needs. Raises ObjectiveError.
 
-    Without any Spark is not imported.
+    Without any, Spark is not imported.
     """
     if not files and not cluster.objectives:
         return (), window
@@ -46,7 +45,7 @@ def read_own_objectives(
 
 
 def objectives_of_cluster(namespace: str | None, kubeconfig: Path | None, *, asked: bool = True) -> ClusterObjectives:
-    """Of one namespace's BrokerGroups, or of all; without a kubeconfig as the pod's service account. Nothing if not `asked`.
+    """Read one namespace's BrokerGroups, or all; without a kubeconfig as the pod's service account. Nothing if not `asked`.
 
     Raises ObjectiveError for an option that can't be used.
     """
@@ -54,8 +53,9 @@ def objectives_of_cluster(namespace: str | None, kubeconfig: Path | None, *, ask
     from brokergroup_operator.kube.settings import KubeconfigError
 
     if not asked:
-        _refuse("objectives-namespace", namespace)
-        _refuse("kubeconfig", kubeconfig)
+        for option, value in (("objectives-namespace", namespace), ("kubeconfig", kubeconfig)):
+            if value is not None:
+                raise _objective_error(f"--{option} {value}: expected none without --objectives-from-cluster")
         return ClusterObjectives()
     try:
         groups = asyncio.run(_listed(namespace, kubeconfig))
@@ -70,11 +70,6 @@ def objectives_of_cluster(namespace: str | None, kubeconfig: Path | None, *, ask
     except ApiError as error:
         return _not_read(_why(error, namespace))
     return _objectives_of(groups)
-
-
-def _refuse(option: str, value: object) -> None:
-    if value is not None:
-        raise _objective_error(f"--{option} {value}: expected none without --objectives-from-cluster")
 
 
 def _objective_error(message: str) -> Exception:
@@ -101,22 +96,24 @@ def _why(error: Exception, namespace: str | None) -> str:
 
 
 async def _listed(namespace: str | None, kubeconfig: Path | None) -> list[dict[str, Any]]:
-    """The groups as the API server has them; asked again where it can't be reached just now."""
+    """List the groups; retry while the API server can't be reached."""
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.kube.errors import ApiUnavailableError
     from brokergroup_operator.kube.resources import BROKER_GROUPS
 
+    pauses_seconds = iter(PAUSES_SECONDS)
     async with KubernetesApi.from_kubeconfig(kubeconfig) if kubeconfig else KubernetesApi.in_cluster() as api:
-        for pause_seconds in PAUSES_SECONDS:
+        while True:
             try:
                 return (await api.list(BROKER_GROUPS, namespace=namespace, timeout_seconds=TIMEOUT_SECONDS)).items
             except ApiUnavailableError:
+                if (pause_seconds := next(pauses_seconds, None)) is None:
+                    raise
                 await asyncio.sleep(pause_seconds)
-        return (await api.list(BROKER_GROUPS, namespace=namespace, timeout_seconds=TIMEOUT_SECONDS)).items
 
 
 def _objectives_of(groups: Sequence[dict[str, Any]]) -> ClusterObjectives:
-    """One group's mistake is its own: the kind's schema does not know every time zone."""
+    """Return each group's objective; one that can't be used is a note, since the kind's schema does not know every time zone."""
     from sla_reports.measures.objectives import ObjectiveError, objective_of_document
 
     found, notes = [], []

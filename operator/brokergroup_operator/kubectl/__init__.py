@@ -1,6 +1,6 @@
-"""`kubectl brokergroup`: look at broker groups and ask for what is done to them, by a person who waits.
+"""`kubectl brokergroup`: show broker groups, and request operations on them.
 
-It writes BrokerGroupOperations and `spec.maintenance` of a BrokerGroup, and `release` removes our finalizers where no operator
-does. Everything else it says it has read from the API. Light to start: pykube-ng, no typed client, no kopf, and each verb imports
-what it needs when it is called.
+It writes BrokerGroupOperations and `spec.maintenance` of a BrokerGroup; `release` removes our finalizers if no operator is left to.
+Everything it shows it has read from the API. It starts quickly: pykube-ng, no typed client, no kopf, and each verb imports what it
+needs when it is called.
 """

@@ -1,7 +1,7 @@
 """The command `kubectl-brokergroup`, which kubectl runs for `kubectl brokergroup`.
 
 Starting must be cheap: this module and the verbs' modules import typer and nothing heavy; the call of a verb imports the HTTP
-client. `tests/kubectl/test_start.py` checks it. kubectl (1.26 and later) asks `kubectl_complete-brokergroup` for completions of a
+client. `tests/kubectl/test_main.py` checks it. kubectl (1.26 and later) asks `kubectl_complete-brokergroup` for completions of a
 plugin: `completion` prints that program, `complete` answers it.
 """
 

@@ -1,4 +1,4 @@
-"""What the verbs that change something create and patch, and what they wait for."""
+"""What the verbs that change something create and patch, what they wait for, and the durations that they take."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 
-from brokergroup_operator.kubectl import operate
+from brokergroup_operator.kubectl import command_line, operate
 from brokergroup_operator.kubectl.cluster import BrokerGroup, BrokerGroupOperation, Pod
-from brokergroup_operator.kubectl.command_line import UsageError
+from brokergroup_operator.kubectl.command_line import UsageError, seconds, whole_seconds
 from brokergroup_operator.kubectl.operate import window
 
 if TYPE_CHECKING:
     from tests.kubectl.bench import Bench
+
+UNCLEAN = ("elect", "orders", "--to", "3", "--unclean", "--yes-lose-data")
 
 
 def only(bench: Bench) -> dict[str, Any]:
@@ -26,23 +29,19 @@ def only(bench: Bench) -> dict[str, Any]:
     [
         (("switchover", "orders"), "Switchover", {"deadlineSeconds": 60}),
         (
-            ("switchover", "orders", "--to", "3", "--at", "2030-01-02T03:04:05+01:00", "--deadline", "9"),
-            "Switchover",
+            ("switchover", "orders", "--to", "3", "--at", "2030-01-02T03:04:05+01:00", "--deadline", "9"), "Switchover",
             {"deadlineSeconds": 9, "toBrokerId": 3, "notBefore": "2030-01-02T02:04:05Z"},
         ),
-        (("restart", "orders"), "Restart", {}),
-        (("restart", "orders", "2", "3"), "Restart", {"brokerIds": [2, 3]}),
+        (("switchover", "orders", "--timeout", "1m30s", "--deadline", "2m"), "Switchover", {"deadlineSeconds": 120}),
+        (("restart", "orders", "--timeout", "5"), "Restart", {}),
+        (("restart", "orders", "2", "3", "--timeout", "100s"), "Restart", {"brokerIds": [2, 3]}),
         (("rebuild", "orders", "3", "--yes"), "Rebuild", {"brokerId": 3}),
         (("decommission", "orders", "3", "--confirm", "orders"), "Decommission", {"brokerId": 3}),
-        (
-            ("elect", "orders", "--to", "3", "--unclean", "--yes-lose-data", "--confirm", "orders"),
-            "Elect",
-            {"toBrokerId": 3, "acknowledgeDataLoss": "orders"},
-        ),
+        ((*UNCLEAN, "--confirm", "orders"), "Elect", {"toBrokerId": 3, "acknowledgeDataLoss": "orders"}),
         (("drill", "orders"), "Drill", {"kind": "Switchover"}),
         (("drill", "orders", "--kill-master", "-y"), "Drill", {"kind": "KillMaster"}),
     ],
-)
+)  # fmt: skip
 def test_a_verb_creates_its_operation(
     bench: Bench, arguments: tuple[str, ...], kind: str, section: dict[str, Any]
 ) -> None:
@@ -60,28 +59,38 @@ def test_a_verb_creates_its_operation(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("code", "arguments"),
     [
-        ("rebuild", "orders", "3"),
-        ("rebuild", "orders", "3", "--confirm", "order"),
-        ("decommission", "orders", "3"),
-        ("hibernate", "orders"),
-        ("drill", "orders", "--kill-master"),
-        ("elect", "orders", "--to", "3", "--unclean", "--yes-lose-data"),
+        (7, ("rebuild", "orders", "3")),
+        (7, ("rebuild", "orders", "3", "--confirm", "order")),
+        (7, ("decommission", "orders", "3")),
+        (7, ("hibernate", "orders")),
+        (7, ("drill", "orders", "--kill-master")),
+        (7, UNCLEAN),
+        (2, (*UNCLEAN[:-1], "--confirm", "orders")),
+        (2, ("elect", "orders", "--to", "3", "--yes-lose-data", "--confirm", "orders")),
+        (2, ("elect", "orders", "--to", "3", "--confirm", "orders")),
     ],
 )
-def test_what_is_dangerous_is_not_done_unless_the_group_is_named(bench: Bench, arguments: tuple[str, ...]) -> None:
+def test_what_is_dangerous_is_not_done_unless_the_group_is_named(
+    bench: Bench, code: int, arguments: tuple[str, ...]
+) -> None:
     bench.create_group()
     said = bench.run(*arguments)
-    assert said.code == 7
-    assert "orders" in said.err
+    assert said.code == code
+    assert "orders" in said.err or "expected --unclean and --yes-lose-data" in said.err
     assert not bench.items(BrokerGroupOperation)
     assert not (bench.get(BrokerGroup, "orders")["spec"].get("maintenance") or {}).get("hibernated")
 
 
-def test_the_name_may_be_typed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from brokergroup_operator.kubectl import command_line
+def test_an_unclean_election_has_no_yes(bench: Bench) -> None:
+    bench.create_group()
+    said = bench.run(*UNCLEAN, "--yes")
+    assert (said.code, "--yes" in said.err) == (2, True)
+    assert not bench.items(BrokerGroupOperation)
 
+
+def test_the_name_may_be_typed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_line, "is_terminal", lambda: True)
     bench.create_group()
     assert bench.run("rebuild", "orders", "3", typed="something\n").code == 7
@@ -92,46 +101,32 @@ def test_the_name_may_be_typed(bench: Bench, monkeypatch: pytest.MonkeyPatch) ->
     assert len(bench.items(BrokerGroupOperation)) == 1
 
 
-def test_an_unclean_election_wants_both_words(bench: Bench) -> None:
+DONE = {"message": "from broker 2 to 1, epoch 6 in 80 ms", "phases": {"committed": 40}}
+PLAN = {"message": "dry run: gives up broker 3", "plan": ["delete pod orders-3", "wait"]}
+NOT_SAFE = {"message": "orders is not FailoverSafe"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "phase", "result", "code", "out", "dry_run"),
+    [
+        (("switchover", "orders", "--wait"), "Succeeded", DONE, 0, f"Succeeded: {DONE['message']}\n  committed 40 ms\n", "None"),
+        (
+            ("rebuild", "orders", "3", "--dry-run"), "Succeeded", PLAN, 0,
+            f"Succeeded: {PLAN['message']}\n  1. delete pod orders-3\n  2. wait\n", "All",
+        ),
+        (("restart", "orders", "--wait"), "Failed", NOT_SAFE, 1, "Failed: orders is not FailoverSafe\n", "None"),
+        (("restart", "orders", "--wait"), "Rejected", NOT_SAFE, 1, "Rejected: orders is not FailoverSafe\n", "None"),
+    ],
+)  # fmt: skip
+def test_the_end_is_waited_for_and_told(
+    bench: Bench, arguments: tuple[str, ...], phase: str, result: dict[str, Any], code: int, out: str, dry_run: str
+) -> None:
     bench.create_group()
-    for flags in (("--unclean",), ("--yes-lose-data",), ()):
-        assert bench.run("elect", "orders", "--to", "3", "--confirm", "orders", *flags).code == 2
-    assert not bench.items(BrokerGroupOperation)
-
-
-def test_an_unclean_election_has_no_yes(bench: Bench) -> None:
-    bench.create_group()
-    said = bench.run("elect", "orders", "--to", "3", "--unclean", "--yes-lose-data", "--yes")
-    assert (said.code, "--yes" in said.err) == (2, True)
-    assert not bench.items(BrokerGroupOperation)
-
-
-def test_waiting_for_the_end(bench: Bench) -> None:
-    bench.create_group()
-    result = {"message": "from broker 2 to 1, epoch 6 in 80 ms", "phases": {"committed": 40}}
-    with bench.operator(lambda _: {"phase": "Succeeded", "result": result}):
-        said = bench.run("switchover", "orders", "--wait")
-    assert said.code == 0, said
-    assert said.out == "Succeeded: from broker 2 to 1, epoch 6 in 80 ms\n  committed 40 ms\n"
-
-
-@pytest.mark.parametrize("phase", ["Failed", "Rejected"])
-def test_an_end_that_is_no_success_is_exit_code_1(bench: Bench, phase: str) -> None:
-    bench.create_group()
-    with bench.operator(lambda _: {"phase": phase, "result": {"message": "orders is not FailoverSafe"}}):
-        said = bench.run("restart", "orders", "--wait")
-    assert said.code == 1
-    assert f"{phase}: orders is not FailoverSafe" in said.err
-
-
-def test_a_dry_run_shows_the_plan_and_asks_nobody(bench: Bench) -> None:
-    bench.create_group()
-    result = {"message": "dry run: gives up broker 3", "plan": ["delete pod orders-3", "wait"]}
-    with bench.operator(lambda _: {"phase": "Succeeded", "result": result}):
-        said = bench.run("rebuild", "orders", "3", "--dry-run")
-    assert said.code == 0, said
-    assert said.out == "Succeeded: dry run: gives up broker 3\n  1. delete pod orders-3\n  2. wait\n"
-    assert only(bench)["spec"]["dryRun"] == "All"
+    with bench.operator(lambda _: {"phase": phase, "result": result}):
+        said = bench.run(*arguments)
+    assert (said.code, said.out) == (code, out), said
+    assert (f"{phase}: {result['message']}" in said.err) == (code == 1)
+    assert only(bench)["spec"].get("dryRun", "None") == dry_run
 
 
 def test_a_wait_has_an_end(bench: Bench) -> None:
@@ -150,15 +145,15 @@ def operator_pod(bench: Bench, *, ready: bool) -> None:
     bench.set_status(Pod, "operator-0", {"conditions": conditions})
 
 
+NOTHING_ACTS = "no operator seems to act"
+
+
 @pytest.mark.parametrize(
     ("pod_is_ready", "said_of_it"),
     [
-        (
-            None,
-            "no operator seems to act: no pod of it is in the cluster (kubectl get pods -A -l brokergroup.dev/component",
-        ),
-        (False, "no operator seems to act: none of its pods is ready: {namespace}/operator-0"),
-        (True, "no operator seems to act on namespace {namespace}: {namespace}/operator-0 ready; does it serve"),
+        (None, f"{NOTHING_ACTS}: no pod of it is in the cluster (kubectl get pods -A -l brokergroup.dev/component"),
+        (False, f"{NOTHING_ACTS}: none of its pods is ready: {{namespace}}/operator-0"),
+        (True, f"{NOTHING_ACTS} on namespace {{namespace}}: {{namespace}}/operator-0 ready; does it serve"),
     ],
 )
 def test_who_waits_for_an_operator_that_does_not_act_is_told(
@@ -174,7 +169,7 @@ def test_who_waits_for_an_operator_that_does_not_act_is_told(
         if pod_is_ready is not None:
             bench.api("DELETE", bench.path(Pod, "operator-0"))
     assert said.code == 8
-    assert said.err.count("no operator seems to act") == 2  # while it waits, and at the end
+    assert said.err.count(NOTHING_ACTS) == 2  # while it waits, and at the end
     assert said_of_it.format(namespace=bench.namespace) in said.err
 
 
@@ -239,11 +234,7 @@ def test_times_that_could_mean_anything(text: str) -> None:
 @pytest.mark.parametrize(
     ("at", "until", "words"),
     [
-        (
-            "2029-12-31T23:59:59Z",
-            None,
-            "--at '2029-12-31T23:59:59Z' is in the past: it is 2030-01-01T00:00:00Z; expected a",
-        ),
+        ("2029-12-31T23:59:59Z", None, "'2029-12-31T23:59:59Z' is in the past: it is 2030-01-01T00:00:00Z; expected a"),
         ("2030-01-01T00:30:00+01:00", None, "--at '2030-01-01T00:30:00+01:00' is in the past"),
         (None, "2025-11-27T23:00:00Z", "--until '2025-11-27T23:00:00Z' is in the past"),
         ("+2h", "+2h", "--until '+2h' is 2030-01-01T02:00:00Z: expected a time after --at, 2030-01-01T02:00:00Z"),
@@ -265,3 +256,34 @@ def test_a_switchover_a_year_ago_asks_for_nothing(bench: Bench) -> None:
     assert said.code == UsageError.exit_code
     assert "--at '2025-11-27T23:00:00Z' is in the past: it is 20" in said.err
     assert not bench.items(BrokerGroupOperation)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("100s", 100), ("1m30s", 90), ("1.5h", 5400), ("500ms", 0.5), ("100", 100), ("0.1", 0.1), ("0", 0), ("0s", 0),
+        (600.0, 600), (".5m", 30), ("1h0m5s", 3605), ("7us", 7e-6), ("7µs", 7e-6),
+    ],
+)  # fmt: skip
+def test_go_durations_and_plain_seconds(text: str | float, expected: float) -> None:
+    assert seconds(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5s", "5 s", "1d", "5S", "s", "1m30", "1e3", "nan", "inf", "٣s"])
+def test_what_is_no_duration_is_named(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=r"expected a duration like 100s, 1m30s or 1\.5h, or seconds like 100"):
+        seconds(text)
+
+
+@pytest.mark.parametrize("text", ["0", "1.5s", "2h", "500ms"])
+def test_a_deadline_is_whole_seconds(text: str) -> None:
+    assert whole_seconds("2m") == 120
+    with pytest.raises(typer.BadParameter, match="expected whole seconds, 1s to 1h"):
+        whole_seconds(text)
+
+
+def test_a_verb_names_the_option_and_the_value(bench: Bench) -> None:
+    said = bench.run("restart", "orders", "--wait", "--timeout", "soon")
+    assert said.code == 2
+    assert "--timeout" in said.err
+    assert "'soon': expected a duration like 100s" in said.err
