@@ -11,7 +11,7 @@ from brokergroup_operator.controller.change.fencing import FenceOutcome
 from brokergroup_operator.controller.detect import master_watch
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.fence.questions import controller_question, told_by
+from brokergroup_operator.fence.watchman import controller_question, told_by
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore

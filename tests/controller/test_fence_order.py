@@ -13,7 +13,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.meaning.fence_keys import FenceKeys
 from brokergroup_operator.controller.change import fencing
 from brokergroup_operator.controller.change.fencing import KubernetesFencer
-from brokergroup_operator.fence.kill_order import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal
+from brokergroup_operator.fence.datagrams import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal
 from brokergroup_operator.kube.resources import PODS
 from tests.controller.test_kubernetes_parts import ADDRESS, BINDING, TERMINATED, api, set_status
 from tests.support.fake_broker import eventually

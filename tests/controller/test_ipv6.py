@@ -29,7 +29,7 @@ from brokergroup_operator.controller.directory.places import (
 from brokergroup_operator.controller.directory.pod_index import PodIndex
 from brokergroup_operator.controller.peers.planes import dial
 from brokergroup_operator.controller.settings import PlaneSettings, effective_configuration
-from brokergroup_operator.fence.questions import told_by
+from brokergroup_operator.fence.watchman import told_by
 from brokergroup_operator.kube.client import WatchEvent
 from brokergroup_operator.kube.resources import PODS
 from rocketmq_remoting.address import Address

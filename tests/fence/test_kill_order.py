@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.fence.kill_order import (
+from brokergroup_operator.fence.datagrams import (
     CHALLENGE,
     CHALLENGE_SECONDS,
     CONFIRMATION,

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from brokergroup_operator.api import names
+from brokergroup_operator.fence.datagrams import Peers, Word
 from brokergroup_operator.fence.decide import Member
-from brokergroup_operator.fence.peers import Peers, Word
 from brokergroup_operator.fence.settings import FENCE_PORT_OFFSET
 from rocketmq_remoting.address import Address
 

@@ -19,7 +19,7 @@ import pytest
 
 from brokergroup_operator.controller.change.fencing import PodFence, confirmed_kill
 from brokergroup_operator.fence import deletion
-from brokergroup_operator.fence.role_file import RoleFile
+from brokergroup_operator.fence.watchman import RoleFile
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
 from rocketmq_remoting.handler import not_supported

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from brokergroup_operator.kube import ConflictError, KubernetesApi, NotFoundError
-from brokergroup_operator.kube.held_deletion import delete_held
+from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import PODS
 from kube_sandbox.api_server.server import SandboxApiServer
 

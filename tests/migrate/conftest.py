@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.migrate.java_calls import JavaCalls
+from brokergroup_operator.migrate.java import JavaCalls, read_controller
 from brokergroup_operator.migrate.quiet_controller import QuietController
-from brokergroup_operator.migrate.read import read_controller
 from rocketmq_remoting.client import RemotingClient
 from tests.migrate.fake_java import FakeJavaController, Tables
 from tests.migrate.running_broker import RunningBroker
@@ -23,7 +22,7 @@ from tests.support.fake_name_server import FakeNameServer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from brokergroup_operator.migrate.java_state import Reading
+    from brokergroup_operator.migrate.java import Reading
 
 pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories
 

@@ -10,7 +10,7 @@ import pytest
 
 from brokergroup_operator.migrate import teach
 from brokergroup_operator.migrate.back import Back, BackError, BackSettings
-from brokergroup_operator.migrate.java_state import record_of
+from brokergroup_operator.migrate.java import record_of
 from brokergroup_operator.migrate.quiet_controller import QuietController
 from controller_core.model import Replica
 from rocketmq_remoting.codes import RequestCode

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.migrate.cut_over import SET_EPOCH_MARGIN, CutOver, CutOverError, CutOverSettings
-from brokergroup_operator.migrate.read import read_controller
+from brokergroup_operator.migrate.java import read_controller
 from tests.migrate.conftest import EPOCH, SET_EPOCH
 from tests.migrate.fake_java import FakeJavaController, Tables
 from tests.migrate.running_broker import LOOKS_UP

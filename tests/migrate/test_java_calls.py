@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.migrate.java_calls import JavaCalls, MigrationCallError, NobodyListensError
+from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, NobodyListensError
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.server import RemotingServer

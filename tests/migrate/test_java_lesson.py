@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.migrate.java_calls import JavaCalls, Metadata, MigrationCallError
-from brokergroup_operator.migrate.java_state import JavaState, record_of, state_of
-from brokergroup_operator.migrate.lesson import make_lesson
-from brokergroup_operator.migrate.teach import NOTIFY, UNCLEAN, Teacher
+from brokergroup_operator.migrate.java import JavaCalls, JavaState, Metadata, MigrationCallError, record_of, state_of
+from brokergroup_operator.migrate.teach import NOTIFY, UNCLEAN, Teacher, make_lesson
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request

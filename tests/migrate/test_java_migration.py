@@ -21,9 +21,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.demo.client import DemoProducer, numbered_message, read_keys
-from brokergroup_operator.migrate.java_calls import JavaCalls, MigrationCallError
-from brokergroup_operator.migrate.java_state import BrokerSaid, JavaState
-from brokergroup_operator.migrate.read import ask_brokers, read_state
+from brokergroup_operator.migrate.java import (
+    BrokerSaid,
+    JavaCalls,
+    JavaState,
+    MigrationCallError,
+    ask_brokers,
+    read_state,
+)
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.errors import RemotingError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokergroup_operator.migrate.lesson import Lesson, LessonError, make_lesson
+from brokergroup_operator.migrate.teach import Lesson, LessonError, make_lesson
 from controller_core.model import BrokerGroupRecord, Replica
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.migrate.java_calls import parse_peers
-from brokergroup_operator.migrate.java_state import BrokerSaid, JavaGroup, JavaState, record_of
+from brokergroup_operator.migrate.java import BrokerSaid, JavaGroup, JavaState, parse_peers, record_of
 from brokergroup_operator.migrate.plan import Kind, Standing, compare, plan_group
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ import pytest
 from brokergroup_operator.migrate import run
 from brokergroup_operator.migrate.back import BackError, BackSettings
 from brokergroup_operator.migrate.cut_over import CutOverError, CutOverSettings
-from brokergroup_operator.migrate.plan import Standing
-from brokergroup_operator.migrate.read import read_state
-from brokergroup_operator.migrate.records import RecordInTheWayError
+from brokergroup_operator.migrate.java import read_state
+from brokergroup_operator.migrate.plan import RecordInTheWayError, Standing
 from brokergroup_operator.records.file import FileRecordStore
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.codes import RequestCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from brokergroup_operator.migrate.java_state import JavaState
+from brokergroup_operator.migrate.java import JavaState
 from brokergroup_operator.migrate.shadow import Judgement, Shadow, heard_before
 from controller_core.model import LiveReplica
 from controller_core.settings import ControllerSettings

@@ -11,11 +11,8 @@ import pytest
 
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
-from brokergroup_operator.migrate.java_calls import JavaCalls, MigrationCallError
-from brokergroup_operator.migrate.java_state import record_of
-from brokergroup_operator.migrate.plan import Standing
-from brokergroup_operator.migrate.read import read_state
-from brokergroup_operator.migrate.records import write_record
+from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, read_state, record_of
+from brokergroup_operator.migrate.plan import Standing, write_record
 from brokergroup_operator.records.file import FileRecordStore
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey

@@ -10,7 +10,7 @@ import pytest
 from msgspec import convert
 
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec
-from brokergroup_operator.migrate.java_calls import JavaCalls
+from brokergroup_operator.migrate.java import JavaCalls
 from brokergroup_operator.reconcile.render.broker_config import broker_properties
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from rocketmq_remoting.client import RemotingClient

@@ -18,8 +18,7 @@ from brokergroup_operator.controller.directory.look_ups import LookUps
 from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.peers.services import Services
 from brokergroup_operator.controller.settings import PlaneSettings
-from brokergroup_operator.kube.backoff import Backoff
-from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff
 from brokergroup_operator.observe.failover_history import FailoverHistory
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore

@@ -305,8 +305,8 @@ async def _with_exit_code(work: Awaitable[Any], failed: int) -> Any:
     from brokergroup_operator.kube import ApiError
     from brokergroup_operator.migrate.back import BackError
     from brokergroup_operator.migrate.cut_over import CutOverError
-    from brokergroup_operator.migrate.java_calls import MigrationCallError
-    from brokergroup_operator.migrate.records import RecordInTheWayError
+    from brokergroup_operator.migrate.java import MigrationCallError
+    from brokergroup_operator.migrate.plan import RecordInTheWayError
     from brokergroup_operator.migrate.teach import TeachError
     from brokergroup_operator.records.store import RecordStoreError
 

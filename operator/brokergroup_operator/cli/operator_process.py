@@ -20,7 +20,7 @@ from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.security import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.kube import KubernetesApi
-from brokergroup_operator.kube.kept_secret import kept_secret
+from brokergroup_operator.kube.recipes import kept_secret
 from brokergroup_operator.observe.events import EventObserver, KubernetesEventSink
 from brokergroup_operator.observe.failover_history import FailoverHistory
 from brokergroup_operator.observe.incidents import IncidentLog

@@ -35,7 +35,7 @@ _SHARE_OF_FENCE_TIMEOUT: Final = 2 / 3
 # Of the isolation timeout: from when on the others are asked, and how long they must have heard nothing themselves.
 _SHARE_BEFORE_ASKING: Final = 0.5
 _QUESTIONS_IN_ISOLATION: Final = 5
-# More stalls than these since a controller was heard are long past the bound: each is at least ``NOTICED_SECONDS`` (pauses.py).
+# More stalls than these since a controller was heard are long past the bound: each is at least ``NOTICED_SECONDS`` (processes.py).
 _STALLS_KEPT: Final = 512
 
 

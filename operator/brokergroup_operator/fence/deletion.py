@@ -1,13 +1,14 @@
-"""``python -m brokergroup_operator.fence.deletion``: the fence of a Python broker, which waits until it is told to kill.
+"""``python -m brokergroup_operator.fence.deletion``: the fence of a Python broker: kills on order, or when its pod is deleted.
 
-Silence is no reason to kill a Python master: one that was frozen asks the controller anew before it acknowledges. But a
-stopped process ends by no SIGTERM. Its kubelet would wait out the grace, 2 s at least, and until then the operator has no
-proof that it is dead and elects nobody. So this process sleeps until the operator's signed order comes (``kill_order.py``), or
-the kubelet's own SIGTERM; at the latter it kills a broker that is stopped.
+Silence is no reason to kill a Python master: after a freeze it asks the controller again before it acknowledges. But a stopped
+process does not act on SIGTERM, and the kubelet waits for the grace period, 2 s at least; until then the operator has no proof of
+death and elects no master. So this process sleeps until the operator's signed order (``datagrams.py``), or until the kubelet's
+own SIGTERM, upon which it kills a broker that is stopped.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -16,16 +17,14 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.fence.kill_order import KeyFile, KillOrders
-from brokergroup_operator.fence.log import tell
-from brokergroup_operator.fence.pauses import boot_seconds
-from brokergroup_operator.fence.peers import bound_socket, datagrams
-from brokergroup_operator.fence.processes import BrokerProcesses
+from brokergroup_operator.fence.datagrams import KeyFile, KillOrders, bound_socket, datagrams
+from brokergroup_operator.fence.processes import BrokerProcesses, boot_seconds
 from brokergroup_operator.fence.settings import FenceSettingsError, fence_of, key_file, own_address, pod_uid
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping
+
 
 LOOK_SECONDS: Final = 0.05
 WHY: Final = "the pod is being deleted, and its broker is stopped"
@@ -100,6 +99,13 @@ def main() -> int:
         return 2
     fence.run()
     return 0
+
+
+def tell(event: str, **facts: object) -> None:
+    """Write a line to standard output; `facts` must be values of JSON."""
+    line = {"event": event, "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **facts}
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The broker's processes, found by the marks in their environment, and held by pidfds: never another process is killed.
+"""What the kernel knows: the broker's processes, held by pidfds so that no other process is ever killed, and our own pauses.
 
-In a shared process namespace ``/proc`` shows the pod; under the sandbox's process kubelet it shows the whole machine. In both
-the broker carries its pod's uid and ``BROKERGROUP_CONTAINER=broker``. Held means that a kill after a thaw needs no search.
+The broker's processes carry the pod's uid and ``BROKERGROUP_CONTAINER=broker`` in their environment. In a shared process namespace
+``/proc`` shows the pod, under the sandbox's process kubelet the whole machine. A held pidfd needs no search after a thaw.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import select
 import signal
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.fence.settings import BROKER_CONTAINER, CONTAINER_VARIABLE, POD_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 _SEARCH_SECONDS = 1.0
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -162,3 +164,49 @@ def _stat_fields(pid: int) -> list[str]:
             return file.read().rpartition(")")[2].split()
     except OSError:
         return []
+
+
+# A loop that comes back later than this did not run.
+NOTICED_SECONDS = 0.3
+
+
+def boot_seconds() -> float:
+    """Now, on the clock that never stands still."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def starved_seconds() -> float:
+    """For how long of our life we stood in the run queue; 0 for ever where the kernel does not say."""
+    try:
+        with open("/proc/self/schedstat", encoding="ascii") as file:  # noqa: PTH123 (asked ten times a second)
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """We did not run for ``seconds``, and for ``starved_seconds`` of it we wanted to."""
+
+    seconds: float
+    starved_seconds: float
+
+    @property
+    def was_starved(self) -> bool:
+        """Mostly kept from running, not stopped: others ran meanwhile, so the broker may have run too."""
+        return self.starved_seconds >= self.seconds / 2
+
+
+class PauseWatch:
+    """Ask it right after every wait."""
+
+    def __init__(self, now: float, starved: float) -> None:
+        self._now = now
+        self._starved = starved
+
+    def look(self, now: float, starved: float, *, waited_at_most_seconds: float) -> Pause | None:
+        """The pause since the last look, beyond what we wanted to wait; None if there was none to speak of."""
+        late = now - self._now - waited_at_most_seconds
+        starved_since = starved - self._starved
+        self._now, self._starved = now, starved
+        return Pause(late, starved_since) if late > NOTICED_SECONDS else None

@@ -1,9 +1,8 @@
-"""The fence's loop: asks, listens, looks, kills. Everything that decides is in ``decide.py``.
+"""The fence's loop: ask the controllers, evaluate, kill. All decisions are in ``decide.py``.
 
-It sleeps only in the selector, at most for ``TICK_SECONDS``. After a freeze the first thing it does is to look, before it
-reads anything: the broker has woken too. After it was starved the broker may well have run, so what waits in the sockets is
-read first. One controller is asked at a time, on a connection that stays; when it fails to answer, all of them are asked
-at once.
+The loop sleeps only in the selector, for at most ``TICK_SECONDS``. After a freeze it decides before it reads anything, because
+the broker has woken too. After CPU starvation the broker may have run meanwhile, so it reads its sockets first. It asks one
+controller at a time, on a connection that stays open; if that one fails to answer, it asks all of them at once.
 """
 
 from __future__ import annotations
@@ -13,35 +12,30 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.fence.addresses import AddressBook
-from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole
-from brokergroup_operator.fence.deletion import BY_ORDER
+from brokergroup_operator.fence.connection import AddressBook, Line, PlainWire, tls_wires
+from brokergroup_operator.fence.datagrams import KeyFile, KillOrders, Peers
+from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole, Member, Told
+from brokergroup_operator.fence.deletion import BY_ORDER, tell
 from brokergroup_operator.fence.deletion import WHY as STOPPED_WHILE_DELETED
-from brokergroup_operator.fence.kill_order import KeyFile, KillOrders
-from brokergroup_operator.fence.lines import Line
-from brokergroup_operator.fence.log import tell
-from brokergroup_operator.fence.pauses import PauseWatch, boot_seconds, starved_seconds
-from brokergroup_operator.fence.peers import Peers
-from brokergroup_operator.fence.processes import BrokerProcesses
-from brokergroup_operator.fence.questions import (
-    broker_question,
-    controller_question,
-    is_word_of_a_controller,
-    local_role,
-    told_by,
-)
-from brokergroup_operator.fence.role_file import RoleFile
-from brokergroup_operator.fence.settings import fence_of
-from brokergroup_operator.fence.wire import PlainWire, tls_wires
-from rocketmq_remoting.address import Address
+from brokergroup_operator.fence.processes import BrokerProcesses, PauseWatch, boot_seconds, starved_seconds
+from brokergroup_operator.fence.settings import ROLE_FILE, fence_of
+from rocketmq_remoting.address import Address, heard_address
+from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, encode_broker_names
+from rocketmq_remoting.errors import BodyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from brokergroup_operator.fence.pauses import Pause
+    from brokergroup_operator.fence.connection import Wire
+    from brokergroup_operator.fence.processes import Pause
     from brokergroup_operator.fence.settings import FenceSettings, TlsSettings
-    from brokergroup_operator.fence.wire import Wire
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.controller_protocol import ReplicasInfo
+
 
 TICK_SECONDS: Final = 0.05
 # While the pod is leaving, the role is asked for more often: a preStop hook waits for it.
@@ -204,3 +198,97 @@ class Watchman:
 
 def _wires(settings: TlsSettings | None) -> Callable[[], Wire]:
     return PlainWire if settings is None else tls_wires(settings, boot_seconds)
+
+
+# In the answer to 1006, beside Java's body: of the groups asked for, those that their owner has deleted or hibernated.
+STOPPING_GROUPS: Final = "brokergroupStopping"
+
+
+def controller_question(broker_name: str) -> RemotingCommand:
+    """Who is master and who is in sync: open to everybody, answered from memory."""
+    return request(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=encode_broker_names([broker_name]))
+
+
+def broker_question() -> RemotingCommand:
+    """907 (GET_BROKER_HA_STATUS)."""
+    return request(RequestCode.GET_BROKER_HA_STATUS)
+
+
+def is_word_of_a_controller(answer: RemotingCommand | None) -> bool:
+    """Whether a controller that can decide has answered; one that does not lead (2007, Java) cannot."""
+    return answer is not None and answer.code == ResponseCode.SUCCESS
+
+
+def told_by(answer: RemotingCommand, broker_name: str, own_address: Address) -> Told | None:
+    """What a controller said of our group; None if it does not know it, or says nothing that can be read."""
+    try:
+        info = BrokerReplicasInfoBody.decode(answer.body).replicas_info_table.get(broker_name)
+    except BodyError:
+        return None
+    if info is None:
+        return None
+    members = _members(info)
+    own = [member.broker_id for member in members if heard_address(member.address) == own_address]
+    return Told(
+        own_id=own[0] if len(own) == 1 else None,
+        master_id=info.master_broker_id,
+        master_epoch=info.master_epoch,
+        members=members,
+        stops=broker_name in (answer.ext_fields or {}).get(STOPPING_GROUPS, "").split(";"),
+    )
+
+
+def _members(info: ReplicasInfo) -> tuple[Member, ...]:
+    return tuple(
+        Member(one.broker_id, one.broker_address or "", in_sync=in_sync, alive=one.alive)
+        for in_sync, replicas in ((True, info.in_sync_replicas), (False, info.not_in_sync_replicas))
+        for one in replicas
+    )
+
+
+def local_role(answer: RemotingCommand | None) -> LocalRole:
+    """What the broker's answer to 907 means."""
+    if answer is None:
+        return LocalRole.SILENT
+    if answer.code != ResponseCode.SUCCESS:
+        return LocalRole.UNKNOWN
+    try:
+        return LocalRole.MASTER if HARuntimeInfoBody.decode(answer.body).master else LocalRole.SLAVE
+    except BodyError:
+        return LocalRole.UNKNOWN
+
+
+KNOWN_ROLES: Final = ("master", "alone", "slave")
+
+
+class RoleFile:
+    """Written when the word changes; a folder that cannot be written is told once and costs only the waiting."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._file = None if folder is None else folder / ROLE_FILE
+        self._written: str | None = None
+
+    @property
+    def was_known(self) -> bool:
+        """Whether an earlier fence of this pod had heard a controller: the file outlives the container."""
+        try:
+            return self._file is not None and self._file.read_text(encoding="ascii").strip() in KNOWN_ROLES
+        except (OSError, UnicodeDecodeError):
+            return False
+
+    def write(self, word: str) -> str | None:
+        """Write it, if it is another than before; returns what went wrong, if something did.
+
+        What is not known is not written: the last word stays, as the sign that a controller was heard once.
+        """
+        if self._file is None or word == self._written or word not in KNOWN_ROLES:
+            return None
+        self._written = word
+        try:
+            temporary = self._file.with_suffix(".new")
+            temporary.write_text(word + "\n", encoding="ascii")
+            temporary.replace(self._file)
+        except OSError as error:
+            self._file, failed = None, self._file
+            return f"{failed} cannot be written: {error}"
+        return None

@@ -1,8 +1,8 @@
 """One method per verb of the Kubernetes API, over one aiohttp session. Every request has a deadline.
 
-No write is ever sent twice by this layer: aiohttp would repeat a PUT or DELETE on a kept-alive connection that dies, and a
-PUT that was done and is repeated answers 409, which reads like somebody else's commit. So that is switched off, and a write
-without an answer raises ``OutcomeUnknownError``.
+This layer sends no write twice. aiohttp would repeat a PUT or DELETE on a kept-alive connection that dies, and the API server
+answers 409 to a repeated PUT that had succeeded: that reads like another writer's commit. So the repetition is switched off, and
+a write without an answer raises ``OutcomeUnknownError``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,26 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import aiohttp
 import msgspec
 
-from .decoding import decode, lines
-from .errors import ApiError, ApiUnavailableError, NotLeadingError, OutcomeUnknownError, error_from_status
-from .resources import PODS, Resource
-from .settings import ConnectionSettings, settings_from_kubeconfig, settings_from_url, settings_in_cluster
+from brokergroup_operator.kube.errors import (
+    ApiError,
+    ApiUnavailableError,
+    NotLeadingError,
+    OutcomeUnknownError,
+    error_from_status,
+)
+from brokergroup_operator.kube.resources import PODS, Resource
+from brokergroup_operator.kube.settings import (
+    ConnectionSettings,
+    settings_from_kubeconfig,
+    settings_from_url,
+    settings_in_cluster,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
     from pathlib import Path
     from types import TracebackType
+
 
 JsonObject = dict[str, Any]
 
@@ -478,3 +489,21 @@ def _watch_event(what: str, line: bytes) -> WatchEvent:
     if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
         raise ApiError(f"{what}: event type is {kind!r}, expected ADDED, MODIFIED, DELETED, BOOKMARK or ERROR")
     return WatchEvent(kind, obj)
+
+
+def decode(content: bytes) -> dict[str, Any]:
+    """Any answer of the API is a JSON object; a proxy's plain text becomes the message of a ``Status``."""
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return {"kind": "Status", "message": content[:500].decode(errors="replace")}
+
+
+async def lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    # Not the stream's own line reader: it refuses lines longer than its buffer, and one object may be a megabyte.
+    rest = b""
+    async for chunk in stream.iter_any():
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            if line.strip():
+                yield line

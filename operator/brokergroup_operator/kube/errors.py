@@ -1,23 +1,28 @@
-"""What can go wrong at the Kubernetes API, one type per policy of the caller.
+"""What can go wrong at the Kubernetes API, one exception type per policy of the caller, and the backoff of a retry.
 
 =====================  ===================================================================================
 type                   what the caller does
 =====================  ===================================================================================
-NotFoundError          the object is not there: create it, or be done
-AlreadyExistsError     somebody made it first: read it and go on from there
+NotFoundError          the object does not exist: create it, or be done
+AlreadyExistsError     another writer created it first: read it and go on from there
 ConflictError          it changed since it was read, or a precondition failed: re-read, re-validate, recompute
 GoneError              the resourceVersion to watch from is too old: list again
-InvalidError           the object is wrong; ``field_messages`` say where: tell the user, do not retry
-ApiUnavailableError    nothing happened, or nothing was asked to: safe to retry
+InvalidError           the object is wrong; ``field_messages`` name the fields: report it, do not retry
+ApiUnavailableError    the request had no effect: safe to retry
 OutcomeUnknownError    a write that may or may not have happened: re-read until known, never assume
-NotLeadingError        the write was not sent: another process may have the work by now; end what you are doing
-ApiError               everything else (forbidden, bad request): a mistake in us or in our permissions
+NotLeadingError        the write was not sent: another process may lead by now; stop working
+ApiError               everything else (forbidden, bad request): our own mistake, or missing permissions
 =====================  ===================================================================================
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 # A kube-apiserver 1.3x answers a server-side apply of a field that no schema declares with a bare 500, as if nothing could be
 # said. It never becomes right by asking again: it is what 422 is for.
@@ -103,3 +108,31 @@ def _field_messages(status_object: dict[str, Any]) -> tuple[str, ...]:
     details = status_object.get("details") or {}
     causes = details.get("causes") or []
     return tuple(f"{cause.get('field', '')}: {cause.get('message', '')}" for cause in causes)
+
+
+# Operator pods that lost the API at one moment must not ask again at one moment.
+LEAST_SHARE_OF_PAUSE = 0.5
+
+
+def _jitter() -> float:
+    return random.uniform(LEAST_SHARE_OF_PAUSE, 1.0)  # noqa: S311 (jitter, not a secret)
+
+
+class Backoff:
+    """The pauses of one caller. `reset` after a call that was answered."""
+
+    def __init__(self, first_seconds: float, longest_seconds: float, *, jitter: Callable[[], float] = _jitter) -> None:
+        self._first_seconds = first_seconds
+        self._longest_seconds = longest_seconds
+        self._jitter = jitter
+        self._whole_seconds = first_seconds
+
+    def next_seconds(self, retry_after_seconds: float = 0.0) -> float:
+        """The next pause; the one after it is twice as long. `retry_after_seconds`: what the server asked for (429, 503)."""
+        pause_seconds = self._whole_seconds * self._jitter()
+        self._whole_seconds = min(2 * self._whole_seconds, self._longest_seconds)
+        return max(pause_seconds, retry_after_seconds)
+
+    def reset(self) -> None:
+        """Begin with the first pause again."""
+        self._whole_seconds = self._first_seconds

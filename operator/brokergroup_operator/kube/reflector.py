@@ -1,7 +1,6 @@
-"""A local copy of one kind, kept by list and watch; level-triggered, so a lost event costs time and never truth.
+"""A local copy of one kind, kept up to date by list and watch. It is level-triggered: a lost event costs time, never correctness.
 
-The copy is a *cache*: it may be old by as long as the API was away. What grants a role is never read from here;
-what only wakes somebody up to look again may be.
+The copy is a *cache*, as stale as the API was away. Nothing that grants a role is read from it; it may trigger a fresh look.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from .backoff import Backoff
 from .client import JsonObject, KubernetesApi, WatchEvent
-from .errors import ApiError, ApiUnavailableError, GoneError
+from .errors import ApiError, ApiUnavailableError, Backoff, GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -23,22 +23,27 @@ from brokergroup_operator.migrate.broker_lists import (
     LIST_DEADLINE_SECONDS,
     cannot_take,
     change_lists,
+    listed_controllers,
+    not_stopped,
     reachable,
     restore_lists,
 )
-from brokergroup_operator.migrate.java_calls import MigrationCallError
-from brokergroup_operator.migrate.java_state import BrokerSaid, JavaGroup, JavaState, state_of
-from brokergroup_operator.migrate.lesson import LessonError, make_lesson
+from brokergroup_operator.migrate.java import (
+    BrokerSaid,
+    JavaGroup,
+    JavaState,
+    MigrationCallError,
+    ask_brokers,
+    state_of,
+)
 from brokergroup_operator.migrate.plan import verify_brokers
-from brokergroup_operator.migrate.read import ask_brokers
-from brokergroup_operator.migrate.stopped import listed_controllers, not_stopped
-from brokergroup_operator.migrate.teach import Teacher, TeachError
+from brokergroup_operator.migrate.teach import LessonError, Teacher, TeachError, make_lesson
 
 if TYPE_CHECKING:
     from brokergroup_operator.migrate.cut_over import Report
-    from brokergroup_operator.migrate.java_calls import JavaCalls, Metadata
-    from brokergroup_operator.migrate.lesson import Lesson
+    from brokergroup_operator.migrate.java import JavaCalls, Metadata
     from brokergroup_operator.migrate.quiet_controller import QuietController
+    from brokergroup_operator.migrate.teach import Lesson
     from controller_core.model import BrokerGroupRecord
 
 POLL_SECONDS = 0.25

@@ -1,21 +1,22 @@
-"""The controllers that brokers list: changed by UPDATE_BROKER_CONFIG (25), and how one knows that the change is in use.
+"""The controller list of each broker: change it (25), see when it takes effect, and find which controllers are stopped.
 
-A broker takes the new text at once and looks at it every 120 s, counted from its own start (measured on 5.5.0: 51, 60 and 70 s
-after the change for three brokers started 9 s apart, the rest of their own two minutes each). Within the next 3 s it connects to
-what is new and drops what is gone. So a controller that no old list names hears a broker for the first time exactly when that
-broker has dropped everybody its new list does not name: that is seen, not assumed.
+A broker stores the new text at once and reads it every 120 s, counted from its own start (measured on 5.5.0: 51, 60 and 70 s
+after the change for three brokers started 9 s apart). Within the next 3 s it connects to new controllers and drops the removed
+ones. So the first heartbeat at a controller that no old list names proves that this broker has dropped every controller outside
+its new list.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.migrate.java_calls import JavaCalls, MigrationCallError
-from brokergroup_operator.migrate.java_state import BrokerSaid
+from brokergroup_operator.migrate.java import BrokerSaid, JavaCalls, MigrationCallError, NobodyListensError
 from rocketmq_remoting.address import one_spelling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
 
 # A broker reads its list every 120 s, then tests connections every 3 s, and must be heard once.
 RE_READ_SECONDS = 120.0
@@ -73,3 +74,45 @@ async def restore_lists(calls: JavaCalls, brokers: Mapping[int, BrokerSaid | str
         except MigrationCallError as error:
             failed[broker_id] = str(error)
     return failed
+
+
+def listed_controllers(groups: Iterable[Mapping[int, BrokerSaid | str]]) -> tuple[str, ...]:
+    """Every controller that any broker of these groups lists."""
+    return tuple(
+        dict.fromkeys(
+            address
+            for brokers in groups
+            for said in reachable(brokers).values()
+            for address in split_list(said.listed_controllers)
+        )
+    )
+
+
+async def not_stopped(
+    calls: JavaCalls, addresses: Iterable[str], *, gone: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """Which of these may still be running, and what says so. ``gone`` are those of which no answer is enough."""
+    asked = list(addresses)
+    found = await asyncio.gather(*(_sign_of_life(calls, address, gone) for address in asked))
+    return {address: sign for address, sign in zip(asked, found, strict=True) if sign is not None}
+
+
+async def has_died(calls: JavaCalls, broker: str) -> bool:
+    """Whether nobody listens at a broker's address."""
+    try:
+        await calls.broker_configuration(broker)
+    except NobodyListensError:
+        return True
+    except MigrationCallError:
+        return False
+    return False
+
+
+async def _sign_of_life(calls: JavaCalls, address: str, gone: frozenset[str]) -> str | None:
+    try:
+        await calls.metadata(address)
+    except NobodyListensError:
+        return None
+    except MigrationCallError as error:
+        return None if address in gone else str(error)
+    return "it answers"

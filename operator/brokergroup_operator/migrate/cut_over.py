@@ -26,21 +26,27 @@ from brokergroup_operator.migrate.broker_lists import (
     LIST_DEADLINE_SECONDS,
     cannot_take,
     change_lists,
+    has_died,
+    listed_controllers,
+    not_stopped,
     reachable,
     restore_lists,
     who_lists,
 )
-from brokergroup_operator.migrate.java_calls import MigrationCallError
-from brokergroup_operator.migrate.java_state import BrokerSaid, JavaGroup, with_set_epoch_above
+from brokergroup_operator.migrate.java import (
+    BrokerSaid,
+    JavaGroup,
+    MigrationCallError,
+    ask_brokers,
+    read_states,
+    with_set_epoch_above,
+)
 from brokergroup_operator.migrate.plan import Doubt, GroupPlan, Kind, plan_group, verify_brokers
-from brokergroup_operator.migrate.read import ask_brokers, read_states
-from brokergroup_operator.migrate.stopped import has_died, listed_controllers, not_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from brokergroup_operator.migrate.java_calls import JavaCalls
-    from brokergroup_operator.migrate.java_state import Reading
+    from brokergroup_operator.migrate.java import JavaCalls, Reading
     from brokergroup_operator.migrate.quiet_controller import QuietController
     from controller_core.model import BrokerGroupRecord
 

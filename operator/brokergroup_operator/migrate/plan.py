@@ -1,7 +1,7 @@
-"""From what was read to the records to write, with every doubt named; pure.
+"""The records to write, from what was read, with every doubt named; and the write, which replaces no record that knows more.
 
-A doubt that *blocks* means that the record could grant something wrongly, or that the cut could not be verified; what is to be
-done about it stands beside it. The others are things to know.
+A doubt that *blocks* means that the record could grant something wrongly, or that the cut-over could not be verified; its remedy
+stands beside it. The others are for information.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.migrate.java_state import BrokerSaid, JavaGroup, Reading, record_of
+from brokergroup_operator.migrate.java import BrokerSaid, JavaGroup, Reading, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from brokergroup_operator.records.store import GroupKey, RecordStore
     from controller_core.model import BrokerGroupRecord
+
 
 OLDEST_VERSION = (5, 1, 1)
 """Persistent broker ids arrived with it."""
@@ -275,3 +277,38 @@ def _to_know(group: JavaGroup, record: BrokerGroupRecord) -> Iterator[Doubt]:
             remedy=f"nothing: the next id will be {record.next_broker_id}, above every id ever seen",
             blocks=False,
         )
+
+
+class RecordInTheWayError(Exception):
+    """The store holds a record that is not simply an older state of the one to write."""
+
+
+async def write_record(
+    store: RecordStore, key: GroupKey, planned: BrokerGroupRecord, *, replace_older: bool
+) -> Standing:
+    """Make the planned record durable; returns how the one before stood to it. ``RecordStoreError`` as the store raises it."""
+    stored = await store.read(key)
+    standing = check_record(key, stored.record if stored is not None else None, planned, replace_older=replace_older)
+    if standing is not Standing.SAME:
+        await store.commit(key, planned, stored)
+    return standing
+
+
+def check_record(
+    key: GroupKey, stored: BrokerGroupRecord | None, planned: BrokerGroupRecord, *, replace_older: bool
+) -> Standing:
+    """How the stored record stands to the planned one. ``RecordInTheWayError`` if it may not be overwritten."""
+    standing = compare(stored, planned)
+    if standing is Standing.DIFFERENT or (standing is Standing.BEHIND and not replace_older):
+        assert stored is not None
+        remedy = (
+            "it is an older state of the same group: say --replace to write over it"
+            if standing is Standing.BEHIND
+            else "it is ahead, or another group: find out whose it is, and delete it by hand if nobody needs it"
+        )
+        raise RecordInTheWayError(
+            f"the store holds another record of {key} (epoch {stored.master_epoch}, set epoch "
+            f"{stored.sync_state_set_epoch}, next id {stored.next_broker_id}; planned {planned.master_epoch}, "
+            f"{planned.sync_state_set_epoch}, {planned.next_broker_id}); {remedy}"
+        )
+    return standing

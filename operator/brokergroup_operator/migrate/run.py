@@ -11,11 +11,9 @@ from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
 from brokergroup_operator.migrate.back import Back, BackError, BackSettings
 from brokergroup_operator.migrate.cut_over import CutOver, CutOverError, CutOverSettings
-from brokergroup_operator.migrate.java_calls import JavaCalls, MigrationCallError
-from brokergroup_operator.migrate.plan import make_plan
+from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, read_controller, read_states
+from brokergroup_operator.migrate.plan import RecordInTheWayError, check_record, make_plan, write_record
 from brokergroup_operator.migrate.quiet_controller import QuietController
-from brokergroup_operator.migrate.read import read_controller, read_states
-from brokergroup_operator.migrate.records import RecordInTheWayError, check_record, write_record
 from brokergroup_operator.migrate.shadow import Shadow, heard_before
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from brokergroup_operator.records.stores import namespace_of, open_record_store
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from brokergroup_operator.migrate.cut_over import Report
-    from brokergroup_operator.migrate.java_state import JavaState, Reading
+    from brokergroup_operator.migrate.java import JavaState, Reading
     from brokergroup_operator.migrate.plan import GroupPlan, Standing
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.signature import Credentials

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.migrate.java_state import MIGRATED, record_of
+from brokergroup_operator.migrate.java import MIGRATED, record_of
 from controller_core.decision import ControllerCode
 from controller_core.requests import (
     AlterSyncStateSet,
@@ -25,7 +25,7 @@ from controller_core.step import step
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from brokergroup_operator.migrate.java_state import JavaState
+    from brokergroup_operator.migrate.java import JavaState
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord, LiveReplica
 

@@ -18,8 +18,7 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import FailoverStatus
-from brokergroup_operator.kube.backoff import Backoff
-from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff, ConflictError, NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome

@@ -15,7 +15,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
-from brokergroup_operator.kube.held_deletion import delete_held
+from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, EVENTS, PODS
 from brokergroup_operator.observe.events import GroupEvent, event_object
 from brokergroup_operator.operations.attempts import figures_of_election, figures_of_switchover

@@ -17,7 +17,7 @@ from brokergroup_operator.kube.resources import (
     PODS,
 )
 from brokergroup_operator.operations.scene import Operation, Scene, read_operation
-from brokergroup_operator.records.group_objects import GroupObjects
+from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.serialize import record_from_json
 
 if TYPE_CHECKING:

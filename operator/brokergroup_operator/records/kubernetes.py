@@ -1,16 +1,11 @@
-"""The record store proper: one ``BrokerGroupState`` object a group, and the Kubernetes API as the consensus under it.
+"""The record store in Kubernetes: one ``BrokerGroupState`` object per group. The Kubernetes API is the consensus.
 
-Reading is a GET without resourceVersion (linearizable: the API server asks etcd, not its cache). Committing is a PUT of the
-whole object with the ``resourceVersion`` and ``uid`` it was read with, or a POST where it is absent; the API server refuses
-both when somebody came first, so several operators may decide at once and one of them wins.
+A read is a GET without resourceVersion (linearizable: the API server asks etcd, not its cache). A commit is a PUT of the whole
+object with the ``resourceVersion`` and ``uid`` that were read, or a POST if there was no object. The API server refuses both
+after another write, so several operators may decide at once and one of them wins. The PUT sends everything else in the object
+(finalizers, labels, members of a newer schema) back as read.
 
-A write without an answer is neither done nor undone. So every write carries an id in an annotation. After a
-lost answer the object is read again: our id means done; the old version means "not yet", and the same write is sent again,
-which cannot do harm, since at most one of the two can still match the version; anything else means somebody wrote after us,
-whether or not we wrote before, and that is a conflict: read again, recompute. At the deadline the caller is told that nothing
-may be granted.
-
-The PUT replaces the whole object, so everything else in it (finalizers, labels, members of a newer schema) is sent back as read.
+A write without an answer is looked up: ``_until_known`` says how. At the deadline the caller gets an error and may grant nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +16,11 @@ import uuid
 from typing import TYPE_CHECKING, Any, cast
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.kube.errors import (
     AlreadyExistsError,
     ApiError,
     ApiUnavailableError,
+    Backoff,
     ConflictError,
     InvalidError,
     NotFoundError,
@@ -48,8 +43,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from brokergroup_operator.kube.client import JsonObject, KubernetesApi, WatchEvent
+    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.records.store import RecordMoved
     from controller_core.model import BrokerGroupRecord
+
 
 WRITE_ANNOTATION = names.ANNOTATION_LAST_WRITE
 FIELD_MANAGER = names.FIELD_MANAGER_CONTROLLER
@@ -296,3 +293,34 @@ def _identity(obj: JsonObject | None) -> tuple[str, str] | None:
         return None
     metadata = obj.get("metadata", {})
     return (str(metadata.get("resourceVersion", "")), str(metadata.get("uid", "")))
+
+
+class GroupObjects:
+    """Reads through one client, with one deadline per request. Raises ``ApiError``."""
+
+    def __init__(self, api: KubernetesApi, *, timeout_seconds: float) -> None:
+        self._api = api
+        self._timeout_seconds = timeout_seconds
+
+    async def find(self, resource: Resource, key: GroupKey) -> JsonObject | None:
+        """The object of this namespace and name, or None if there is none."""
+        try:
+            return await self._api.get(
+                resource, key.name, namespace=key.namespace, timeout_seconds=self._timeout_seconds
+            )
+        except NotFoundError:
+            return None
+
+    async def labelled(self, resource: Resource, key: GroupKey) -> dict[str, JsonObject]:
+        """The objects that carry the group's label, by their names."""
+        listed = await self._api.list(
+            resource,
+            namespace=key.namespace,
+            label_selector=f"{names.LABEL_BROKER_GROUP}={key.name}",
+            timeout_seconds=self._timeout_seconds,
+        )
+        return {
+            str(item["metadata"]["name"]): item
+            for item in listed.items
+            if (item["metadata"].get("labels") or {}).get(names.LABEL_BROKER_GROUP) == key.name
+        }

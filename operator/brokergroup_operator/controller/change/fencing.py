@@ -4,7 +4,7 @@ A silent master may be dead, cut off or frozen. A frozen Java broker that thaws 
 replica has it, whatever its epoch: 7 of 12 freezes lost acknowledged messages without a fence, 0 of 8 with one (measured).
 
 Two ways begin together, and the first that confirms the death counts: the pod is deleted without grace, under a finalizer that
-keeps the pod object until its containers are reported terminated (`kube/held_deletion.py`); and the fence inside the pod is
+keeps the pod object until its containers are reported terminated (`kube/recipes.py`); and the fence inside the pod is
 ordered to kill the broker (`PodFence`). A fence that is not confirmed in time does not stop the failover: the incident says so.
 """
 
@@ -21,7 +21,7 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.kubernetes_binding import has_ip_of, pod_ip
-from brokergroup_operator.fence.kill_order import (
+from brokergroup_operator.fence.datagrams import (
     CHALLENGE,
     CONFIRMATION,
     NONCE_BYTES,
@@ -31,10 +31,9 @@ from brokergroup_operator.fence.kill_order import (
     open_sealed,
     seal,
 )
-from brokergroup_operator.kube.backoff import Backoff
 from brokergroup_operator.kube.client import PatchType
-from brokergroup_operator.kube.errors import ApiError, ConflictError, InvalidError, NotFoundError
-from brokergroup_operator.kube.held_deletion import delete_held
+from brokergroup_operator.kube.errors import ApiError, Backoff, ConflictError, InvalidError, NotFoundError
+from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.timeline import RAN_ON_WORDS
 

@@ -54,8 +54,7 @@ from brokergroup_operator.controller.directory.kubernetes_binding import (
 )
 from brokergroup_operator.controller.directory.look_ups import LookUps
 from brokergroup_operator.controller.directory.pod_index import PodIndex
-from brokergroup_operator.kube.backoff import Backoff
-from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.errors import ApiError, Backoff, NotFoundError
 from brokergroup_operator.kube.reflector import ObjectKey, Reflector, key_of
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS
 from brokergroup_operator.records.store import GroupKey

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import structlog
 
-from brokergroup_operator.kube.backoff import Backoff
-from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

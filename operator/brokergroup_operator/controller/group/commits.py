@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.kube.backoff import Backoff
+from brokergroup_operator.kube.errors import Backoff
 from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
 from controller_core.events import BrokerAdopted, EpochFloorRaised, MasterElected, SeatsLost
 

@@ -36,7 +36,7 @@ from brokergroup_operator.controller.group.notes import (
     WakingNotes,
 )
 from brokergroup_operator.controller.group.own_changes import OwnChanges
-from brokergroup_operator.kube.backoff import Backoff
+from brokergroup_operator.kube.errors import Backoff
 from brokergroup_operator.observe.timeline import Step
 from brokergroup_operator.records.store import (
     GroupKey,

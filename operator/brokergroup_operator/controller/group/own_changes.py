@@ -10,7 +10,7 @@ import asyncio
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.kube.backoff import Backoff
+from brokergroup_operator.kube.errors import Backoff
 from brokergroup_operator.observe.timeline import Kind
 from controller_core.plan import Phase
 

@@ -29,7 +29,7 @@ from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.controller.settings import configuration_text
 from brokergroup_operator.controller.wire import codec
 from brokergroup_operator.controller.wire.heartbeats import UnknownPolls
-from brokergroup_operator.fence.questions import STOPPING_GROUPS
+from brokergroup_operator.fence.watchman import STOPPING_GROUPS
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, GetSyncStateDataAnswer

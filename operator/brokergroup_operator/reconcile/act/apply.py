@@ -29,7 +29,7 @@ from brokergroup_operator.reconcile.act.rehearsal import rehearse
 from brokergroup_operator.reconcile.decide.adoption import claims_mended
 from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
 from brokergroup_operator.reconcile.see import foreign
-from brokergroup_operator.records.group_objects import GroupObjects
+from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:

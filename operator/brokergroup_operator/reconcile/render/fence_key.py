@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.meaning import in_pod_fence
-from brokergroup_operator.kube.kept_secret import ENTRY, secret_object
+from brokergroup_operator.kube.recipes import ENTRY, secret_object
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import MakeSecret
 

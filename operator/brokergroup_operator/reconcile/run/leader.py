@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.kube.backoff import Backoff
-from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
+from brokergroup_operator.kube.errors import ApiError, Backoff, ConflictError, NotFoundError
 from brokergroup_operator.kube.resources import LEASES
 
 if TYPE_CHECKING:

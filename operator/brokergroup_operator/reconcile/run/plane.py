@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kube.backoff import Backoff
-from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff
 from brokergroup_operator.observe.metrics import ConditionGauges
 from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.settings import OperationSettings

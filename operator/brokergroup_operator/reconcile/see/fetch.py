@@ -25,7 +25,7 @@ from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.config_sources import with_sources
 from brokergroup_operator.reconcile.see.members import latest_by_pod
 from brokergroup_operator.reconcile.see.observed import Observed, node_of
-from brokergroup_operator.records.group_objects import GroupObjects
+from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.serialize import record_from_json
 from brokergroup_operator.records.store import GroupKey
 

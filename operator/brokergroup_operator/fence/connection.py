@@ -1,8 +1,7 @@
-"""One connection to somebody who answers remoting requests: asked now and then, never waited for.
+"""The fence's connections to controllers and broker: one question at a time, without blocking, plain or over TLS.
 
-Plain sockets and a selector instead of asyncio: that alone is most of the 30 MiB a fence may take. TLS, where it is spoken,
-lies between socket and frames (``wire.py``). A question that is not answered by its deadline closes the connection, so that a
-half-open one is found out and not believed.
+Plain sockets and a selector instead of asyncio, which alone needs most of the 30 MiB that a fence may use. A question without an
+answer at its deadline closes the connection, so a half-open connection is detected.
 """
 
 from __future__ import annotations
@@ -10,19 +9,23 @@ from __future__ import annotations
 import errno
 import selectors
 import socket
+import threading
+import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
+from brokergroup_operator.fence.settings import FenceSettingsError, TlsSettings
+from rocketmq_remoting.address import is_ip
 from rocketmq_remoting.codec import FrameDecoder, FrameLimits, encode
 from rocketmq_remoting.errors import RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from brokergroup_operator.fence.addresses import AddressBook
-    from brokergroup_operator.fence.wire import Wire
     from rocketmq_remoting.address import Address
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.tls import TlsChannel
+
 
 _LIMITS: Final = FrameLimits(max_frame_bytes=256 * 1024)
 _READ_BYTES: Final = 64 * 1024
@@ -150,3 +153,116 @@ class Line:
         self.close()
         if was_busy:
             self._answered(None)
+
+
+class Wire(Protocol):
+    """One connection's. Bytes to be sent are taken with ``outgoing``, after each call."""
+
+    def begin(self) -> None:
+        """The connection stands."""
+
+    def send(self, data: bytes) -> None:
+        """A whole frame is to be sent, as soon as that is possible."""
+
+    def receive(self, data: bytes) -> bytes:
+        """The bytes of frames in what the other side sent. RemotingError: nothing more can be read."""
+
+    def outgoing(self) -> bytes:
+        """What is to be sent now."""
+
+
+class PlainWire:
+    """Frames as they are."""
+
+    def __init__(self) -> None:
+        self._outgoing = b""
+
+    def begin(self) -> None:
+        """Nobody has to be greeted."""
+
+    def send(self, data: bytes) -> None:
+        self._outgoing += data
+
+    def receive(self, data: bytes) -> bytes:
+        return data
+
+    def outgoing(self) -> bytes:
+        taken, self._outgoing = self._outgoing, b""
+        return taken
+
+
+class TlsWire:
+    """Frames in TLS; what is to be sent waits for the end of the handshake."""
+
+    def __init__(self, channel: TlsChannel) -> None:
+        self._channel = channel
+        self._waiting = b""
+
+    def begin(self) -> None:
+        self._channel.begin()
+
+    def send(self, data: bytes) -> None:
+        self._waiting += data
+        self._seal()
+
+    def receive(self, data: bytes) -> bytes:
+        plain = self._channel.receive(data)
+        self._seal()
+        return plain
+
+    def outgoing(self) -> bytes:
+        return self._channel.outgoing()
+
+    def _seal(self) -> None:
+        if self._channel.established and self._waiting:
+            self._channel.send(self._waiting)
+            self._waiting = b""
+
+
+def tls_wires(settings: TlsSettings, now_seconds: Callable[[], float]) -> Callable[[], Wire]:
+    """Makes the wires of one side. ``FenceSettingsError`` when a file cannot be used."""
+    from rocketmq_remoting.tls import ClientTls, TlsChannel, TlsConfigurationError, TlsFiles  # noqa: PLC0415 (memory)
+
+    try:
+        tls = ClientTls(TlsFiles(certificate=settings.certificate, key=settings.key, ca=settings.authority))
+    except TlsConfigurationError as error:
+        raise FenceSettingsError(str(error)) from error
+    return lambda: TlsWire(TlsChannel(tls.context.get(now_seconds()), server_side=False))
+
+
+_REFRESH_SECONDS: Final = 10.0
+_RETRY_SECONDS: Final = 0.5
+
+
+class AddressBook:
+    """The numbers of a few names."""
+
+    def __init__(self, addresses: tuple[Address, ...]) -> None:
+        self._numbers: dict[str, tuple[str, ...]] = {}
+        self._names = sorted({address.host for address in addresses if not is_ip(address.host)})
+
+    def start(self) -> None:
+        """Begin to ask, if there is a name at all."""
+        if self._names:
+            threading.Thread(target=self._refresh_for_ever, name="names", daemon=True).start()
+
+    def resolve(self, address: Address) -> str | None:
+        """The number of a host, None while nobody has told it yet."""
+        return next(iter(self.resolve_all(address.host)), None)
+
+    def resolve_all(self, host: str) -> tuple[str, ...]:
+        """All that a name stands for: the pods behind a headless Service."""
+        return (host,) if is_ip(host) else self._numbers.get(host, ())
+
+    def _refresh_for_ever(self) -> None:
+        while True:
+            found = [self._look_up(name) for name in self._names]
+            time.sleep(_REFRESH_SECONDS if all(found) else _RETRY_SECONDS)
+
+    def _look_up(self, name: str) -> bool:
+        try:
+            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except OSError:
+            return False
+        self._numbers[name] = tuple(dict.fromkeys(str(one[4][0]) for one in found))
+        return True

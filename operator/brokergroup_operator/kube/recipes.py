@@ -1,4 +1,4 @@
-"""A random value that is made once and kept in a Secret: whoever comes first makes it, the others read it."""
+"""Sequences of requests that both planes need: delete a pod so that its end can be observed, and keep a random key in a Secret."""
 
 from __future__ import annotations
 
@@ -7,13 +7,45 @@ import binascii
 import secrets
 from typing import TYPE_CHECKING, Final
 
+from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import AlreadyExistsError, InvalidError, NotFoundError
-from brokergroup_operator.kube.resources import SECRETS
+from brokergroup_operator.kube.resources import PODS, SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from brokergroup_operator.kube.client import JsonObject, KubernetesApi
+
+
+async def delete_held(api: KubernetesApi, pod: JsonObject, *, finalizer: str, timeout_seconds: float) -> None:
+    """Kill this pod, and no other of its name.
+
+    Raises ConflictError where it is not as it was read, NotFoundError where it is gone.
+    """
+    metadata = pod["metadata"]
+    finalizers = metadata.get("finalizers", [])
+    is_leaving = "deletionTimestamp" in metadata
+    if finalizer not in finalizers and not is_leaving:
+        held = {"resourceVersion": metadata["resourceVersion"], "finalizers": [*finalizers, finalizer]}
+        await api.patch(
+            PODS,
+            metadata["name"],
+            {"metadata": held},
+            namespace=metadata["namespace"],
+            content_type=PatchType.MERGE,
+            timeout_seconds=timeout_seconds,
+        )
+    # A pod that is being deleted already takes no new finalizer. With one second of grace it is the kubelet that removes the
+    # object, after the containers have ended; with none the API would remove it at once.
+    await api.delete(
+        PODS,
+        metadata["name"],
+        namespace=metadata["namespace"],
+        uid=metadata["uid"],
+        grace_period_seconds=0 if finalizer in finalizers or not is_leaving else 1,
+        timeout_seconds=timeout_seconds,
+    )
+
 
 ENTRY: Final = "key"
 BYTES: Final = 32

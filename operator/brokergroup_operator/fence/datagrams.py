@@ -1,0 +1,255 @@
+"""The UDP protocols of the fence's port: questions between the fences of a group, and the operator's order to kill the broker.
+
+Between fences ("for how long have you heard no controller?"):
+
+    question      BGQ1 | nonce 8 | broker id 4 | broker name
+    answer        BGA1 | nonce 8 | milliseconds 4
+
+Only the fence of the replica that the question names answers, so an address that moved to another pod answers nothing. An answer
+counts only with a nonce of the asker's own that has had no answer yet.
+
+The order (docs/adr/0012 has its purpose and its limits):
+
+    question      BGK1 | nonce 16                               | mac 32    operator: are you the fence of this pod?
+    challenge     BGC1 | nonce 16 | challenge 16                | mac 32    fence
+    order         BGO1 | nonce 16 | challenge 16                | mac 32    operator: kill your broker
+    confirmation  BGD1 | nonce 16 | challenge 16 | started 8    | mac 32    fence: the process that I held is dead
+
+Each mac is HMAC-SHA256 with the group's fence key over the bytes before it and the pod's uid. No clock is compared. The fence's
+challenge is valid once and for two seconds, so a recorded order kills no master later. The operator's nonce makes an old
+confirmation worthless; the uid keeps a pod from answering for another. Without the key the fence answers nothing, so the port
+does not reflect forged traffic.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import socket
+import struct
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from brokergroup_operator.fence.settings import fence_of
+from rocketmq_remoting.address import heard_address, is_ip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from brokergroup_operator.fence.decide import Member
+    from rocketmq_remoting.address import Address
+
+
+_QUESTION: Final = struct.Struct(">4s8si")
+_ANSWER: Final = struct.Struct(">4s8sI")
+_ASKS: Final = b"BGQ1"
+_SAYS: Final = b"BGA1"
+_NONCE_BYTES: Final = 8
+_OUTSTANDING: Final = 64
+# Whoever reaches the port can fill it without end; meanwhile nothing else would be done, and that ends as a kill of a
+# healthy master, or as none of an isolated one.
+_MOST_AT_A_TIME: Final = 64
+_LONGEST_MILLISECONDS: Final = 2**32 - 1
+
+
+class Word(NamedTuple):
+    """What another fence said when it was asked: since when it has heard no controller."""
+
+    broker_id: int
+    asked_at: float
+    hears_none_for_seconds: float
+
+
+def bound_socket(local: Address) -> socket.socket:
+    """A UDP socket that never waits. OSError where the port is taken."""
+    family = socket.AF_INET6 if ":" in local.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_DGRAM)
+    bound.settimeout(0)
+    bound.bind((local.host, local.port))
+    return bound
+
+
+def datagrams(bound: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
+    """What has come, and from where; not more than a bound at a time."""
+    for _ in range(_MOST_AT_A_TIME):
+        try:
+            yield bound.recvfrom(2048)
+        except BlockingIOError:
+            return
+        except OSError:  # an earlier datagram of ours met nobody (ICMP)
+            continue
+
+
+class Peers:
+    """One UDP socket, for questions and answers. `ordered` gets whatever is neither, and may hand back an answer to it."""
+
+    def __init__(self, local: Address, broker_name: str, ordered: Callable[[bytes], bytes | None]) -> None:
+        self.socket = bound_socket(local)
+        self._ordered = ordered
+        self._broker_name = broker_name.encode()
+        self._asked: dict[bytes, tuple[int, float]] = {}
+
+    def ask(self, member: Member, *, now: float, pods: tuple[str, ...] = ()) -> None:
+        """Ask the fence beside that replica; its address has to be a number.
+
+        Where `pods` is given, the replica is one of those whatever its address is: each is asked, and none but its own answers.
+        """
+        broker = heard_address(member.address)
+        hosts = [host for host in pods or ((broker.host,) if broker is not None else ()) if is_ip(host)]
+        if broker is None or not hosts:
+            return
+        nonce = os.urandom(_NONCE_BYTES)
+        while len(self._asked) >= _OUTSTANDING:
+            del self._asked[next(iter(self._asked))]
+        self._asked[nonce] = (member.broker_id, now)
+        question = _QUESTION.pack(_ASKS, nonce, member.broker_id) + self._broker_name
+        for host in hosts:
+            with suppress(OSError):  # a cut network may say so at once; silence is the answer
+                self.socket.sendto(question, (host, fence_of(broker).port))
+
+    def read(self, *, own_id: int | None, hears_none_for_seconds: float | None) -> list[Word]:
+        """Answer what was asked of us; returns what others said."""
+        words: list[Word] = []
+        for data, sender in datagrams(self.socket):
+            if data.startswith(_ASKS) and len(data) >= _QUESTION.size:
+                self._answer(data, sender, own_id, hears_none_for_seconds)
+            elif data.startswith(_SAYS) and len(data) == _ANSWER.size:
+                _, nonce, milliseconds = _ANSWER.unpack(data)
+                if (asked := self._asked.pop(nonce, None)) is not None:
+                    words.append(Word(*asked, hears_none_for_seconds=milliseconds / 1000))
+            elif (reply := self._ordered(data)) is not None:
+                with suppress(OSError):
+                    self.socket.sendto(reply, sender)
+        return words
+
+    def _answer(self, data: bytes, sender: tuple[str, int], own_id: int | None, hears_none: float | None) -> None:
+        _, nonce, broker_id = _QUESTION.unpack_from(data)
+        if broker_id != own_id or data[_QUESTION.size :] != self._broker_name or hears_none is None:
+            return
+        milliseconds = min(_LONGEST_MILLISECONDS, max(0, int(hears_none * 1000)))
+        with suppress(OSError):
+            self.socket.sendto(_ANSWER.pack(_SAYS, nonce, milliseconds), sender)
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+QUESTION: Final = b"BGK1"
+CHALLENGE: Final = b"BGC1"
+ORDER: Final = b"BGO1"
+CONFIRMATION: Final = b"BGD1"
+NONCE_BYTES: Final = 16
+KEY_BYTES: Final = 32
+# Longer than any operator takes between challenge and order.
+CHALLENGE_SECONDS: Final = 2.0
+_MAC_BYTES: Final = 32
+_SHAPES: Final = {
+    QUESTION: struct.Struct(">16s"),
+    CHALLENGE: struct.Struct(">16s16s"),
+    ORDER: struct.Struct(">16s16s"),
+    CONFIRMATION: struct.Struct(">16s16sd"),
+}
+_MOST_CHALLENGES: Final = 16
+_KEY_AGE_SECONDS: Final = 1.0
+
+
+class Message(NamedTuple):
+    """A datagram whose mac is right."""
+
+    tag: bytes
+    nonce: bytes
+    challenge: bytes = b""
+    # When the dead process had been started, in seconds since its machine's boot.
+    process_started: float = 0.0
+
+
+def seal(message: Message, key: bytes, pod_uid: str) -> bytes:
+    """The datagram."""
+    shape = _SHAPES[message.tag]
+    fields = message[1 : 1 + len(shape.unpack(bytes(shape.size)))]
+    body = message.tag + shape.pack(*fields)
+    return body + _mac(body, key, pod_uid)
+
+
+def open_sealed(datagram: bytes, key: bytes, pod_uid: str) -> Message | None:
+    """What it says; None for anything that a holder of the key has not said for this pod."""
+    shape = _SHAPES.get(datagram[:4])
+    if shape is None or len(datagram) != 4 + shape.size + _MAC_BYTES:
+        return None
+    body, mac = datagram[:-_MAC_BYTES], datagram[-_MAC_BYTES:]
+    if not hmac.compare_digest(mac, _mac(body, key, pod_uid)):
+        return None
+    return Message(datagram[:4], *shape.unpack(body[4:]))
+
+
+def _mac(body: bytes, key: bytes, pod_uid: str) -> bytes:
+    return hmac.digest(key, body + pod_uid.encode(), "sha256")
+
+
+class KeyFile:
+    """The group's key as its Secret is mounted: hexadecimal. Read at most once a second; a pod may start before its Secret."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._key: bytes | None = None
+        self._read_at: float | None = None
+
+    def key(self, now: float) -> bytes | None:
+        """None while there is none, or it is no key."""
+        if self._path is not None and (self._read_at is None or now - self._read_at >= _KEY_AGE_SECONDS):
+            self._read_at, self._key = now, self._read(self._path)
+        return self._key
+
+    @staticmethod
+    def _read(path: Path) -> bytes | None:
+        try:
+            key = bytes.fromhex(path.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None
+        return key if len(key) == KEY_BYTES else None
+
+
+@dataclass(slots=True)
+class _Asked:
+    challenge: bytes
+    at: float
+    # When its process had been started, once the order was carried out.
+    killed: float | None = None
+
+
+@dataclass(slots=True)
+class KillOrders:
+    """The fence's side. `kill` ends the broker, and tells when its process had been started; None: not known to be dead."""
+
+    pod_uid: str
+    keys: KeyFile
+    kill: Callable[[], float | None]
+    _asked: dict[bytes, _Asked] = field(default_factory=dict)
+
+    def answer(self, datagram: bytes, now: float) -> bytes | None:
+        """What goes back to whoever sent this; `now` is of a clock that goes on while the machine sleeps."""
+        if datagram[:4] not in (QUESTION, ORDER) or (key := self.keys.key(now)) is None:
+            return None
+        said = open_sealed(datagram, key, self.pod_uid)
+        if said is None:
+            return None
+        reply = self._challenge(said, now) if said.tag == QUESTION else self._obey(said, now)
+        return None if reply is None else seal(reply, key, self.pod_uid)
+
+    def _challenge(self, said: Message, now: float) -> Message:
+        for nonce in [nonce for nonce, one in self._asked.items() if now - one.at >= CHALLENGE_SECONDS]:
+            del self._asked[nonce]
+        while len(self._asked) >= _MOST_CHALLENGES:
+            del self._asked[next(iter(self._asked))]
+        one = self._asked.setdefault(said.nonce, _Asked(os.urandom(NONCE_BYTES), now))
+        return Message(CHALLENGE, said.nonce, one.challenge)
+
+    def _obey(self, said: Message, now: float) -> Message | None:
+        one = self._asked.get(said.nonce)
+        if one is None or now - one.at >= CHALLENGE_SECONDS or not hmac.compare_digest(one.challenge, said.challenge):
+            return None
+        if one.killed is None:  # an order that comes again has lost its confirmation: the next process is left alone
+            one.killed = self.kill()
+        return None if one.killed is None else Message(CONFIRMATION, said.nonce, one.challenge, one.killed)
