@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning.broker_names import NameClaim, claim_of, complaint, holder_before, shared_by
+from brokergroup_operator.api.broker_names import NameClaim, claim_of, complaint, holder_before, shared_by
 
 CREATED = "2026-11-25T10:00:00Z"
 

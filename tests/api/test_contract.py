@@ -1,6 +1,6 @@
 """What others rely on by name, held against the reference page: Events, reasons of conditions, labels, annotations, columns.
 
-The page is made from `api/definitions/registers.py` and the types, so these tests ask the code: whatever it can put on an
+The page is made from `api/definitions/reference.py` and the types, so these tests ask the code: whatever it can put on an
 object or into an Event is registered, and nothing is registered that it can't.
 """
 
@@ -16,7 +16,7 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.api.brokergroup_status import Reason
-from brokergroup_operator.api.definitions import registers
+from brokergroup_operator.api.definitions import reference
 from brokergroup_operator.api.definitions.generate import KINDS, reference_page
 from brokergroup_operator.reconcile.clusters.cluster_pass import STALLED_EVENTS
 from brokergroup_operator.reconcile.tell import transitions
@@ -86,7 +86,7 @@ def module_level(tree: ast.Module) -> set[str]:
 
 
 def test_every_event_is_registered_and_every_registered_one_can_be_told() -> None:
-    assert produced_events() == set(registers.EVENTS)
+    assert produced_events() == set(reference.EVENTS)
 
 
 def told_types() -> Iterator[tuple[str, bool]]:
@@ -106,11 +106,11 @@ def told_types() -> Iterator[tuple[str, bool]]:
 def test_an_event_has_one_type_which_the_register_says() -> None:
     wrong = {(event, warning) for event, warning in told_types() if says_warning(event) != warning}
     assert wrong == set()
-    assert len(set(told_types())) > len(registers.EVENTS) // 2
+    assert len(set(told_types())) > len(reference.EVENTS) // 2
 
 
 def says_warning(event: str) -> bool:
-    return registers.EVENTS[event].startswith("Warning")
+    return reference.EVENTS[event].startswith("Warning")
 
 
 def test_every_reason_of_a_condition_is_used() -> None:
@@ -127,10 +127,10 @@ def test_every_reason_of_a_condition_is_used() -> None:
 @pytest.mark.parametrize(
     ("prefix", "register"),
     [
-        ("LABEL_", registers.LABELS),
-        ("ANNOTATION_", registers.ANNOTATIONS),
-        ("FINALIZER_", registers.FINALIZERS),
-        ("FIELD_MANAGER_", registers.FIELD_MANAGERS),
+        ("LABEL_", reference.LABELS),
+        ("ANNOTATION_", reference.ANNOTATIONS),
+        ("FINALIZER_", reference.FINALIZERS),
+        ("FIELD_MANAGER_", reference.FIELD_MANAGERS),
     ],
 )
 def test_every_name_that_we_put_on_objects_is_registered(prefix: str, register: dict[str, str]) -> None:
@@ -141,7 +141,7 @@ def test_every_name_that_we_put_on_objects_is_registered(prefix: str, register: 
 def test_names_of_ours_stand_in_one_place() -> None:
     """A literal elsewhere would be a name that nobody registered."""
     pattern = re.compile(rf"{re.escape(names.GROUP)}/[a-z-]+")
-    known = {*registers.LABELS, *registers.ANNOTATIONS, *registers.FINALIZERS, names.API_VERSION}
+    known = {*reference.LABELS, *reference.ANNOTATIONS, *reference.FINALIZERS, names.API_VERSION}
     known |= {f"{names.GROUP}/kubelet", f"{names.GROUP}/"}
     strangers = {
         (file.name, found)
@@ -156,7 +156,7 @@ def test_names_of_ours_stand_in_one_place() -> None:
 
 def test_the_page_has_all_of_it() -> None:
     page = reference_page()
-    registered = [*registers.EVENTS, *registers.LABELS, *registers.ANNOTATIONS, *registers.FINALIZERS]
+    registered = [*reference.EVENTS, *reference.LABELS, *reference.ANNOTATIONS, *reference.FINALIZERS]
     for name in [*registered, *(reason.value for reason in Reason)]:
         assert f"`{name}`" in page, name
     for kind in KINDS:
@@ -165,7 +165,7 @@ def test_the_page_has_all_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [*registers.EVENTS.values(), *registers.LABELS.values(), *registers.ANNOTATIONS.values()]
+    "text", [*reference.EVENTS.values(), *reference.LABELS.values(), *reference.ANNOTATIONS.values()]
 )
 def test_every_entry_says_something(text: str) -> None:
     assert len(text.split()) >= 4

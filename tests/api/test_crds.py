@@ -15,8 +15,8 @@ from brokergroup_operator.api.brokergroup_status import ConditionType
 from brokergroup_operator.api.definitions import generate
 from brokergroup_operator.api.definitions.reference import CONDITIONS
 from brokergroup_operator.api.definitions.schema import structural_schema
-from brokergroup_operator.api.fields.election_policies import DEFAULT_ELECTION_POLICY, ELECTION_POLICIES
-from brokergroup_operator.api.rules.reserved_keys import RESERVED_CONFIG_KEYS
+from brokergroup_operator.api.failover_fields import DEFAULT_ELECTION_POLICY, ELECTION_POLICIES
+from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from controller_core.policies import POLICIES
 from controller_core.settings import ControllerSettings
 from tests.our_kinds import our_definitions

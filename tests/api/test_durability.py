@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec, Implementation
-from brokergroup_operator.api.meaning.durability import masters_shrink_first
+from brokergroup_operator.api.durability import masters_shrink_first
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from brokergroup_operator.api.moments import MomentError, moment
+from brokergroup_operator.api.times import MomentError, moment
 
 
 @pytest.mark.parametrize(

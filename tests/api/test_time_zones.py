@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api.fields.time_zones import TIME_ZONES, is_unknown
+from brokergroup_operator.api.times import TIME_ZONES, is_unknown
 from sla_reports.measures.periods import zone_of
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ NONE_TO_CHOOSE = {"Factory"}
 
 
 def test_the_list_is_the_packages() -> None:
-    """A newer tzdata in uv.lock may know more: write its names into `api/fields/time_zones.py`, and generate the kinds."""
+    """A newer tzdata in uv.lock may know more: write its names into `api/times.py`, and generate the kinds."""
     assert set(TIME_ZONES) == set((files("tzdata") / "zones").read_text().split()) - NONE_TO_CHOOSE
     assert len(TIME_ZONES) == len(set(TIME_ZONES))
 
@@ -28,5 +28,5 @@ def test_a_report_knows_each_of_them() -> None:
 def test_a_zone_that_only_this_machine_knows_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The database of the machine may be newer than the list."""
     assert is_unknown("Mars/Olympus")
-    monkeypatch.setattr("brokergroup_operator.api.fields.time_zones.ZoneInfo", str)
+    monkeypatch.setattr("brokergroup_operator.api.times.ZoneInfo", str)
     assert not is_unknown("Mars/Olympus")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning.fence_keys import FenceKeys
+from brokergroup_operator.api.pod_fence import FenceKeys
 from brokergroup_operator.controller.change import fencing
 from brokergroup_operator.controller.change.fencing import KubernetesFencer
 from brokergroup_operator.fence.datagrams import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal

@@ -12,9 +12,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning import in_pod_fence
-from brokergroup_operator.api.meaning.learners import beyond_voters
+from brokergroup_operator.api import names, pod_fence
+from brokergroup_operator.api.durability import beyond_voters
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 from brokergroup_operator.reconcile import kinds, quantities
 from brokergroup_operator.reconcile.identity import Member
@@ -253,5 +252,5 @@ def _forget_told_times(pod: dict[str, Any]) -> None:
     """A fence that was told a shorter time goes on with it: the time depends on the way, and `differences` looks at it."""
     for container in pod["spec"]["containers"]:
         for entry in container.get("env") or []:
-            if entry["name"] == in_pod_fence.FENCE_TIMEOUT:
+            if entry["name"] == pod_fence.FENCE_TIMEOUT:
                 entry["value"] = "told"

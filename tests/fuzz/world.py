@@ -12,8 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning.durability import acknowledgement_rule
-from brokergroup_operator.api.meaning.learners import voting_replicas
+from brokergroup_operator.api.durability import acknowledgement_rule, voting_replicas
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.reflector import Reflector

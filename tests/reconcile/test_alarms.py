@@ -9,7 +9,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import STANDING_CONDITIONS, Reason
-from brokergroup_operator.api.meaning.credentials import CredentialsError, secret_not_found
+from brokergroup_operator.api.credentials import CredentialsError, secret_not_found
 from brokergroup_operator.reconcile.evaluate import UNSETTLED_SECONDS, evaluate
 from brokergroup_operator.reconcile.plan import WriteStatus
 from tests.reconcile import builders as b

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.api.broker_keys import same_value, watched_keys
 from brokergroup_operator.api.brokergroup import Implementation
-from brokergroup_operator.api.meaning.broker_keys import same_value, watched_keys
 from brokergroup_operator.reconcile.decide.configuration_drift import drifted_keys
 from brokergroup_operator.reconcile.plan import PutBackBrokerConfig, SetBrokerConfig, WriteStatus
 from brokergroup_operator.reconcile.render.broker_config import broker_properties

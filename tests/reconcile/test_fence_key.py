@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning.fence_keys import FenceKeys
+from brokergroup_operator.api.pod_fence import FenceKeys
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import ApplyObject, MakeSecret
 from brokergroup_operator.reconcile.render.pods import build_pod

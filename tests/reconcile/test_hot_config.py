@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.broker_keys import HOT_KEYS
 from brokergroup_operator.api.brokergroup import Implementation
-from brokergroup_operator.api.meaning.broker_keys import HOT_KEYS
 from brokergroup_operator.reconcile.plan import SetBrokerConfig
 from brokergroup_operator.reconcile.render import hot_config
 from rocketmq_replica.controller.operator_requests import _LIVE

@@ -10,8 +10,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Durability, MemberState
-from brokergroup_operator.api.meaning.durability import effective_durability
-from brokergroup_operator.api.meaning.learners import beyond_voters
+from brokergroup_operator.api.durability import beyond_voters, effective_durability
 from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
 from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe
 from brokergroup_operator.reconcile.decide.outdated import wanted_pod

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from brokergroup_operator.api.brokergroup import BrokerGroup
-from brokergroup_operator.api.meaning.fence_keys import FenceKeys
+from brokergroup_operator.api.pod_fence import FenceKeys
 from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.identity import Member

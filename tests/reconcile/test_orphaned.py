@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning.fence_keys import FenceKeys
+from brokergroup_operator.api.pod_fence import FenceKeys
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import (

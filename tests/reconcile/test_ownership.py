@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning.annotations import operator_of
+from brokergroup_operator.api.names import operator_of
 from brokergroup_operator.kube import ConflictError, KubernetesApi
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, EVENTS
 from brokergroup_operator.operations.runner import OperationRunner

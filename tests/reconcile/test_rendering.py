@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning.credentials import USABLE
-from brokergroup_operator.api.meaning.durability import acknowledgement_rule
-from brokergroup_operator.api.rules.reserved_keys import RESERVED_CONFIG_KEYS
+from brokergroup_operator.api.credentials import USABLE
+from brokergroup_operator.api.durability import acknowledgement_rule
+from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.reconcile import quantities
 from brokergroup_operator.reconcile.render.broker_config import broker_conf, broker_properties
 from brokergroup_operator.reconcile.render.containers import command, java_arguments
@@ -147,7 +147,7 @@ def test_the_start_script_fills_in_the_placeholders(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_the_start_script_writes_the_credentials_of_its_environment(tmp_path: Path, shell: str) -> None:
     """As a Java broker reads them: JSON inside properties; and the file is for its own user only."""
-    secret = "s|e&c%s r'e:t=#!"  # whatever api/meaning/credentials.py lets through
+    secret = "s|e&c%s r'e:t=#!"  # whatever api/credentials.py lets through
     of = b.group(implementation="rocketmq", security={"credentialsSecretName": "keys"})
     program = [shell, *command(of.spec)[1:]]
     (tmp_path / "config").mkdir()

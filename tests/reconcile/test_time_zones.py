@@ -7,14 +7,14 @@ from zoneinfo import ZoneInfoNotFoundError
 
 import pytest
 
+from brokergroup_operator.api import times
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
-from brokergroup_operator.api.fields import time_zones
 from brokergroup_operator.reconcile.plan import WriteStatus
 from brokergroup_operator.reconcile.tell.transitions import transition_notes
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import run
 
-SAID = f"spec.slo.timeZone is 'Europe/Berln': no such time zone; {time_zones.EXPECTED}"
+SAID = f"spec.slo.timeZone is 'Europe/Berln': no such time zone; {times.EXPECTED_ZONE}"
 
 
 def conditions(seen: Any) -> dict[str, dict[str, Any]]:
@@ -62,6 +62,6 @@ def test_without_a_time_zone_database_the_list_decides(monkeypatch: pytest.Monke
     def none_of_them(name: str) -> None:
         raise ZoneInfoNotFoundError(name)
 
-    monkeypatch.setattr(time_zones, "ZoneInfo", none_of_them)
+    monkeypatch.setattr(times, "ZoneInfo", none_of_them)
     assert ConditionType.OBJECTIVE_INVALID not in conditions(zone("Asia/Shanghai"))
     assert ConditionType.OBJECTIVE_INVALID in conditions(zone("Europe/Berln"))

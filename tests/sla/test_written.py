@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from brokergroup_operator.api.brokergroup_status import Durability
-from brokergroup_operator.api.meaning.durability import RULES
+from brokergroup_operator.api.durability import RULES
 from brokergroup_operator.cli.main import app
 from metric_names import GROUP_WRITABLE, SYNC_STATE_SET_SIZE
 from sla_reports import what_if as table

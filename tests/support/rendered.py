@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from brokergroup_operator.api.brokergroup import BrokerGroup
-from brokergroup_operator.api.fields.pod_fields import Addressing
+from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.identity import Member

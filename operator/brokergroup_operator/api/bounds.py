@@ -1,16 +1,14 @@
-"""Bounded value types of our kinds.
-
-Every string, list and map carries an upper bound: a real API server refuses a CEL rule whose worst case cost it cannot
-bound, and an object that etcd must hold is no place for unbounded text.
+"""Bounded value types of our kinds. Every string, list and map has an upper bound: an API server refuses a CEL rule whose
+worst-case cost it cannot estimate, and an object in etcd must not hold unbounded text.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from brokergroup_operator.api.moments import MOMENT_PATTERN
+from brokergroup_operator.api.times import MOMENT_PATTERN
 
 JsonObject = dict[str, Any]
 
@@ -58,7 +56,7 @@ VersionText = Annotated[str, judged_by_the_api(r"^[0-9]+\.[0-9]+\.[0-9]+([0-9A-Z
 WordText = Annotated[str, Meta(max_length=64)]
 TimeText = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time"})]
 # A time that a person writes. Only the schema has the pattern: an object that was stored before it is still read, and refused with
-# words (moments.py).
+# words (times.py).
 MomentText = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time", "pattern": MOMENT_PATTERN})]
 QuantityText = Annotated[
     str, Meta(min_length=1, max_length=20, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")
@@ -85,3 +83,40 @@ ATOMIC_LIST = {"x-kubernetes-list-type": "atomic"}
 def map_list(*keys: str) -> JsonObject:
     """List whose items are identified by these fields: server-side apply merges them, and the API refuses doubles."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+_PORT: Final = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_OCTET: Final = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_IPV4: Final = rf"{_OCTET}([.]{_OCTET}){{3}}"
+_LABEL: Final = "[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_PAIR: Final = "[0-9A-Fa-f]{1,4}"
+_IPV6: Final = "|".join(
+    (
+        rf"({_PAIR}:){{7}}{_PAIR}",
+        rf"({_PAIR}:){{1,7}}:",
+        *(rf"({_PAIR}:){{1,{left}}}(:{_PAIR}){{1,{7 - left}}}" for left in range(6, 0, -1)),
+        rf":(:{_PAIR}){{1,7}}",
+        "::",
+        rf"::[Ff]{{4}}:{_IPV4}",
+    )
+)
+_HOST_AND_PORT: Final = (
+    rf"self.matches('^({_IPV4}|\\[({_IPV6})\\]|{_LABEL}([.]{_LABEL})*[.]?):{_PORT}$')"
+    rf" && (!self.matches('^[0-9.]+:') || self.matches('^{_IPV4}:'))"
+)
+_EXPECTED_HOST_AND_PORT: Final = (
+    "expected host:port with a port from 1 to 65535; an IPv6 address stands in brackets and has no zone, as in"
+    " [fd00::10]:9876"
+)
+HostAndPort = Annotated[
+    str,
+    Meta(
+        min_length=3,
+        max_length=259,
+        extra_json_schema={
+            "x-kubernetes-validations": [
+                {"rule": _HOST_AND_PORT, "message": _EXPECTED_HOST_AND_PORT, "reason": "FieldValueInvalid"}
+            ]
+        },
+    ),
+]

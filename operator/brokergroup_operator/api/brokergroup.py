@@ -1,35 +1,44 @@
 """BrokerGroup: one brokerName, one master and its slaves.
 
-The types below are the source of `crds/brokergroup.dev_brokergroups.yaml`: field, default, bound and description are
-written once, here; rules that look at several fields or at the previous object are in `rules.py`.
-Absent optional values are None and are left out on the wire.
+The source of `crds/brokergroup.dev_brokergroups.yaml`, with the structs of `failover_fields.py`, `network_fields.py`,
+`pod_fields.py` and `storage_fields.py`. A field's default, bound, description and rules stand beside it, a struct's rules across
+fields below them (`RULES`). The docstrings of structs are the CRD's descriptions. An absent optional value is None, and is
+omitted on the wire.
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
+from brokergroup_operator.api.bounds import HostAndPort
 from brokergroup_operator.api.brokergroup_status import BrokerGroupStatus, Durability
-from brokergroup_operator.api.fields.election_policies import (
-    DEFAULT_ELECTION_POLICY,
-    ELECTION_POLICIES_TEXT,
-    ElectionPolicy,
+from brokergroup_operator.api.failover_fields import (
+    FailoverSpec,
+    ReplicationSpec,
 )
-from brokergroup_operator.api.fields.host_and_port import HostAndPort
-from brokergroup_operator.api.fields.pod_fields import (
+from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_KIND
+from brokergroup_operator.api.network_fields import NetworkSpec
+from brokergroup_operator.api.pod_fields import (
     ImagePullPolicy,
+    JvmSpec,
     LocalReference,
     MonitoringSpec,
-    NetworkSpec,
     PodTemplateSpec,
+    ResourceRequirements,
     SchedulingSpec,
 )
-from brokergroup_operator.api.fields.replication_fields import ReplicationSpec
-from brokergroup_operator.api.fields.slo_fields import SloSpec
-from brokergroup_operator.api.fields.storage_fields import StorageSpec
-from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_KIND
+from brokergroup_operator.api.rules import (
+    CONFIG_RULES,
+    HAS_BROKER_IDS,
+    Rule,
+    immutable,
+    immutable_optional,
+    validations,
+)
+from brokergroup_operator.api.storage_fields import StorageSpec
+from brokergroup_operator.api.times import EXPECTED_ZONE, TIME_ZONES
 
 
 class Implementation(StrEnum):
@@ -37,13 +46,6 @@ class Implementation(StrEnum):
 
     ROCKETMQ = "rocketmq"
     REPLICA = "replica"
-
-
-class UncleanElection(StrEnum):
-    """May a replica outside the SyncStateSet be elected when nobody of the set is left?"""
-
-    NEVER = "Never"
-    ALLOWED = "Allowed"
 
 
 class Signature(StrEnum):
@@ -67,116 +69,6 @@ class MasterUpdate(StrEnum):
     SWITCHOVER = "Switchover"
     RESTART = "Restart"
     SUPERVISED = "Supervised"
-
-
-class BrokerPriority(Struct, frozen=True, rename="camel", kw_only=True):
-    """The election priority of one broker id."""
-
-    broker_id: Annotated[bounds.BrokerId, Meta(description="The broker id, as in status.members.")]
-    priority: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=bounds.JAVA_INT_MAX,
-            description="The lower number is preferred. 0: never a master, not even when nobody else is left; it still is a copy"
-            " that acknowledges, and hands over if it is master when it gets it.",
-        ),
-    ]
-
-
-class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """The fence inside the pod, for nodes that nobody can reach from outside (docs/concepts/architecture.md, rule 7)."""
-
-    enabled: Annotated[
-        bool,
-        Meta(
-            description="A second container in each pod kills a stopped broker whose pod is deleted; a Java broker also when"
-            " no controller can be reached from the pod for timeoutMilliseconds, or when it was frozen: a Python master asks"
-            " the controller anew before it acknowledges. The container has no access to the Kubernetes API."
-        ),
-    ] = True
-    timeout_milliseconds: Annotated[
-        int,
-        Meta(
-            ge=500,
-            le=60_000,
-            description="How long a Java broker may run without its pod reaching any controller. At least 100 ms below the"
-            " heartbeat timeout plus fenceTimeoutMilliseconds less heartbeatIntervalMilliseconds: by then another master may be"
-            " elected.",
-        ),
-    ] = 2500
-
-
-class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """When a master is given up, and what may replace it."""
-
-    heartbeat_timeout_milliseconds: Annotated[
-        int, Meta(ge=500, le=60_000, description="A broker silent for this long is lost. At least twice the interval.")
-    ] = 3000
-    minimum_heartbeat_timeout_milliseconds: Annotated[
-        Annotated[int, Meta(ge=500, le=60_000)] | None,
-        Meta(
-            description="Lower bound of the adaptive timeout: a broker whose heartbeats come evenly is given up sooner"
-            " than after heartbeatTimeoutMilliseconds, but never before this. Absent: not adaptive.",
-        ),
-    ] = None
-    heartbeat_interval_milliseconds: Annotated[
-        int, Meta(ge=100, le=30_000, description="How often a broker sends its heartbeat to the controller.")
-    ] = 500
-    fence_timeout_milliseconds: Annotated[
-        int,
-        Meta(
-            ge=400,
-            le=60_000,
-            description="How long a failover of a silent master waits for the confirmation that its process is dead."
-            " After that it elects and says Unfenced. A kubelet takes at least 2 s for a pod that does not end by itself,"
-            " whatever grace is asked for.",
-        ),
-    ] = 3000
-    isolation: Annotated[IsolationSpec, Meta(description="The fence inside the pod.")] = IsolationSpec()
-    delay_seconds: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=3600,
-            description="How long a lost master is waited for before another one is elected. 0: not at all."
-            " Writes stand still for as long.",
-        ),
-    ] = 0
-    preferred_master: Annotated[
-        bounds.BrokerId | None,
-        Meta(
-            description="The broker id that should be master while it is in sync: it is switched to, by a planned switchover,"
-            " when that is safe. Absent: whoever is master stays it."
-        ),
-    ] = None
-    unclean_election: Annotated[
-        UncleanElection,
-        Meta(description="Allowed trades acknowledged messages for availability; refused with durability Strict."),
-    ] = UncleanElection.NEVER
-    election_policy: Annotated[
-        ElectionPolicy,
-        Meta(description=f"Who of the candidates becomes master. {ELECTION_POLICIES_TEXT}"),
-    ] = DEFAULT_ELECTION_POLICY
-    priorities: Annotated[
-        list[BrokerPriority],
-        Meta(
-            max_length=bounds.MAX_KNOWN_REPLICAS,
-            description="Election priority of broker ids, over what their heartbeats say (brokerElectionPriority)."
-            " It decides between replicas with equal data; 0 bars a replica from mastership altogether.",
-            extra_json_schema=bounds.map_list("brokerId"),
-        ),
-    ] = []
-    preferred_zones: Annotated[
-        list[bounds.ZoneText],
-        Meta(
-            max_length=16,
-            description="Zones (node label topology.kubernetes.io/zone) in which a master is wanted, best first. It decides"
-            " between replicas with equal data and priority. Absent: another zone than the lost master's."
-            " Needs the right to read nodes (the chart's value rbac.readNodes, on by default).",
-            extra_json_schema=bounds.ATOMIC_LIST,
-        ),
-    ] = []
 
 
 class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
@@ -215,6 +107,15 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = None
 
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.signature != 'Required' || has(self.credentialsSecretName)",
+            "signature Required needs credentialsSecretName: without it no broker could sign",
+            field_path=".credentialsSecretName",
+            reason="FieldValueRequired",
+        ),
+    )
+
 
 class ConfigSource(Struct, frozen=True, rename="camel", kw_only=True):
     """Where further keys of broker.conf come from."""
@@ -223,35 +124,6 @@ class ConfigSource(Struct, frozen=True, rename="camel", kw_only=True):
         LocalReference,
         Meta(description="A ConfigMap in the same namespace: each key of its data is one of broker.conf."),
     ]
-
-
-class ResourceRequirements(Struct, frozen=True, rename="camel", kw_only=True):
-    """Requests and limits of the broker's container."""
-
-    requests: Annotated[
-        dict[str, bounds.QuantityText],
-        Meta(max_length=16, description="What the scheduler sets aside, by name: cpu, memory."),
-    ] = {}
-    limits: Annotated[
-        dict[str, bounds.QuantityText],
-        Meta(max_length=16, description="What the container may use at most; memory is what the JVM's shares are of."),
-    ] = {}
-
-
-class JvmSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """Memory of a Java broker, as shares of limits.memory; 512 MiB each when there is no limit.
-
-    Of a small limit both are made smaller, in proportion: 224 MiB are left to the JVM itself.
-    """
-
-    heap_percent: Annotated[int, Meta(ge=10, le=80, description="Heap in percent of limits.memory.")] = 50
-    direct_memory_percent: Annotated[
-        int, Meta(ge=5, le=80, description="Direct memory in percent of limits.memory.")
-    ] = 25
-    extra_arguments: Annotated[
-        list[Annotated[str, Meta(max_length=256, pattern=r"^-[^\s'\"\\$`]+$")]],
-        Meta(max_length=32, description="Further JVM arguments, one per item.", extra_json_schema=bounds.ATOMIC_LIST),
-    ] = []
 
 
 class UpdateStrategySpec(Struct, frozen=True, rename="camel", kw_only=True):
@@ -303,11 +175,52 @@ class DisruptionBudgetSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = True
 
 
+class SloSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """The objective that reports and alerts hold the group against (docs/tasks/sla.md). The operator does not act on it."""
+
+    availability_percent: Annotated[
+        Annotated[str, Meta(min_length=2, max_length=8, pattern=r"^[1-9][0-9](\.[0-9]{1,5})?$")] | None,
+        Meta(
+            description='The share of the time in which the group takes writes, in percent and in quotes, as "99.95".'
+            " Absent: the group has no objective of its own."
+        ),
+    ] = None
+    window: Annotated[
+        # What each of them means is `sla_reports.measures.objectives.BudgetWindow`'s.
+        Literal["7d", "28d", "30d", "90d", "1w", "1M", "1Q", "1Y"],
+        Meta(
+            description="Over which time: 7d, 28d, 30d and 90d are the last days; 1w, 1M, 1Q and 1Y a week, month, quarter or year"
+            " of the calendar."
+        ),
+    ] = "30d"
+    time_zone: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=64,
+            pattern=r"^[A-Za-z0-9_+/-]{1,64}$",
+            description="In which a calendar's week, month, quarter or year begins, as Asia/Shanghai.",
+            extra_json_schema=validations(
+                Rule(
+                    f"self in [{', '.join(repr(one) for one in TIME_ZONES)}]",
+                    f"timeZone is no time zone: {EXPECTED_ZONE}",
+                )
+            ),
+        ),
+    ] = "UTC"
+
+
 class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     """What the user wants."""
 
     broker_cluster_name: Annotated[
-        bounds.BrokerNameText, Meta(description="RocketMQ's brokerClusterName. Immutable: it is written on the disks.")
+        bounds.BrokerNameText,
+        Meta(
+            description="RocketMQ's brokerClusterName. Immutable: it is written on the disks.",
+            extra_json_schema=validations(
+                immutable("brokerClusterName is immutable: it is written on the disks of the group")
+            ),
+        ),
     ] = "DefaultCluster"
     broker_name: Annotated[
         bounds.BrokerNameText | None,
@@ -322,11 +235,21 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = 3
     implementation: Annotated[
         Implementation,
-        Meta(description="rocketmq: Java brokers. replica: the Python replica of this project. Immutable."),
+        Meta(
+            description="rocketmq: Java brokers. replica: the Python replica of this project. Immutable.",
+            extra_json_schema=validations(
+                immutable("implementation is immutable: a group's disks stay with the broker that wrote them")
+            ),
+        ),
     ] = Implementation.ROCKETMQ
     version: Annotated[
         bounds.VersionText | None,
-        Meta(description="RocketMQ version; excludes image. Absent: the operator's own (chart: rocketmq.version)."),
+        Meta(
+            description="RocketMQ version; excludes image. Absent: the operator's own (chart: rocketmq.version).",
+            extra_json_schema=validations(
+                Rule(HAS_BROKER_IDS, "version must be 5.1.1 or later: earlier brokers have no persistent broker id")
+            ),
+        ),
     ] = None
     image: Annotated[
         bounds.ImageText | None, Meta(description="Container image; excludes version. Absent: what version says.")
@@ -366,6 +289,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             max_length=bounds.MAX_CONFIG_ENTRIES,
             description="Further keys of broker.conf. Keys that the operator sets are refused.",
+            extra_json_schema=validations(*CONFIG_RULES),
         ),
     ] = {}
     config_from: Annotated[
@@ -391,6 +315,139 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     termination_grace_period_seconds: Annotated[
         int, Meta(ge=1, le=3600, description="Time a broker gets between SIGTERM and SIGKILL.")
     ] = 60
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        immutable_optional("brokerName", "brokerName is immutable: it is written on the disks of the group"),
+        Rule(
+            "!has(self.durability) || self.durability != 'Strict' || self.replicas >= 2",
+            "durability Strict needs replicas >= 2: it acknowledges a message only when two disks have it",
+            field_path=".replicas",
+        ),
+        Rule(
+            "self.replication.learners < self.replicas",
+            "replication.learners must be below replicas: somebody has to be master, and a learner never is",
+            field_path=".replication.learners",
+        ),
+        Rule(
+            "!has(self.durability) || self.durability != 'Strict' || self.replication.learners == 0 ||"
+            " self.replicas - self.replication.learners >= 2",
+            "durability Strict needs 2 replicas that are no learners: it acknowledges a message only when two disks have it,"
+            " and waits for no learner",
+            field_path=".replication.learners",
+        ),
+        Rule(
+            "self.failover.uncleanElection != 'Allowed' ||"
+            " (has(self.durability) ? self.durability != 'Strict' : self.replicas - self.replication.learners < 3)",
+            "failover.uncleanElection Allowed contradicts durability Strict (the default from 3 voting replicas on):"
+            " it elects a replica that may lack acknowledged messages",
+            field_path=".failover.uncleanElection",
+        ),
+        Rule(
+            "self.failover.electionPolicy != 'preferred-zone' || !has(self.durability) || self.durability != 'Fast'",
+            "failover.electionPolicy preferred-zone contradicts durability Fast:"
+            " what one replica acknowledged is only in the longest log",
+            field_path=".failover.electionPolicy",
+        ),
+        Rule(
+            "!has(self.replication.minInSyncReplicas) || self.replication.minInSyncReplicas <="
+            " self.replicas - self.replication.learners",
+            "replication.minInSyncReplicas must not exceed replicas without learners: no write would ever be taken",
+            field_path=".replication.minInSyncReplicas",
+        ),
+        Rule(
+            "!has(self.replication.minInSyncReplicas) || self.replication.minInSyncReplicas >= 2 ||"
+            " (has(self.durability) ? self.durability != 'Strict' : self.replicas - self.replication.learners < 3)",
+            "replication.minInSyncReplicas 1 contradicts durability Strict (the default from 3 voting replicas on):"
+            " it acknowledges a message only when two disks have it",
+            field_path=".replication.minInSyncReplicas",
+        ),
+        Rule(
+            "!has(self.replication.allAckInSyncStateSet) || self.replication.allAckInSyncStateSet ||"
+            " (has(self.durability) && self.durability == 'Fast')",
+            "replication.allAckInSyncStateSet false needs durability Fast: Strict and Available promise that every replica in sync"
+            " has what was acknowledged",
+            field_path=".replication.allAckInSyncStateSet",
+        ),
+        Rule(
+            "!has(self.replication.allAckInSyncStateSet) || !self.replication.allAckInSyncStateSet ||"
+            " !has(self.replication.inSyncReplicas)",
+            "replication.inSyncReplicas is not looked at while replication.allAckInSyncStateSet is true: give one of them",
+            field_path=".replication.inSyncReplicas",
+        ),
+        Rule(
+            "!has(self.replication.inSyncReplicas) || (has(self.durability) && self.durability == 'Fast')",
+            "replication.inSyncReplicas needs durability Fast: Strict and Available wait for every replica that is in sync",
+            field_path=".replication.inSyncReplicas",
+        ),
+        Rule(
+            "!has(self.replication.inSyncReplicas) || (self.replication.inSyncReplicas <="
+            " self.replicas - self.replication.learners &&"
+            " self.replication.inSyncReplicas >="
+            " (has(self.replication.minInSyncReplicas) ? self.replication.minInSyncReplicas : 1))",
+            "replication.inSyncReplicas must be between replication.minInSyncReplicas and replicas without learners",
+            field_path=".replication.inSyncReplicas",
+        ),
+        Rule(
+            "!has(self.replication.slaveNotCatchUpSeconds) || !('haMaxTimeSlaveNotCatchup' in self.config)",
+            "replication.slaveNotCatchUpSeconds and config.haMaxTimeSlaveNotCatchup say the same: give one of them",
+            field_path=".replication.slaveNotCatchUpSeconds",
+        ),
+        Rule(
+            "!self.monitoring.exporter || self.implementation == 'rocketmq'",
+            "monitoring.exporter needs implementation rocketmq: the Python replica serves no metrics of its own",
+            field_path=".monitoring.exporter",
+        ),
+        Rule(
+            "!self.monitoring.exporter || !(self.monitoring.port in [self.network.listenPort - 2, self.network.listenPort,"
+            " self.network.listenPort + 2, self.network.haPort])",
+            "monitoring.port is taken by network.listenPort or network.haPort, or by what lies two beside listenPort",
+            field_path=".monitoring.port",
+        ),
+        Rule(
+            "!self.monitoring.exporter || !self.config.exists(key, key.startsWith('metricsExporter') ||"
+            " key.startsWith('metricsPromExporter'))",
+            "monitoring.exporter and the metrics keys of config say the same: give one of them",
+            field_path=".monitoring.exporter",
+        ),
+        Rule(
+            "!self.monitoring.canary.enabled || size(self.nameServers) > 0",
+            "monitoring.canary.enabled needs nameServers: the canary finds the master by them, as clients do",
+            field_path=".monitoring.canary.enabled",
+        ),
+        Rule(
+            "self.network.addressing != 'HostNetwork' || (self.scheduling.antiAffinity == 'Required'"
+            " && self.scheduling.topologyKey == 'kubernetes.io/hostname')",
+            "network.addressing HostNetwork needs scheduling.antiAffinity Required and topologyKey kubernetes.io/hostname:"
+            " two members on one node would want the same ports",
+            field_path=".scheduling.antiAffinity",
+        ),
+        Rule(
+            "self.network.addressing != 'HostNetwork' ||"
+            " (self.security.signature == 'Required' && has(self.security.credentialsSecretName))",
+            "network.addressing HostNetwork needs security.signature Required and security.credentialsSecretName:"
+            " whatever runs on the node has the member's address, and only a signature tells them apart",
+            field_path=".security.signature",
+        ),
+        Rule(
+            "self.implementation != 'replica' || (self.network.addressing in ['PodIP', 'HostNetwork'])"
+            " == (oldSelf.network.addressing in ['PodIP', 'HostNetwork'])",
+            "network.addressing of a group of Python replicas can't change between a pod's own address (PodIP, HostNetwork) and"
+            " a Service's: a master that is known by its own lets only slaves in that are too",
+            field_path=".network.addressing",
+        ),
+        Rule(
+            "!self.maintenance.hibernated || !has(self.storage.ephemeral)",
+            "maintenance.hibernated contradicts storage.ephemeral: without pods nothing would be left to wake",
+            field_path=".maintenance.hibernated",
+        ),
+        Rule("!has(self.version) || !has(self.image)", "version and image exclude each other", field_path=".image"),
+        Rule(
+            "!has(self.version) || self.implementation == 'rocketmq'",
+            "version is of RocketMQ and needs implementation rocketmq: the Python replica comes with the operator;"
+            " image names another one",
+            field_path=".version",
+        ),
+    )
 
 
 class BrokerGroup(Struct, frozen=True, rename="camel", kw_only=True):

@@ -1,17 +1,22 @@
-"""BrokerGroupOperation: one thing that is done once to a group, asked for by an object.
+"""BrokerGroupOperation: a one-time operation on a group.
 
-An object, not an annotation: it has a status, a history and access rights of its own, and `kubectl wait
---for=condition=Complete` waits for it. What it asks for never changes; asking for something else is another object.
+An object, not an annotation: it has a status, a history and access rights of its own, and `kubectl wait --for=condition=Complete`
+waits for it. The request is immutable; another request is another object.
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
 from brokergroup_operator.api.brokergroup_status import Condition
 from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_OPERATION_KIND
+from brokergroup_operator.api.rules import (
+    Rule,
+    immutable,
+    validations,
+)
 
 
 class OperationType(StrEnum):
@@ -139,6 +144,16 @@ class DrillRequest(Struct, frozen=True, rename="camel", kw_only=True):
     ]
 
 
+def _only_the_section_of(kind: OperationType) -> Rule:
+    """A section says how its type of operation is done. With another type it would be ignored, and without it guessed."""
+    section = kind.value.lower()
+    return Rule(
+        f"(self.type == '{kind.value}') == has(self.{section})",
+        f"{section} is for type {kind.value}: exactly the section of spec.type must be given",
+        field_path=f".{section}",
+    )
+
+
 class OperationSpec(Struct, frozen=True, rename="camel", kw_only=True):
     """What is asked for. Immutable. Exactly the section of its type is given."""
 
@@ -157,6 +172,16 @@ class OperationSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Annotated[int, Meta(ge=0, le=31_536_000)] | None,
         Meta(description="The object is deleted this long after it is over. Absent: it is kept."),
     ] = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        *(_only_the_section_of(kind) for kind in OperationType),
+        Rule(
+            "!has(self.elect) || self.elect.acknowledgeDataLoss == self.brokerGroupRef.name",
+            "elect.acknowledgeDataLoss must be the name of the group: who elects a replica that may lack acknowledged"
+            " messages says so in person",
+            field_path=".elect.acknowledgeDataLoss",
+        ),
+    )
 
 
 class OperationResult(Struct, frozen=True, rename="camel", kw_only=True):
@@ -215,5 +240,12 @@ class BrokerGroupOperation(Struct, frozen=True, rename="camel", kw_only=True):
     api_version: str = API_VERSION
     kind: str = BROKER_GROUP_OPERATION_KIND
     metadata: bounds.JsonObject = field(default_factory=dict)
-    spec: OperationSpec
+    spec: Annotated[
+        OperationSpec,
+        Meta(
+            extra_json_schema=validations(
+                immutable("an operation is immutable: what else is wanted is another BrokerGroupOperation")
+            )
+        ),
+    ]
     status: OperationStatus | None = None

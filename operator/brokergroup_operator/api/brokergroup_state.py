@@ -1,16 +1,21 @@
 """BrokerGroupState: the controller's durable record of one group. Users read it, only the controller writes it.
 
-Its own object, not a part of BrokerGroup.status: status is shared by writers and dropped by backup tools, and losing
-broker ids or epochs is losing data (docs/concepts/architecture.md). `record_rules.py` holds the transition rules by which the API
-server itself refuses a record that goes back in time.
+It is an object of its own because a status has several writers and backup tools drop it, and losing broker ids or epochs is
+losing data (docs/concepts/architecture.md). By its transition rules the API server itself refuses a record that goes back in
+time.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
 from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_STATE_KIND
+from brokergroup_operator.api.rules import (
+    Rule,
+    immutable,
+    validations,
+)
 
 
 class ReplicaRecord(Struct, frozen=True, rename="camel", kw_only=True):
@@ -18,7 +23,17 @@ class ReplicaRecord(Struct, frozen=True, rename="camel", kw_only=True):
 
     broker_id: Annotated[bounds.BrokerId, Meta(description="The id; never reused.")]
     register_check_code: Annotated[
-        str, Meta(max_length=256, description="Who claimed this id; empty while it is only reserved. Set once.")
+        str,
+        Meta(
+            max_length=256,
+            description="Who claimed this id; empty while it is only reserved. Set once.",
+            extra_json_schema=validations(
+                Rule(
+                    "oldSelf == '' || self == oldSelf",
+                    "registerCheckCode never changes once set: it tells who owns the broker id",
+                )
+            ),
+        ),
     ] = ""
     address: Annotated[
         str, Meta(max_length=259, description="Last known address; a fact with an age, not identity.")
@@ -101,14 +116,36 @@ class ChangeRecord(Struct, frozen=True, rename="camel", kw_only=True):
     started_at: Annotated[str, Meta(max_length=64, description="When it began, in UTC; for people.")] = ""
 
 
+def _never_falls(name: str, why: str) -> Rule:
+    return Rule(f"self.{name} >= oldSelf.{name}", f"{name} never falls: {why}", field_path=f".{name}")
+
+
+def _claimed(name: str) -> Rule:
+    """Every id in this list belongs to a broker."""
+    return Rule(
+        f"self.{name}.all(id, self.replicas.exists(replica, replica.brokerId == id && replica.registerCheckCode != ''))",
+        f"{name} may name only broker ids that a broker holds",
+        field_path=f".{name}",
+    )
+
+
 class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
     """The controller's record."""
 
     schema_version: Annotated[
         int, Meta(ge=1, le=1000, description="Which operators understand the record. Never falls.")
     ] = 1
-    cluster_name: Annotated[bounds.BrokerNameText, Meta(description="RocketMQ's brokerClusterName.")]
-    broker_name: Annotated[bounds.BrokerNameText, Meta(description="RocketMQ's brokerName.")]
+    cluster_name: Annotated[
+        bounds.BrokerNameText,
+        Meta(
+            description="RocketMQ's brokerClusterName.",
+            extra_json_schema=validations(immutable("clusterName is immutable")),
+        ),
+    ]
+    broker_name: Annotated[
+        bounds.BrokerNameText,
+        Meta(description="RocketMQ's brokerName.", extra_json_schema=validations(immutable("brokerName is immutable"))),
+    ]
     next_broker_id: Annotated[
         bounds.BrokerId, Meta(description="The next id to hand out. Never falls: ids are never reused.")
     ] = 1
@@ -174,6 +211,53 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
         int, Meta(ge=0, description="The id of the last change of master that began. Never falls.")
     ] = 0
     change: Annotated[ChangeRecord | None, Meta(description="The change of master under way; absent: none.")] = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        _never_falls("schemaVersion", "an older operator would drop what it does not know"),
+        _never_falls("nextBrokerId", "broker ids are never reused"),
+        _never_falls("masterEpoch", "brokers ignore epochs that are not above their own"),
+        _never_falls("syncStateSetEpoch", "brokers ignore epochs that are not above their own"),
+        _never_falls("uncleanElections", "each of them may have lost acknowledged messages"),
+        _never_falls("changeId", "it names one change of master in the record, in Events and in the incident log"),
+        Rule(
+            "!has(self.change) || self.change.id == self.changeId",
+            "change must be the last change that began: its id is changeId",
+            field_path=".change",
+        ),
+        Rule(
+            "!has(self.change) || !has(oldSelf.change) || self.change.id != oldSelf.change.id ||"
+            " (self.change.kind == oldSelf.change.kind && (!(oldSelf.change.phase in ['Telling', 'Restoring']) ||"
+            " self.change.phase in ['Telling', 'Restoring']))",
+            "a change under way keeps its kind, and once it has its election it does not wait for one again",
+            field_path=".change",
+        ),
+        Rule(
+            "!has(self.change) || self.change.phase != 'Telling' ||"
+            " (has(oldSelf.change) && self.change.id == oldSelf.change.id && oldSelf.change.phase == 'Telling') ||"
+            " (has(self.masterBrokerId) && has(self.change.to) && self.change.to == self.masterBrokerId &&"
+            " self.change.epoch == self.masterEpoch && self.masterEpoch > oldSelf.masterEpoch)",
+            "a change that begins to be told names the record's master under a new masterEpoch",
+            field_path=".change",
+        ),
+        _claimed("eligible"),
+        _claimed("lostSeats"),
+        Rule(
+            "!has(self.masterBrokerId) || self.masterBrokerId in self.syncStateSet",
+            "the master must be in syncStateSet",
+            field_path=".masterBrokerId",
+        ),
+        Rule(
+            "!has(self.masterBrokerId) || !has(oldSelf.masterBrokerId) ||"
+            " self.masterBrokerId == oldSelf.masterBrokerId || self.masterEpoch > oldSelf.masterEpoch",
+            "another master needs a higher masterEpoch",
+            field_path=".masterBrokerId",
+        ),
+        Rule(
+            "self.replicas.all(replica, replica.brokerId < self.nextBrokerId)",
+            "every brokerId must be below nextBrokerId",
+            field_path=".replicas",
+        ),
+    )
 
 
 class BrokerGroupState(Struct, frozen=True, rename="camel", kw_only=True):

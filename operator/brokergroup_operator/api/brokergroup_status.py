@@ -1,6 +1,6 @@
-"""BrokerGroup.status: what is, written on change only and never read back to decide.
+"""BrokerGroup.status: the observed state, written only on change and never read back for a decision.
 
-Reasons of the conditions are API; each is listed in the enums below with what it means.
+Reasons of conditions are API; the enums below list each with its meaning.
 """
 
 from enum import StrEnum
@@ -9,7 +9,6 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
-from brokergroup_operator.api.fields.addresses import Endpoints, MemberAddress
 
 
 class Durability(StrEnum):
@@ -180,6 +179,42 @@ class MemberSeat(StrEnum):
     ELIGIBLE = "Eligible"  # left the set while nothing could be acknowledged without it
     LOST = "Lost"  # the last ones to hold a seat, and their disks have less than they had held
     NONE = "None"
+
+
+class AddressSource(StrEnum):
+    """Who told an address of a member."""
+
+    POD_WATCH = "PodWatch"
+    REGISTRATION = "Registration"
+    HEARTBEAT = "Heartbeat"
+
+
+class MemberAddress(Struct, frozen=True, rename="camel", kw_only=True):
+    """One address of a member, as one source tells it."""
+
+    source: Annotated[
+        AddressSource,
+        Meta(
+            description="PodWatch: the pod's status. Registration: what the broker registered. Heartbeat: where the connection of"
+            " its heartbeats comes from."
+        ),
+    ]
+    address: Annotated[bounds.AddressText, Meta(description="The address; without a port where the source has none.")]
+    since: Annotated[bounds.TimeText, Meta(description="Since when this source has told this address.")]
+
+
+class Endpoints(Struct, frozen=True, rename="camel", kw_only=True):
+    """Where the group is reached inside the cluster."""
+
+    master: Annotated[bounds.AddressText, Meta(description="The Service that follows the master.")]
+    members: Annotated[
+        list[bounds.AddressText],
+        Meta(
+            max_length=bounds.MAX_KNOWN_REPLICAS,
+            description="The stable name of each member, in the order of broker ids.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = []
 
 
 class MasterStatus(Struct, frozen=True, rename="camel", kw_only=True):

@@ -1,12 +1,18 @@
-"""Names this project puts on Kubernetes objects: group, labels, annotations, finalizers, field managers.
+"""Names this project puts on Kubernetes objects: group, labels, annotations, finalizers, field managers, and what annotations say.
 
-They are API: tools, dashboards and Services of users select by them, so they change only with a new API version.
-Kubernetes' recommended labels say what a thing is; everything of ours has the group's own prefix.
+Names are API: users' tools, dashboards and Services select by them, so they change only with a new API version.
+Kubernetes' recommended labels describe an object; everything of ours has the group's own prefix.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api import bounds
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+
 
 GROUP: Final = "brokergroup.dev"
 VERSION: Final = "v1alpha1"
@@ -188,3 +194,29 @@ def disruption_budget_name(group: str) -> str:
 def master_disruption_budget_name(group: str) -> str:
     """With a dot, which no group's name has: `<group>-master` may be another group, and its slaves' budget is called so."""
     return f"{group}.master"
+
+
+class AnnotationError(Exception):
+    """The annotation does not say what it should; the message names it, its value and what was expected."""
+
+
+def accepted_epoch(obj: JsonObject) -> int | None:
+    """Up to which epoch a person accepts a jump (docs/concepts/architecture.md, rule 3); None where nobody said.
+
+    Raises AnnotationError.
+    """
+    text = (obj["metadata"].get("annotations") or {}).get(ANNOTATION_ACCEPT_EPOCH)
+    if text is None:
+        return None
+    digits = text.isascii() and text.isdecimal() and len(text) <= len(str(bounds.JAVA_INT_MAX))
+    if not digits or int(text) > bounds.JAVA_INT_MAX:
+        raise AnnotationError(
+            f"annotation {ANNOTATION_ACCEPT_EPOCH} is {text[:32]!r}, expected a number up to {bounds.JAVA_INT_MAX}"
+        )
+    return int(text)
+
+
+def operator_of(group_object: JsonObject) -> str | None:
+    """Which operator reconciles the group, as `namespace/name` of its Lease; None where none has taken it yet."""
+    text = (group_object["metadata"].get("annotations") or {}).get(ANNOTATION_OPERATOR)
+    return str(text) if text else None

@@ -1,24 +1,38 @@
 """RocketMQCluster: NameServers, broker groups and proxies that belong together, as one object.
 
-The groups are BrokerGroups of their own, made from a template; what a group may say is said in `brokergroup.py` alone. NameServers
-and proxies keep nothing on disk, so they are sections here and no kinds: a StatefulSet (brokers know each NameServer by its own
-name) and a Deployment.
+The groups are BrokerGroups made from a template; `brokergroup.py` alone defines its fields. NameServers and proxies keep nothing
+on disk, so they are sections here and no kinds: a StatefulSet (brokers know each NameServer by its own name) and a Deployment.
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
-from brokergroup_operator.api.brokergroup import BrokerGroupSpec, ResourceRequirements
+from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 from brokergroup_operator.api.brokergroup_status import Condition
-from brokergroup_operator.api.fields.ip_families import IPFamiliesSpec
-from brokergroup_operator.api.fields.pod_fields import ImagePullPolicy, LocalReference, SchedulingSpec
 from brokergroup_operator.api.names import API_VERSION, ROCKETMQ_CLUSTER_KIND
+from brokergroup_operator.api.network_fields import IPFamiliesSpec
+from brokergroup_operator.api.pod_fields import ImagePullPolicy, LocalReference, ResourceRequirements, SchedulingSpec
+from brokergroup_operator.api.rules import (
+    CONFIG_RULES,
+    HAS_BROKER_IDS,
+    Rule,
+    label_keys,
+    validations,
+)
 
 MAX_GROUPS = 64
 MAX_TOPICS = 256
+# Keys of rmq-proxy.json that the operator writes itself.
+RESERVED_PROXY_KEYS: Final = ("proxyMode", "rocketMQClusterName", "namesrvAddr", "grpcServerPort", "remotingListenPort")
+# A broker creates these itself, and refuses a request to create one (TopicValidator of RocketMQ 5.5.0).
+SYSTEM_TOPICS: Final = (
+    "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
+)  # fmt: skip
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 
 
 class NameServerSpec(Struct, frozen=True, rename="camel", kw_only=True):
@@ -44,6 +58,12 @@ class ProxySpec(Struct, frozen=True, rename="camel", kw_only=True):
             max_length=bounds.MAX_CONFIG_ENTRIES,
             description="Further keys of rmq-proxy.json; a value that is a number, true or false is written as one."
             " Keys that the operator sets are refused.",
+            extra_json_schema=validations(
+                *(
+                    Rule(f"!('{key}' in self)", f"proxy.config.{key} is set by the operator")
+                    for key in RESERVED_PROXY_KEYS
+                )
+            ),
         ),
     ] = {}
 
@@ -57,11 +77,19 @@ class GroupOverride(Struct, frozen=True, rename="camel", kw_only=True):
     ] = None
     config: Annotated[
         dict[str, bounds.ConfigValue],
-        Meta(max_length=bounds.MAX_CONFIG_ENTRIES, description="Over template.config, key by key."),
+        Meta(
+            max_length=bounds.MAX_CONFIG_ENTRIES,
+            description="Over template.config, key by key.",
+            extra_json_schema=validations(*CONFIG_RULES),
+        ),
     ] = {}
     labels: Annotated[
         dict[str, bounds.LabelValue],
-        Meta(max_length=16, description="Further labels of the BrokerGroup, for example its tenant."),
+        Meta(
+            max_length=16,
+            description="Further labels of the BrokerGroup, for example its tenant.",
+            extra_json_schema=validations(label_keys("labels")),
+        ),
     ] = {}
 
 
@@ -92,6 +120,24 @@ class BrokerGroupsSpec(Struct, frozen=True, rename="camel", kw_only=True):
             extra_json_schema=bounds.map_list("index"),
         ),
     ] = []
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "size(self.template.nameServers) == 0",
+            "template.nameServers must be empty: the groups register with the cluster's own NameServers",
+            field_path=".template.nameServers",
+        ),
+        Rule(
+            "!has(self.template.brokerName)",
+            "template.brokerName must be absent: each group's brokerName is its own name",
+            field_path=".template.brokerName",
+        ),
+        Rule(
+            "self.overrides.all(one, one.index < self.count)",
+            "overrides: an index must be below count",
+            field_path=".overrides",
+        ),
+    )
 
 
 class MessageType(StrEnum):
@@ -127,6 +173,15 @@ class TopicSpec(Struct, frozen=True, rename="camel", kw_only=True):
         MessageType,
         Meta(description="What its messages are. Never changed of a topic that is there: condition Stalled names it."),
     ] = MessageType.NORMAL
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"!self.name.startsWith('{SYSTEM_TOPIC_PREFIX}') && !self.name.startsWith('{SYSTEM_TOPIC_PREFIX.upper()}')"
+            f" && !(self.name in [{', '.join(repr(name) for name in SYSTEM_TOPICS)}])",
+            "topics: RocketMQ uses this name itself, choose another",
+            field_path=".name",
+        ),
+    )
 
 
 class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
@@ -171,6 +226,28 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             description="The IP families of the Services of NameServers and proxies, and of the groups whose template names none."
         ),
     ] = IPFamiliesSpec()
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!(has(self.version) && has(self.image))",
+            "version and image exclude each other: the image says which version it is",
+            field_path=".image",
+        ),
+        Rule(
+            "!has(self.version) || self.brokerGroups.template.implementation != 'rocketmq'"
+            " || has(self.brokerGroups.template.version) || has(self.brokerGroups.template.image)"
+            f" || {HAS_BROKER_IDS.replace('self.', 'self.version.')}",
+            "version must be 5.1.1 or later where the groups take it: earlier brokers have no persistent broker id",
+            field_path=".version",
+        ),
+        # A broker makes these itself (TopicConfigManager of RocketMQ 5.5.0), and refuses to make them when it is asked.
+        Rule(
+            "self.topics.all(topic, topic.name != self.brokerGroups.template.brokerClusterName"
+            " && topic.name != self.brokerGroups.template.brokerClusterName + '_REPLY_TOPIC')",
+            "topics: brokers use brokerClusterName, and it with _REPLY_TOPIC, as topics of their own; choose another name",
+            field_path=".topics",
+        ),
+    )
 
 
 class PartStatus(Struct, frozen=True, rename="camel", kw_only=True):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning.fence_keys import FenceKeys
+from brokergroup_operator.api.pod_fence import FenceKeys
 from brokergroup_operator.cli.operator_command import OperatorOptions
 from brokergroup_operator.cli.running import parse_endpoint
 from brokergroup_operator.controller.change.fencing import KubernetesFencer

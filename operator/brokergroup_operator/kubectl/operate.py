@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.moments import MomentError, told
-from brokergroup_operator.api.moments import moment as written
+from brokergroup_operator.api.times import MomentError, told
+from brokergroup_operator.api.times import moment as written
 from brokergroup_operator.kubectl.command_line import (
     Confirmation,
     Confirmed,

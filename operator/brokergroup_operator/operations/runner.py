@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.api.meaning.annotations import operator_of
+from brokergroup_operator.api.names import operator_of
 from brokergroup_operator.kube.errors import ConflictError
 from brokergroup_operator.operations.apply import StepApplier
 from brokergroup_operator.operations.attempts import Attempts

@@ -10,8 +10,8 @@ import msgspec
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationPhase, OperationResult
-from brokergroup_operator.api.meaning.learners import beyond_voters, runs_as_learner
-from brokergroup_operator.api.moments import told
+from brokergroup_operator.api.durability import beyond_voters, runs_as_learner
+from brokergroup_operator.api.times import told
 from brokergroup_operator.observe.member_view import member_view
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_operation import DryRun
-from brokergroup_operator.api.moments import MomentError, moment
+from brokergroup_operator.api.times import MomentError, moment
 from brokergroup_operator.operations.scene import rfc3339
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.api.meaning.durability import effective_durability
+from brokergroup_operator.api.durability import effective_durability
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.page.incidents import incident_document, medians
 from brokergroup_operator.page.rows import lag_of, nodes_of, row_of

@@ -13,8 +13,7 @@ import msgspec
 
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Durability
-from brokergroup_operator.api.meaning.durability import acknowledgement_rule, effective_durability
-from brokergroup_operator.api.meaning.learners import beyond_voters
+from brokergroup_operator.api.durability import acknowledgement_rule, beyond_voters, effective_durability
 from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile.decide.failover_safe import judge

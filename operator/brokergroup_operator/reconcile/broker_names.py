@@ -1,4 +1,4 @@
-"""Which groups have which broker name, as this reconcile plane knows it (`api/meaning/broker_names.py` has the rule).
+"""Which groups have which broker name, as this reconcile plane knows it (`api/broker_names.py` has the rule).
 
 The table is that of one reconcile plane: a list of all groups from time to time and each pass keep it. A plane that serves one
 namespace sees the groups of that alone. A group that was let begin keeps the name from that moment, before its finalizer is read
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api.meaning.broker_names import NameClaim, claim_of, complaint, holder_before
+from brokergroup_operator.api.broker_names import NameClaim, claim_of, complaint, holder_before
 from brokergroup_operator.reconcile.turns import key_of
 
 if TYPE_CHECKING:

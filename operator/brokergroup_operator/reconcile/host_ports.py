@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from brokergroup_operator.api.fields.pod_fields import Addressing, MonitoringSpec, NetworkSpec
 from brokergroup_operator.api.names import FAST_PORT_OFFSET
+from brokergroup_operator.api.network_fields import Addressing, NetworkSpec
+from brokergroup_operator.api.pod_fields import MonitoringSpec
 from brokergroup_operator.reconcile.turns import key_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api.meaning.broker_keys import shown
+from brokergroup_operator.api.broker_keys import shown
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile.turns import Turn
 

@@ -9,7 +9,7 @@ from brokergroup_operator.api import names
 from rocketmq_remoting.address import Address
 
 if TYPE_CHECKING:
-    from brokergroup_operator.api.meaning.fence_keys import FenceKeys
+    from brokergroup_operator.api.pod_fence import FenceKeys
 
 DEFAULT_ROCKETMQ_VERSION: Final = "5.5.0"
 

@@ -1,25 +1,25 @@
-"""Turns the msgspec types into structural schemas as Kubernetes wants them.
+"""Turns the msgspec types into structural schemas as Kubernetes requires them.
 
-msgspec speaks JSON Schema 2020-12 with references and null unions; a CRD allows neither. So references are written out in
-place, `X | null` becomes an optional X, an object whose fields all have defaults gets the default {} (the API server then
-fills in the fields one by one), and the CEL rules of `rules.py` are put where they belong.
+msgspec writes JSON Schema 2020-12 with references and null unions; a CRD allows neither. So references are inlined, `X | null`
+becomes an optional X, an object whose fields all have defaults gets the default {} (the API server then fills in the fields one
+by one), and rules are added to their structs and fields.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
 from brokergroup_operator.api.bounds import DNS_LABEL_PATTERN, LONGEST_GROUP_NAME, SERVICE_NAME_PATTERN
-from brokergroup_operator.api.rules.rules import FIELD_RULES, OBJECT_RULES
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.rules.rule import Rule
+    from brokergroup_operator.api.rules import Rule
 
 REFERENCE_PREFIX = "#/$defs/"
+VALIDATIONS = "x-kubernetes-validations"
 # msgspec's word -> the word a CRD uses; everything else that is not listed in KEPT is dropped.
 KEPT_KEYWORDS = (
     "type", "description", "enum", "format", "pattern", "minimum", "maximum", "minLength", "maxLength",
@@ -36,7 +36,7 @@ def structural_schema(
 ) -> JsonObject:
     """The openAPIV3Schema of one kind."""
     _, components = msgspec.json.schema_components([kind], ref_template=REFERENCE_PREFIX + "{name}")
-    converted = _Converter(components).component(kind.__name__)
+    converted = _Converter(components, structs_of(kind)).component(kind.__name__)
     converted["properties"]["metadata"] = _metadata(max_name_length, named_services=named_services)
     for name in ("apiVersion", "kind"):
         converted["properties"][name] = {"type": "string"}
@@ -67,9 +67,9 @@ def without_nulls(value: Any) -> Any:
 
 
 class _Converter:
-    def __init__(self, components: dict[str, Any]) -> None:
+    def __init__(self, components: dict[str, Any], structs: dict[str, type[Struct]]) -> None:
         self._components = components
-        self._object_rules = {kind.__name__: rules for kind, rules in OBJECT_RULES.items()}
+        self._structs = structs
 
     def component(self, name: str) -> JsonObject:
         source = self._components[name]
@@ -78,7 +78,8 @@ class _Converter:
             converted["properties"] = {
                 field: self._property(name, field, value) for field, value in source["properties"].items()
             }
-            _attach(converted, self._object_rules.get(name, ()))
+            rules: tuple[Rule, ...] = getattr(self._structs[name], "RULES", ())
+            _attach(converted, [rule.as_json() for rule in rules])
         return converted
 
     def _property(self, owner: str, field: str, source: JsonObject) -> JsonObject:
@@ -87,7 +88,6 @@ class _Converter:
             converted["default"] = without_nulls(converted["default"])
         if converted.get("default", ...) is None:
             del converted["default"]
-        _attach(converted, FIELD_RULES.get((owner, field), ()))
         return converted
 
     def convert(self, source: JsonObject, *, where: str) -> JsonObject:
@@ -98,7 +98,9 @@ class _Converter:
         else:
             converted = {}
         converted |= {key: source[key] for key in KEPT_KEYWORDS if key in source}
-        converted |= {key: value for key, value in source.items() if key.startswith("x-kubernetes-")}
+        converted |= {
+            key: value for key, value in source.items() if key.startswith("x-kubernetes-") and key != VALIDATIONS
+        }
         if "enum" in converted:
             converted["type"] = "string"
         if "x-kubernetes-preserve-unknown-fields" in source and "properties" in source:
@@ -110,6 +112,7 @@ class _Converter:
             converted["items"] = self.convert(source["items"], where=f"{where}[]")
         if isinstance(source.get("additionalProperties"), dict):
             converted["additionalProperties"] = self.convert(source["additionalProperties"], where=f"{where}{{}}")
+        _attach(converted, source.get(VALIDATIONS, []))
         if "type" not in converted:
             raise SchemaError(f"{where}: expected a type that a structural schema can say, got {source}")
         return converted
@@ -121,14 +124,22 @@ class _Converter:
         return self.convert(present[0], where=where)
 
 
-def _attach(schema: JsonObject, rules: tuple[Rule, ...]) -> None:
-    """A field has the rules of its type and its own."""
+def _attach(schema: JsonObject, rules: list[JsonObject]) -> None:
+    """Add rules. A field has those of its type and its own."""
     if rules:
-        present = schema.get("x-kubernetes-validations", [])
-        schema["x-kubernetes-validations"] = [*present, *(_rule_object(rule) for rule in rules)]
+        schema[VALIDATIONS] = [*schema.get(VALIDATIONS, []), *rules]
 
 
-def _rule_object(rule: Rule) -> JsonObject:
-    result = {"rule": rule.rule, "message": rule.message, "reason": rule.reason}
-    others = {"fieldPath": rule.field_path, "messageExpression": rule.message_expression}
-    return result | {key: text for key, text in others.items() if text}
+def structs_of(kind: object) -> dict[str, type[Struct]]:
+    """Return every struct that this type is made of, by name."""
+    found: dict[str, type[Struct]] = {}
+    to_visit = [kind]
+    while to_visit:
+        one = to_visit.pop()
+        if isinstance(one, type) and issubclass(one, Struct):
+            if one.__name__ not in found:
+                found[one.__name__] = one
+                to_visit += get_type_hints(one).values()
+        else:
+            to_visit += get_args(one)
+    return found

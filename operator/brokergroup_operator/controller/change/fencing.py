@@ -38,7 +38,7 @@ from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.timeline import RAN_ON_WORDS
 
 if TYPE_CHECKING:
-    from brokergroup_operator.api.meaning.fence_keys import FenceKeys
+    from brokergroup_operator.api.pod_fence import FenceKeys
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.kube.client import JsonObject, KubernetesApi
     from brokergroup_operator.records.store import GroupKey

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api.brokergroup import FailoverSpec
+from brokergroup_operator.api.failover_fields import FailoverSpec
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.signature import Credentials

@@ -15,12 +15,13 @@ import structlog
 
 import metric_names
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, UncleanElection
-from brokergroup_operator.api.fields.pod_fields import Addressing
-from brokergroup_operator.api.meaning.annotations import AnnotationError, accepted_epoch
-from brokergroup_operator.api.meaning.broker_keys import watched_keys
-from brokergroup_operator.api.meaning.durability import acknowledgement_rule, masters_shrink_first
-from brokergroup_operator.api.meaning.in_pod_fence import trust_without_confirmation
+from brokergroup_operator.api.broker_keys import watched_keys
+from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
+from brokergroup_operator.api.durability import acknowledgement_rule, masters_shrink_first
+from brokergroup_operator.api.failover_fields import UncleanElection
+from brokergroup_operator.api.names import AnnotationError, accepted_epoch
+from brokergroup_operator.api.network_fields import Addressing
+from brokergroup_operator.api.pod_fence import trust_without_confirmation
 from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer, PodPlace, SignaturePolicy
 from brokergroup_operator.kube.reflector import key_of
 from brokergroup_operator.observe.timeline import OUT_OF_MEMORY_WORD

@@ -18,15 +18,15 @@ import msgspec
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning.broker_names import NameClaim, claim_of, holder_before
-from brokergroup_operator.api.meaning.credentials import (
+from brokergroup_operator.api.broker_names import NameClaim, claim_of, holder_before
+from brokergroup_operator.api.credentials import (
     CredentialsError,
     credentials_in,
     secret_not_found,
     secret_not_readable,
 )
-from brokergroup_operator.api.meaning.in_pod_fence import kills_after_seconds
-from brokergroup_operator.api.meaning.learners import runs_as_learner
+from brokergroup_operator.api.durability import runs_as_learner
+from brokergroup_operator.api.pod_fence import kills_after_seconds
 from brokergroup_operator.controller.directory.group_directory import (
     Credentials,
     GroupBinding,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning.broker_keys import MINIMUM, QUIET_MINIMUM, same_value
+from brokergroup_operator.api.broker_keys import MINIMUM, QUIET_MINIMUM, same_value
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import (
     AlreadyExistsError,

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.bounds import MAX_REPLICAS
-from brokergroup_operator.api.fields.pod_fields import NODE_PORTS_EACH
+from brokergroup_operator.api.network_fields import NODE_PORTS_EACH
 from brokergroup_operator.kube.errors import ApiError, InvalidError
 from brokergroup_operator.kube.resources import SERVICES
 from brokergroup_operator.reconcile.plan import Action, ApplyObject

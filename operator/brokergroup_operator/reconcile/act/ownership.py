@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning.annotations import operator_of
+from brokergroup_operator.api.names import operator_of
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import BROKER_GROUPS
 from brokergroup_operator.reconcile.plan import Note

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.brokergroup import ResourceRequirements
-    from brokergroup_operator.api.fields.pod_fields import SchedulingSpec
+    from brokergroup_operator.api.pod_fields import ResourceRequirements, SchedulingSpec
     from brokergroup_operator.api.rocketmq_cluster import ClusterSpec
 
 # The user of RocketMQ's own image.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.fields.storage_fields import RetentionPolicy
+from brokergroup_operator.api.storage_fields import RetentionPolicy
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS
 from brokergroup_operator.reconcile import identity, quantities
 from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject

@@ -13,8 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning import broker_keys
+from brokergroup_operator.api import broker_keys, names
 from brokergroup_operator.reconcile.plan import PutBackBrokerConfig
 from brokergroup_operator.reconcile.render import hot_config
 from brokergroup_operator.reconcile.see import observed

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.fields.storage_fields import RetentionPolicy
+from brokergroup_operator.api.storage_fields import RetentionPolicy
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide import adoption

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.broker_keys import MINIMUM
 from brokergroup_operator.api.brokergroup_status import Reason
-from brokergroup_operator.api.meaning.broker_keys import MINIMUM
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile.decide.claims import marked_as_leaving
 from brokergroup_operator.reconcile.decide.hibernation import QUIET, must_be_quiet, stops

@@ -15,8 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
-from brokergroup_operator.api.meaning.durability import acknowledgement_rule
-from brokergroup_operator.api.meaning.learners import voting_replicas
+from brokergroup_operator.api.durability import acknowledgement_rule, voting_replicas
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile.decide.configuration_drift import told

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from brokergroup_operator.api.broker_keys import MINIMUM, QUIET_MINIMUM
 from brokergroup_operator.api.brokergroup_status import Reason
-from brokergroup_operator.api.meaning.broker_keys import MINIMUM, QUIET_MINIMUM
 from brokergroup_operator.reconcile.render import hot_config
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.going_claims import pods_on_going_claims

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_status import ConditionStatus
-from brokergroup_operator.api.meaning.learners import beyond_voters, runs_as_learner
+from brokergroup_operator.api.durability import beyond_voters, runs_as_learner
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.failover_safe import judge
 from brokergroup_operator.reconcile.see import observed

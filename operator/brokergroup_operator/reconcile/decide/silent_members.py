@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from brokergroup_operator.api.brokergroup_status import MemberState, Reason
-from brokergroup_operator.api.meaning.durability import acknowledgement_rule
+from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.reconcile.decide.outdated import moment
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.steps import Step, Verb

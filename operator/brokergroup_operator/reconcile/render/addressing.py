@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.bounds import MAX_REPLICAS
 from brokergroup_operator.api.brokergroup import Implementation
-from brokergroup_operator.api.fields.pod_fields import NODE_PORTS_EACH, Addressing
-from brokergroup_operator.api.meaning import in_pod_fence
+from brokergroup_operator.api.network_fields import NODE_PORTS_EACH, Addressing
 from brokergroup_operator.kube.resources import SERVICES
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
@@ -170,7 +169,7 @@ def _ports(group: BrokerGroup) -> Iterator[tuple[str, int, str]]:
         names.PORT_FAST: (-names.FAST_PORT_OFFSET, "TCP"),
         names.PORT_HA: (network.ha_port - network.listen_port, "TCP"),
     }
-    if in_pod_fence.kills_the_isolated(group.spec):
+    if pod_fence.kills_the_isolated(group.spec):
         offered[names.PORT_FENCE] = (names.FENCE_PORT_OFFSET, "UDP")
     return ((name, *offered[name]) for name in PORTS[network.addressing] if name in offered)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation, Signature
-from brokergroup_operator.api.fields.pod_fields import Addressing
-from brokergroup_operator.api.meaning.durability import acknowledgement_rule
+from brokergroup_operator.api.durability import acknowledgement_rule
+from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.reconcile.render import certificate
 from brokergroup_operator.reconcile.render.place import known_host
 from rocketmq_remoting.serialization import decode_properties

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning import in_pod_fence
+from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render.broker_config import broker_conf
 from brokergroup_operator.reconcile.render.pod_template import with_template_metadata
@@ -13,7 +12,7 @@ from brokergroup_operator.reconcile.render.pod_template import with_template_met
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
-    from brokergroup_operator.api.fields.storage_fields import CommitLogStorage, StorageSpec
+    from brokergroup_operator.api.storage_fields import CommitLogStorage, StorageSpec
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def build_config_map(group: BrokerGroup, settings: ReconcileSettings) -> JsonObject:
     name = names.config_map_name(identity.name_of(group))
     data = {names.CONFIG_FILE: broker_conf(group, settings)}
-    if settings.controller_authority is not None and in_pod_fence.kills_the_isolated(group.spec):
+    if settings.controller_authority is not None and pod_fence.kills_the_isolated(group.spec):
         data[names.AUTHORITY_FILE] = settings.controller_authority
     return {
         "apiVersion": "v1",

@@ -10,10 +10,9 @@ import shlex
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.brokergroup import Implementation
-from brokergroup_operator.api.fields.ip_families import IPFamily
-from brokergroup_operator.api.meaning import in_pod_fence
+from brokergroup_operator.api.network_fields import IPFamily
 from brokergroup_operator.reconcile import quantities
 from brokergroup_operator.reconcile.render import certificate, fence_container
 from brokergroup_operator.reconcile.render.broker_config import CREDENTIALS_FORM, CREDENTIALS_KEY
@@ -68,7 +67,7 @@ def broker_container(
             *environment(spec, place),
             *_credentials(spec),
             *certificate.broker_environment(spec),
-            *(fence_container.broker_environment() if in_pod_fence.wanted(spec) else ()),
+            *(fence_container.broker_environment() if pod_fence.wanted(spec) else ()),
         ],
         "ports": [
             {"name": names.PORT_BROKER, "containerPort": spec.network.listen_port},
@@ -98,7 +97,7 @@ def broker_container(
         for name, values in (("requests", spec.resources.requests), ("limits", spec.resources.limits))
         if values
     }
-    if in_pod_fence.kills_the_isolated(spec):
+    if pod_fence.kills_the_isolated(spec):
         container["lifecycle"] = fence_container.broker_lifecycle(spec)
     return container | ({"resources": resources} if resources else {})
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from brokergroup_operator.api import names
-from brokergroup_operator.api.fields.pod_fields import Addressing
-from brokergroup_operator.api.meaning import in_pod_fence
-from brokergroup_operator.api.meaning.in_pod_fence import shortest_heartbeat_timeout_milliseconds
+from brokergroup_operator.api import names, pod_fence
+from brokergroup_operator.api.network_fields import Addressing
+from brokergroup_operator.api.pod_fence import shortest_heartbeat_timeout_milliseconds
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render import certificate, fence_key
 from brokergroup_operator.reconcile.render.broker_config import broker_name, hand_over_seconds
@@ -43,7 +42,7 @@ def restricted() -> JsonObject:
 
 def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place | None = None) -> JsonObject:
     """The fence as this group's brokers need it."""
-    isolates = in_pod_fence.kills_the_isolated(group.spec)
+    isolates = pod_fence.kills_the_isolated(group.spec)
     own = _for_java(group, settings, place) if isolates else _for_replica(group.spec, settings)
     requests = {"cpu": CPU_REQUEST, "memory": "32Mi"} if isolates else {"cpu": "5m", "memory": "24Mi"}
     return {
@@ -94,9 +93,9 @@ def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | No
             {"name": "FENCE_LOCAL_ADDRESS", "value": f"$({own_hosts(spec, 'POD_IP')}):{port}"},
             {"name": "FENCE_CONTROLLERS", "value": ";".join(settings.controller_addresses)},
             {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(spec.failover.isolation.timeout_milliseconds)},
-            {"name": in_pod_fence.FENCE_TIMEOUT, "value": str(spec.failover.fence_timeout_milliseconds)},
+            {"name": pod_fence.FENCE_TIMEOUT, "value": str(spec.failover.fence_timeout_milliseconds)},
             {
-                "name": in_pod_fence.FENCE_HEARTBEAT_TIMEOUT,
+                "name": pod_fence.FENCE_HEARTBEAT_TIMEOUT,
                 "value": str(shortest_heartbeat_timeout_milliseconds(spec.failover)),
             },
             {
@@ -122,7 +121,7 @@ def with_time_of(group: BrokerGroup, pod: JsonObject) -> BrokerGroup:
     All that the fence does by it must be done before the operator has waited that long; by a shorter time it does so sooner.
     One that was told a longer time would kill too late: its pod must be made anew.
     """
-    told = in_pod_fence.told(pod, in_pod_fence.FENCE_TIMEOUT)
+    told = pod_fence.told(pod, pod_fence.FENCE_TIMEOUT)
     if told is None or told >= group.spec.failover.fence_timeout_milliseconds:
         return group
     failover = replace(group.spec.failover, fence_timeout_milliseconds=told)

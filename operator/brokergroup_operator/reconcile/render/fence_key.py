@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning import in_pod_fence
+from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.kube.recipes import ENTRY, secret_object
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import MakeSecret
@@ -29,7 +28,7 @@ MODE: Final = 0o440
 def make(group: BrokerGroup, settings: ReconcileSettings) -> Iterator[MakeSecret]:
     """Before a pod is made that mounts it."""
     keys = settings.fence_keys
-    if keys is None or not in_pod_fence.wanted(group.spec):
+    if keys is None or not pod_fence.wanted(group.spec):
         return
     uid, namespace = str(group.metadata["uid"]), identity.namespace_of(group)
     secret = secret_object(
@@ -40,7 +39,7 @@ def make(group: BrokerGroup, settings: ReconcileSettings) -> Iterator[MakeSecret
 
 
 def volumes(group: BrokerGroup, settings: ReconcileSettings) -> list[JsonObject]:
-    if settings.fence_keys is None or not in_pod_fence.wanted(group.spec):
+    if settings.fence_keys is None or not pod_fence.wanted(group.spec):
         return []
     source = {"secretName": _name(group, settings), "defaultMode": MODE, "optional": True}
     return [{"name": names.VOLUME_FENCE_KEY, "secret": source}]

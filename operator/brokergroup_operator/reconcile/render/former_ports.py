@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.fields.pod_fields import NODE_PORTS_EACH, Addressing
+from brokergroup_operator.api.network_fields import NODE_PORTS_EACH, Addressing
 from brokergroup_operator.reconcile.see import observed
 from rocketmq_remoting.address import plain_host
 

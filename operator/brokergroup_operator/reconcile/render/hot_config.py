@@ -11,7 +11,7 @@ slave had copied the log.
 
 A Java broker's list of NameServers is read again by a task of its own, every ``updateNameServerAddrPeriod``: a task that only a
 broker has that was started with NameServers. So whether there are any is part of the hash, and which ones is not
-(apache/rocketmq-operator issue 52). Which keys are hot: ``api/meaning/broker_keys.py``.
+(apache/rocketmq-operator issue 52). Which keys are hot: ``api/broker_keys.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.meaning.broker_keys import ASSIGNED_KEYS, HOT_KEYS, MINIMUM, NAME_SERVERS, QUIET_MINIMUM
+from brokergroup_operator.api.broker_keys import ASSIGNED_KEYS, HOT_KEYS, MINIMUM, NAME_SERVERS, QUIET_MINIMUM
 from brokergroup_operator.reconcile.render.broker_config import broker_properties, parse, render
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.drift import content_hash

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.fields.pod_fields import Addressing
+from brokergroup_operator.api.network_fields import Addressing
 from rocketmq_remoting.address import join_address
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Adds to a pod what spec.podTemplate says, as a strategic merge does: named things by their name, the rest beside ours. Pure.
 
 Ours always wins. The API server refuses the names of our own containers, volumes and labels
-(api/rules/pod_rules.py); this holds without.
+(api/pod_fields.py); this holds without.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from brokergroup_operator.reconcile.render.fence_container import restricted
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.fields.pod_fields import TemplateMetadata, TemplateSpec
+    from brokergroup_operator.api.pod_fields import TemplateMetadata, TemplateSpec
 
 OWN: Final = {
     "containers": names.OWN_CONTAINERS,

@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.brokergroup import Implementation
-from brokergroup_operator.api.fields.pod_fields import Addressing
-from brokergroup_operator.api.meaning import in_pod_fence
-from brokergroup_operator.api.meaning.learners import LEARNER
+from brokergroup_operator.api.durability import LEARNER
+from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render import certificate, fence_container, fence_key, hot_config
 from brokergroup_operator.reconcile.render.addressing import as_placed
@@ -25,8 +24,8 @@ from brokergroup_operator.reconcile.see.drift import content_hash
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
-    from brokergroup_operator.api.fields.pod_fields import TemplateMetadata
-    from brokergroup_operator.api.fields.storage_fields import StorageSpec
+    from brokergroup_operator.api.pod_fields import TemplateMetadata
+    from brokergroup_operator.api.storage_fields import StorageSpec
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.render.place import Place
     from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -120,7 +119,7 @@ def _pod_spec(
     if group.spec.network.addressing is Addressing.HOST_NETWORK:
         # Else its names would be looked up by the node, which knows none of the cluster's.
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
-    if in_pod_fence.wanted(group.spec):
+    if pod_fence.wanted(group.spec):
         containers.append(fence_container.container(group, settings, place=place))
         spec["shareProcessNamespace"] = True
     return spec

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from brokergroup_operator.api.definitions.schema import without_nulls
-from brokergroup_operator.api.fields.pod_fields import AntiAffinity
+from brokergroup_operator.api.pod_fields import AntiAffinity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.fields.pod_fields import SchedulingSpec
+    from brokergroup_operator.api.pod_fields import SchedulingSpec
 
 
 def scheduling(wish: SchedulingSpec, labels: Mapping[str, str]) -> JsonObject:

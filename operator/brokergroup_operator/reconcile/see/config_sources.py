@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from brokergroup_operator.api.bounds import MAX_CONFIG_ENTRIES
-from brokergroup_operator.api.rules.reserved_keys import RESERVED_CONFIG_KEYS
+from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ import structlog
 
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, DryRun, OperationPhase
-from brokergroup_operator.api.meaning.credentials import (
+from brokergroup_operator.api.credentials import (
     CredentialsError,
     credentials_in,
     secret_not_found,

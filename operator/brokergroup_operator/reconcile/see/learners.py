@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api.meaning.learners import beyond_voters, runs_as_learner
+from brokergroup_operator.api.durability import beyond_voters, runs_as_learner
 from brokergroup_operator.reconcile.see.members import membership
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
-    from brokergroup_operator.api.meaning.credentials import CredentialsError
+    from brokergroup_operator.api.credentials import CredentialsError
     from brokergroup_operator.observe.group_view import GroupSnapshot
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord

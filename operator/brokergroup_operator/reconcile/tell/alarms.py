@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import names, times
 from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
-from brokergroup_operator.api.fields import time_zones
-from brokergroup_operator.api.meaning.annotations import AnnotationError, accepted_epoch
-from brokergroup_operator.api.meaning.in_pod_fence import trust_without_confirmation
+from brokergroup_operator.api.names import AnnotationError, accepted_epoch
+from brokergroup_operator.api.pod_fence import trust_without_confirmation
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.going_claims import pods_on_going_claims
@@ -168,10 +167,10 @@ def _ids(broker_ids: list[int]) -> str:
 def objective_invalid(seen: Observed) -> Verdict | None:
     """Reports and alerts cannot go by `spec.slo`. Brokers do not depend on it, so the group stays Ready."""
     zone = seen.group.spec.slo.time_zone
-    if not time_zones.is_unknown(zone):
+    if not times.is_unknown(zone):
         return None
     return yes(
         Reason.TIME_ZONE_UNKNOWN,
-        f"spec.slo.timeZone is {zone!r}: no such time zone; {time_zones.EXPECTED}."
+        f"spec.slo.timeZone is {zone!r}: no such time zone; {times.EXPECTED_ZONE}."
         " Until it is corrected, SLA reports judge the group by the objective of all groups",
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus, ConditionType, MemberState, Reason
-from brokergroup_operator.api.meaning.durability import acknowledgement_rule
+from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.decide.course import LEFT_TO_A_PERSON

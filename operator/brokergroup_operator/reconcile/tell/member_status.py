@@ -9,8 +9,14 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup_status import MemberRole, MemberSeat, MemberState, MemberStatus
-from brokergroup_operator.api.fields.addresses import AddressSource, MemberAddress
+from brokergroup_operator.api.brokergroup_status import (
+    AddressSource,
+    MemberAddress,
+    MemberRole,
+    MemberSeat,
+    MemberState,
+    MemberStatus,
+)
 from brokergroup_operator.observe.group_view import AddressSource as Source
 from brokergroup_operator.reconcile.decide.silent_members import replacements_after
 from brokergroup_operator.reconcile.see import observed

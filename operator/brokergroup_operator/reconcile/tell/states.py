@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
-from brokergroup_operator.api.meaning.durability import acknowledgement_rule
-from brokergroup_operator.api.meaning.learners import voting_replicas
+from brokergroup_operator.api.durability import acknowledgement_rule, voting_replicas
 from brokergroup_operator.reconcile.decide.claims import growing_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.see import observed

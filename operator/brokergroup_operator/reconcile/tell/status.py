@@ -12,13 +12,13 @@ from brokergroup_operator.api.brokergroup_status import (
     BrokerGroupStatus,
     ConditionStatus,
     ControllerStatus,
+    Endpoints,
     MasterStatus,
     SyncStateSetStatus,
 )
 from brokergroup_operator.api.definitions.schema import without_nulls
-from brokergroup_operator.api.fields.addresses import Endpoints
-from brokergroup_operator.api.meaning.annotations import AnnotationError, accepted_epoch
-from brokergroup_operator.api.meaning.durability import effective_durability
+from brokergroup_operator.api.durability import effective_durability
+from brokergroup_operator.api.names import AnnotationError, accepted_epoch
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.outdated import moment, outdated_and_going
 from brokergroup_operator.reconcile.identity import Member

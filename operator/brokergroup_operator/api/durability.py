@@ -1,4 +1,4 @@
-"""What `spec.durability` means: the keys of broker.conf, and how many replicas a write needs (docs/concepts/architecture.md).
+"""What `spec.durability` and `spec.replication` mean: how many replicas a write needs, and which members are async learners.
 
 | durability | broker settings                              | promise                                                     |
 |------------|----------------------------------------------|-------------------------------------------------------------|
@@ -6,6 +6,9 @@
 |            |                                              | losing any one disk                                         |
 | Available  | all-ack in the SyncStateSet, at least 1 in it | the same, except for the loss of the only in-sync disk      |
 | Fast       | acknowledged by the master alone             | none across a failover                                      |
+
+A learner copies the log and is never in the SyncStateSet, so no write waits for it and it is never master. The members with the
+lowest broker ids vote: while a member is missing, the group lacks a learner, not a voter.
 """
 
 from __future__ import annotations
@@ -14,12 +17,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.brokergroup_status import Durability
-from brokergroup_operator.api.meaning.learners import voting_replicas
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+
 
 REPLICAS_FOR_STRICT_BY_DEFAULT: Final = 3
 # The last version of which it was seen that a master asks before its SyncStateSet gets smaller; 5.5.0 asks afterwards.
@@ -91,3 +98,23 @@ def masters_shrink_first(spec: BrokerGroupSpec) -> bool:
     if spec.version is None:
         return True
     return tuple(int(number) for number in re.findall(r"\d+", spec.version)[:3]) > LAST_VERSION_TO_ASK_FIRST
+
+
+# The value of ANNOTATION_LEARNER; a voter's pod does not have it.
+LEARNER: Final = "true"
+
+
+def voting_replicas(spec: BrokerGroupSpec) -> int:
+    """How many members vote: who may be in the SyncStateSet, and master."""
+    return max(1, spec.replicas - spec.replication.learners)
+
+
+def beyond_voters(broker_ids: Iterable[int], *, replicas: int, learners: int) -> frozenset[int]:
+    """Who of these members is to be a learner."""
+    return frozenset(sorted(broker_ids)[max(1, replicas - learners) :]) if learners else frozenset()
+
+
+def runs_as_learner(pod: JsonObject | None) -> bool:
+    """What its process was started as: that counts until another is, whatever the spec says meanwhile."""
+    annotations = ((pod or {}).get("metadata") or {}).get("annotations") or {}
+    return bool(annotations.get(names.ANNOTATION_LEARNER) == LEARNER)

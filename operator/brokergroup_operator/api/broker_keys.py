@@ -1,18 +1,20 @@
-"""Which keys of broker.conf mean what to the operator: those a running broker takes, those that carry a promise, those it watches.
+"""Keys of broker.conf with a meaning for the operator: those a running broker accepts, those that carry a promise, those it
+watches.
 
-A broker takes request 25 from everybody who may send it (`mqadmin updateBrokerConfig`), so what was written once says nothing about
-what it runs with now. Java keys were looked up in RocketMQ 5.5.0, Python ones in ``rocketmq_replica.controller.live_settings``.
+Every permitted caller can change a running broker by request 25 (`mqadmin updateBrokerConfig`), so a rendered value proves nothing
+about the value in use. Java keys are from RocketMQ 5.5.0, Python ones from ``rocketmq_replica.controller.live_settings``.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup import Implementation
-from brokergroup_operator.api.meaning.secret_names import SECRET_NAME
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+
 
 NAME_SERVERS: Final = "namesrvAddr"
 MINIMUM: Final = "minInSyncReplicas"
@@ -118,3 +120,11 @@ def shown(value: str) -> str:
     """A value for people; what a broker says is a stranger's text."""
     plain = "".join(char if char.isprintable() else " " for char in value)
     return plain if len(plain) <= 64 else f"{plain[:61]}..."
+
+
+WORDS: Final = (
+    r"passw|passphrase|pwd|[_.-]pass(?![a-z])|secret|token|credential|access[-_.]?key|private[-_.]?key|api[-_.]?key"
+    r"|signature|checkCode"
+)
+# What has one of these names is taken out whatever it holds.
+SECRET_NAME: Final = re.compile(WORDS, re.IGNORECASE)

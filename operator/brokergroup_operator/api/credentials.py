@@ -1,7 +1,7 @@
-"""The Secret of a group's credentials: what must be in it, and why it can't be used where it is otherwise.
+"""The Secret of a group's credentials: its required content, and the reason if it is unusable.
 
-Its values go to a Java broker as JSON inside a properties file (``innerClientAuthenticationCredentials``), so what those two forms
-would change on the way is refused here, with a reason that a person can act on, and never with the value itself.
+A Java broker gets the values as JSON inside a properties file (``innerClientAuthenticationCredentials``). Characters that these
+two forms would change are refused here. The reason names the remedy, never the value.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from brokergroup_operator.api.brokergroup_status import Reason
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
+
 
 # Printable ASCII without `"`, `\` and `$`: JSON, Java properties and placeholders leave the rest alone.
 USABLE: Final = re.compile(r"[ !#%-\[\]-~]{1,512}")

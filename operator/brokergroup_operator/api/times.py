@@ -1,16 +1,50 @@
-"""The names of the time zones, which `spec.slo.timeZone` may have: the IANA database as the package tzdata of `uv.lock` has it.
+"""Times and time zones that users write.
 
-They stand in the kind's own rule (`api/rules/group_rules.py`). CEL's functions of a time zone know them too, but a rule that fails
-at run time is not ratcheted: a real API server then refuses each write, also of the status, of an object that holds an unknown name
-already. `tests/api/test_time_zones.py` compares the list with the package.
+A time is RFC 3339 with an offset, without ambiguity. The API server's own `date-time` also accepts 2026-11-27t23:00:00+99:99,
+which is no time; a stored one is reported with a reason, and not as a fault of the operator.
+
+The time zones are the IANA database, as the package tzdata of `uv.lock` has it, and stand in the rule of `spec.slo.timeZone`.
+CEL's own time zone functions know them too, but a rule that fails at run time is not ratcheted: a kube-apiserver would refuse
+each write, also of the status, of an object that already holds an unknown name. `tests/api/test_time_zones.py` compares the list
+with the package.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from typing import Final
 from zoneinfo import ZoneInfo
 
-EXPECTED: Final = "expected a name of the IANA time zone database, as Asia/Shanghai or UTC"
+EXPECTED_TIME: Final = "expected RFC 3339 with an offset, as 2030-01-02T03:04:05Z"
+MOMENT_PATTERN: Final = (
+    r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,9})?"
+    r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+)
+
+
+class MomentError(ValueError):
+    """No time; the message says the value and what was expected."""
+
+
+def moment(text: str) -> dt.datetime:
+    """The time in UTC. Raises MomentError; seconds of 60 and 24:00 are no times here, as in Kubernetes."""
+    try:
+        if re.fullmatch(MOMENT_PATTERN, text) is None:
+            raise MomentError(f"{text!r}: {EXPECTED_TIME}")
+        return dt.datetime.fromisoformat(text).astimezone(dt.UTC)
+    except (OverflowError, ValueError) as error:
+        if isinstance(error, MomentError):
+            raise
+        raise MomentError(f"{text!r}: {error}; {EXPECTED_TIME}") from error
+
+
+def told(then: dt.datetime) -> str:
+    """To the second, as metav1.Time."""
+    return then.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+EXPECTED_ZONE: Final = "expected a name of the IANA time zone database, as Asia/Shanghai or UTC"
 _NAMES: Final = """
     Africa/Abidjan Africa/Accra Africa/Addis_Ababa Africa/Algiers Africa/Asmara Africa/Asmera Africa/Bamako Africa/Bangui
     Africa/Banjul Africa/Bissau Africa/Blantyre Africa/Brazzaville Africa/Bujumbura Africa/Cairo Africa/Casablanca

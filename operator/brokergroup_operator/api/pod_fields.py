@@ -1,15 +1,18 @@
-"""What a BrokerGroup says about its pods: where they run, how they are reached, and what is added to them."""
+"""What a BrokerGroup says about its pods: where they run, their resources and metrics, and what is added to them."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta, Struct
 
-from brokergroup_operator.api import bounds
-from brokergroup_operator.api.fields.ip_families import IPFamiliesSpec
+from brokergroup_operator.api import bounds, names
+from brokergroup_operator.api.rules import (
+    IS_LABEL_KEY,
+    Rule,
+    label_keys,
+    validations,
+)
 
-# A member's ports with addressing NodePort: its fast port, its own and its fence's, and what lies between.
-NODE_PORTS_EACH = 5
 # What Kubernetes itself checks, when the pod is made: a complaint of it is shown by condition Stalled.
 OPEN_OBJECT = {"x-kubernetes-preserve-unknown-fields": True}
 
@@ -33,21 +36,6 @@ class ImagePullPolicy(StrEnum):
     ALWAYS = "Always"
     IF_NOT_PRESENT = "IfNotPresent"
     NEVER = "Never"
-
-
-class Addressing(StrEnum):
-    """By which address brokers are known to clients, to each other and to the controller."""
-
-    POD_IP = "PodIP"
-    SERVICE_IP = "ServiceIP"
-    HOST_NETWORK = "HostNetwork"
-    NODE_PORT = "NodePort"
-    LOAD_BALANCER = "LoadBalancer"
-
-    @property
-    def has_member_services(self) -> bool:
-        """Whether each member has a Service of its own, and is known by an address that is not its pod's."""
-        return self in {Addressing.SERVICE_IP, Addressing.NODE_PORT, Addressing.LOAD_BALANCER}
 
 
 class AntiAffinity(StrEnum):
@@ -80,47 +68,85 @@ class LocalReference(Struct, frozen=True, rename="camel", kw_only=True):
     name: Annotated[bounds.ObjectName, Meta(description="Its name.")]
 
 
-class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
-    """How brokers are reached."""
+# Resources that a container may request less of than its limit.
+_SHARED: Final = "['cpu', 'memory', 'ephemeral-storage']"
+# A quota on a device is called requests.DOMAIN/NAME.
+_LONGEST_RESOURCE: Final = bounds.LONGEST_LABEL_KEY - len("requests.")
+_RESOURCE_NAMES: Final = Rule(
+    f"self.all(key, {IS_LABEL_KEY} && size(key) <= {_LONGEST_RESOURCE} && !key.startsWith('requests.')"
+    f" && (key in {_SHARED} || key.startsWith('hugepages-') || key.contains('/')))",
+    "resources are cpu, memory, ephemeral-storage, hugepages-SIZE, or a device's as DOMAIN/NAME",
+)
 
-    addressing: Annotated[
-        Addressing,
+
+class ResourceRequirements(Struct, frozen=True, rename="camel", kw_only=True):
+    """Requests and limits of the broker's container."""
+
+    requests: Annotated[
+        dict[str, bounds.QuantityText],
         Meta(
-            description="PodIP: brokers are known by the address of their pod. It changes with every start; who a broker is does"
-            " not: that is its broker id, and the operator follows the address."
-            " ServiceIP: each member has a ClusterIP Service of its own, named as its pod, and is known by that address for ever;"
-            " message ids and routes that clients hold stay right over restarts."
-            " HostNetwork: the pods use their node's network and address; one member a node (antiAffinity Required), and"
-            " only signed requests (security.signature Required): whatever runs on the node has that address too."
-            " NodePort: each member has a NodePort Service; it is known by its node's address and a port of its own (see"
-            " firstNodePort). LoadBalancer: each member has a Service of type LoadBalancer and is known by what that is given;"
-            " its pod is made once there is an address. With both, slaves reach the master's log at its pod's address."
-            " A change restarts the pods one by one."
+            max_length=16,
+            description="What the scheduler sets aside, by name: cpu, memory.",
+            extra_json_schema=validations(_RESOURCE_NAMES),
         ),
-    ] = Addressing.POD_IP
-    first_node_port: Annotated[
-        Annotated[int, Meta(ge=30_000, le=32_767 - bounds.MAX_REPLICAS * NODE_PORTS_EACH)] | None,
+    ] = {}
+    limits: Annotated[
+        dict[str, bounds.QuantityText],
         Meta(
-            description="Given with addressing NodePort, absent otherwise: where the group's node ports begin."
-            " Each member takes the next five for itself"
-            " (the first is its fast port, the third the broker's, the fifth the fence's by UDP), and its broker listens on the"
-            " same number, because RocketMQ tells clients the port that it listens on; listenPort is not used then. Keep"
-            " 80 ports free (5 for each of 16), and open them to clients. A change restarts the pods."
+            max_length=16,
+            description="What the container may use at most; memory is what the JVM's shares are of.",
+            extra_json_schema=validations(_RESOURCE_NAMES),
         ),
-    ] = None
-    listen_port: Annotated[
-        int,
-        Meta(
-            ge=1027,
-            le=65_533,
-            description="Where clients and the controller reach a broker. RocketMQ also takes the port two below it (the fast"
-            " port), and the fence in the pod the UDP port two above it. A change restarts the pods.",
+    ] = {}
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.requests.all(key, !(key in self.limits) || quantity(self.requests[key]).compareTo(quantity(self.limits[key]))"
+            " <= 0)",
+            "resources.requests must not exceed resources.limits",
+            field_path=".requests",
         ),
-    ] = 10911
-    ha_port: Annotated[
-        int,
-        Meta(ge=1024, le=65_535, description="Where slaves reach the master's log. A change restarts the pods."),
-    ] = 10912
+        Rule(
+            f"self.requests.all(key, key in {_SHARED} || (key in self.limits && self.limits[key] == self.requests[key]))",
+            "of hugepages and devices resources.requests must be what resources.limits has: Kubernetes gives out no more",
+            field_path=".requests",
+        ),
+        Rule(
+            "self.limits.all(key, !key.contains('/') || quantity(self.limits[key]).isInteger())",
+            "of a device resources.limits must be a whole number",
+            field_path=".limits",
+        ),
+        Rule(
+            "!self.limits.exists(key, key.startsWith('hugepages-')) || 'cpu' in self.requests || 'memory' in self.requests"
+            " || 'cpu' in self.limits || 'memory' in self.limits",
+            "hugepages need cpu or memory beside them",
+            field_path=".limits",
+        ),
+    )
+
+
+class JvmSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """Memory of a Java broker, as shares of limits.memory; 512 MiB each when there is no limit.
+
+    Of a small limit both are made smaller, in proportion: 224 MiB are left to the JVM itself.
+    """
+
+    heap_percent: Annotated[int, Meta(ge=10, le=80, description="Heap in percent of limits.memory.")] = 50
+    direct_memory_percent: Annotated[
+        int, Meta(ge=5, le=80, description="Direct memory in percent of limits.memory.")
+    ] = 25
+    extra_arguments: Annotated[
+        list[Annotated[str, Meta(max_length=256, pattern=r"^-[^\s'\"\\$`]+$")]],
+        Meta(max_length=32, description="Further JVM arguments, one per item.", extra_json_schema=bounds.ATOMIC_LIST),
+    ] = []
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.heapPercent + self.directMemoryPercent <= 90",
+            "heapPercent and directMemoryPercent together must leave 10 percent of limits.memory to the JVM itself",
+            field_path=".heapPercent",
+        ),
+    )
 
 
 class CanarySpec(Struct, frozen=True, rename="camel", kw_only=True):
@@ -166,6 +192,25 @@ class Toleration(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(description="How long NoExecute is borne; absent: for ever."),
     ] = None
 
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.operator != 'Equal' || has(self.key)",
+            "a toleration with operator Equal needs a key; operator Exists without a key bears every taint",
+            field_path=".key",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            "self.operator != 'Exists' || !has(self.value)",
+            "a toleration with operator Exists looks at no value",
+            field_path=".value",
+        ),
+        Rule(
+            "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+            "tolerationSeconds needs effect NoExecute: of the other effects none ends",
+            field_path=".effect",
+        ),
+    )
+
 
 class TopologySpread(Struct, frozen=True, rename="camel", kw_only=True):
     """How evenly the group's pods are spread, as in a PodSpec; the selector is the group's own."""
@@ -194,7 +239,11 @@ class SchedulingSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = "kubernetes.io/hostname"
     node_selector: Annotated[
         dict[str, bounds.LabelValue],
-        Meta(max_length=32, description="Labels that a node must have, with their values."),
+        Meta(
+            max_length=32,
+            description="Labels that a node must have, with their values.",
+            extra_json_schema=validations(label_keys("nodeSelector keys")),
+        ),
     ] = {}
     tolerations: Annotated[
         list[Toleration],
@@ -225,12 +274,31 @@ class TemplateMetadata(Struct, frozen=True, rename="camel", kw_only=True):
 
     labels: Annotated[
         dict[str, bounds.LabelValue],
-        Meta(max_length=32, description="Further labels. Not of brokergroup.dev/ and app.kubernetes.io/."),
+        Meta(
+            max_length=32,
+            description="Further labels. Not of brokergroup.dev/ and app.kubernetes.io/.",
+            extra_json_schema=validations(label_keys("labels", "brokergroup.dev/", "app.kubernetes.io/")),
+        ),
     ] = {}
     annotations: Annotated[
         dict[str, Annotated[str, Meta(max_length=4096)]],
-        Meta(max_length=32, description="Further annotations. Not of brokergroup.dev/."),
+        Meta(
+            max_length=32,
+            description="Further annotations. Not of brokergroup.dev/.",
+            extra_json_schema=validations(label_keys("annotations", "brokergroup.dev/")),
+        ),
     ] = {}
+
+
+def _not_of_the_operator(field: str, own: tuple[str, ...]) -> Rule:
+    """A pod template adds items; it does not change the operator's own."""
+    listed = ", ".join(f"'{name}'" for name in own)
+    return Rule(
+        f"self.{field}.all(item, !(item.name in [{listed}]))",
+        f"{field} may not name {', '.join(own)}: those are the operator's own; use the fields of spec, or another name",
+        field_path=f".{field}",
+        reason="FieldValueForbidden",
+    )
 
 
 class TemplateSpec(Struct, frozen=True, rename="camel", kw_only=True):
@@ -285,6 +353,17 @@ class TemplateSpec(Struct, frozen=True, rename="camel", kw_only=True):
             description="The pods' service account, for image pulls and policies: its token is never mounted. Absent: `default`."
         ),
     ] = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        _not_of_the_operator("containers", names.OWN_CONTAINERS),
+        _not_of_the_operator("initContainers", names.OWN_CONTAINERS),
+        _not_of_the_operator("volumes", names.OWN_VOLUMES),
+        Rule(
+            "self.initContainers.all(item, !self.containers.exists(other, other.name == item.name))",
+            "initContainers and containers may not have one name: a pod's containers are told apart by it",
+            field_path=".initContainers",
+        ),
+    )
 
 
 class PodTemplateSpec(Struct, frozen=True, rename="camel", kw_only=True):

@@ -1,9 +1,9 @@
-"""Which of several BrokerGroups keeps a broker name that all of them want, for both planes alike. Pure.
+"""Which of several BrokerGroups keeps a broker name that all of them request; the same answer for both planes. Pure.
 
-A controller finds a group by brokerName, and a NameServer keeps one address list by it, whatever cluster a broker says it is of:
-two groups that share either would take each other's requests or routes. One keeps the name, in this order (`NameClaim.rank`): the
-group whose brokers have registered, for it has messages; one that has been served (our finalizer is on it before its first child);
-one whose record is kept from an earlier group of its name; the older one; of one second, the lower uid.
+A controller finds a group by brokerName, and a NameServer keeps one address list per brokerName, whatever the cluster: two groups
+that share either would receive each other's requests or routes. One group keeps the name, in this order (`NameClaim.rank`): its
+brokers have registered, so it has messages; it has been served (our finalizer precedes its first child); its record is kept from
+an earlier group of its name; it is older; within one second, its uid is lower.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from brokergroup_operator.api.bounds import JsonObject
+
 
 _LABELS_OF_A_PODS_NAME = 3
 

@@ -1,12 +1,18 @@
-"""Where the data of a group lies: a claim for each broker id, one more for its commit log, or the disk of its pod's node."""
+"""BrokerGroup.spec.storage: where the data lies: a claim per broker id, another for its commit log, or the disk of the pod's
+node."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
 from brokergroup_operator.api import bounds
-from brokergroup_operator.api.fields.pod_fields import TemplateMetadata
+from brokergroup_operator.api.pod_fields import TemplateMetadata
+from brokergroup_operator.api.rules import (
+    Rule,
+    immutable_optional,
+    validations,
+)
 
 ClaimSize = Annotated[bounds.SizeText, Meta(description="Size of each claim, more than 0. It may grow, never shrink.")]
 StorageClassName = Annotated[
@@ -40,11 +46,19 @@ class ClaimTemplate(Struct, frozen=True, rename="camel", kw_only=True):
     metadata: TemplateMetadata = TemplateMetadata()
 
 
+def _may_only_grow(name: str) -> Rule:
+    return Rule("quantity(self).compareTo(quantity(oldSelf)) >= 0", f"{name} may grow but never shrink")
+
+
 class CommitLogStorage(Struct, frozen=True, rename="camel", kw_only=True):
     """A volume of its own for the commit log, beside the one for everything else."""
 
-    size: ClaimSize = "8Gi"
+    size: Annotated[ClaimSize, Meta(extra_json_schema=validations(_may_only_grow("storage.commitLog.size")))] = "8Gi"
     storage_class_name: StorageClassName = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        immutable_optional("storageClassName", "storageClassName is immutable: claims cannot change their class"),
+    )
 
 
 class EphemeralStorage(Struct, frozen=True, rename="camel", kw_only=True):
@@ -61,7 +75,7 @@ class EphemeralStorage(Struct, frozen=True, rename="camel", kw_only=True):
 class StorageSpec(Struct, frozen=True, rename="camel", kw_only=True):
     """The volume of each replica: one claim per broker id, kept over pod deletions."""
 
-    size: ClaimSize = "8Gi"
+    size: Annotated[ClaimSize, Meta(extra_json_schema=validations(_may_only_grow("storage.size")))] = "8Gi"
     storage_class_name: StorageClassName = None
     commit_log: Annotated[
         CommitLogStorage | None,
@@ -86,3 +100,22 @@ class StorageSpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = None
     retention: StorageRetention = StorageRetention()
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        immutable_optional("storageClassName", "storageClassName is immutable: claims cannot change their class"),
+        Rule(
+            "has(self.commitLog) == has(oldSelf.commitLog)",
+            "commitLog can't be added or taken away: a broker that finds its log elsewhere has lost it",
+            field_path=".commitLog",
+        ),
+        Rule(
+            "has(self.ephemeral) == has(oldSelf.ephemeral)",
+            "ephemeral can't be added or taken away: every member would lose its data at once",
+            field_path=".ephemeral",
+        ),
+        Rule(
+            "!has(self.ephemeral) || !(has(self.commitLog) || has(self.storageClassName) || has(self.claimTemplate))",
+            "ephemeral excludes storageClassName, commitLog and claimTemplate: there are no claims then",
+            field_path=".ephemeral",
+        ),
+    )

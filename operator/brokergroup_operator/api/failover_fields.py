@@ -1,0 +1,229 @@
+"""BrokerGroup.spec.failover and .replication: when a master is replaced, by which replica, and what a write waits for."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final
+
+from msgspec import Meta, Struct
+
+from brokergroup_operator.api import bounds
+from brokergroup_operator.api.rules import (
+    Rule,
+    validations,
+)
+
+# Name -> what it says to a user. A test compares the names with the registry of controller_core.
+ELECTION_POLICIES: Final = {
+    "most-data": "the replica with the highest epoch and then the most data",
+    "preferred-zone": "one in the most wanted zone among those that have nearly the most data (up to 16 MiB less);"
+    " not with durability Fast",
+}
+DEFAULT_ELECTION_POLICY: Final = "most-data"
+ELECTION_POLICIES_TEXT: Final = " ".join(f"{name}: {text}." for name, text in ELECTION_POLICIES.items())
+
+ElectionPolicy = Annotated[str, Meta(extra_json_schema={"enum": sorted(ELECTION_POLICIES)})]
+
+
+class UncleanElection(StrEnum):
+    """May a replica outside the SyncStateSet be elected when nobody of the set is left?"""
+
+    NEVER = "Never"
+    ALLOWED = "Allowed"
+
+
+class BrokerPriority(Struct, frozen=True, rename="camel", kw_only=True):
+    """The election priority of one broker id."""
+
+    broker_id: Annotated[bounds.BrokerId, Meta(description="The broker id, as in status.members.")]
+    priority: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=bounds.JAVA_INT_MAX,
+            description="The lower number is preferred. 0: never a master, not even when nobody else is left; it still is a copy"
+            " that acknowledges, and hands over if it is master when it gets it.",
+        ),
+    ]
+
+
+class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """The fence inside the pod, for nodes that nobody can reach from outside (docs/concepts/architecture.md, rule 7)."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="A second container in each pod kills a stopped broker whose pod is deleted; a Java broker also when"
+            " no controller can be reached from the pod for timeoutMilliseconds, or when it was frozen: a Python master asks"
+            " the controller anew before it acknowledges. The container has no access to the Kubernetes API."
+        ),
+    ] = True
+    timeout_milliseconds: Annotated[
+        int,
+        Meta(
+            ge=500,
+            le=60_000,
+            description="How long a Java broker may run without its pod reaching any controller. At least 100 ms below the"
+            " heartbeat timeout plus fenceTimeoutMilliseconds less heartbeatIntervalMilliseconds: by then another master may be"
+            " elected.",
+        ),
+    ] = 2500
+
+
+class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """When a master is given up, and what may replace it."""
+
+    heartbeat_timeout_milliseconds: Annotated[
+        int, Meta(ge=500, le=60_000, description="A broker silent for this long is lost. At least twice the interval.")
+    ] = 3000
+    minimum_heartbeat_timeout_milliseconds: Annotated[
+        Annotated[int, Meta(ge=500, le=60_000)] | None,
+        Meta(
+            description="Lower bound of the adaptive timeout: a broker whose heartbeats come evenly is given up sooner"
+            " than after heartbeatTimeoutMilliseconds, but never before this. Absent: not adaptive.",
+        ),
+    ] = None
+    heartbeat_interval_milliseconds: Annotated[
+        int, Meta(ge=100, le=30_000, description="How often a broker sends its heartbeat to the controller.")
+    ] = 500
+    fence_timeout_milliseconds: Annotated[
+        int,
+        Meta(
+            ge=400,
+            le=60_000,
+            description="How long a failover of a silent master waits for the confirmation that its process is dead."
+            " After that it elects and says Unfenced. A kubelet takes at least 2 s for a pod that does not end by itself,"
+            " whatever grace is asked for.",
+        ),
+    ] = 3000
+    isolation: Annotated[IsolationSpec, Meta(description="The fence inside the pod.")] = IsolationSpec()
+    delay_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=3600,
+            description="How long a lost master is waited for before another one is elected. 0: not at all."
+            " Writes stand still for as long.",
+        ),
+    ] = 0
+    preferred_master: Annotated[
+        bounds.BrokerId | None,
+        Meta(
+            description="The broker id that should be master while it is in sync: it is switched to, by a planned switchover,"
+            " when that is safe. Absent: whoever is master stays it."
+        ),
+    ] = None
+    unclean_election: Annotated[
+        UncleanElection,
+        Meta(description="Allowed trades acknowledged messages for availability; refused with durability Strict."),
+    ] = UncleanElection.NEVER
+    election_policy: Annotated[
+        ElectionPolicy,
+        Meta(description=f"Who of the candidates becomes master. {ELECTION_POLICIES_TEXT}"),
+    ] = DEFAULT_ELECTION_POLICY
+    priorities: Annotated[
+        list[BrokerPriority],
+        Meta(
+            max_length=bounds.MAX_KNOWN_REPLICAS,
+            description="Election priority of broker ids, over what their heartbeats say (brokerElectionPriority)."
+            " It decides between replicas with equal data; 0 bars a replica from mastership altogether.",
+            extra_json_schema=bounds.map_list("brokerId"),
+        ),
+    ] = []
+    preferred_zones: Annotated[
+        list[bounds.ZoneText],
+        Meta(
+            max_length=16,
+            description="Zones (node label topology.kubernetes.io/zone) in which a master is wanted, best first. It decides"
+            " between replicas with equal data and priority. Absent: another zone than the lost master's."
+            " Needs the right to read nodes (the chart's value rbac.readNodes, on by default).",
+            extra_json_schema=bounds.ATOMIC_LIST
+            # Not as FieldValueDuplicate: the API server then reports the value only.
+            | validations(
+                Rule("self.all(zone, self.exists_one(other, other == zone))", "preferredZones names a zone twice")
+            ),
+        ),
+    ] = []
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.heartbeatTimeoutMilliseconds >= 2 * self.heartbeatIntervalMilliseconds",
+            "heartbeatTimeoutMilliseconds must be at least twice heartbeatIntervalMilliseconds:"
+            " one lost heartbeat is no lost broker",
+            field_path=".heartbeatTimeoutMilliseconds",
+        ),
+        Rule(
+            "!has(self.minimumHeartbeatTimeoutMilliseconds) ||"
+            " self.minimumHeartbeatTimeoutMilliseconds <= self.heartbeatTimeoutMilliseconds",
+            "minimumHeartbeatTimeoutMilliseconds must not exceed heartbeatTimeoutMilliseconds:"
+            " it is the lower bound of the timeout, the other one the upper",
+            field_path=".minimumHeartbeatTimeoutMilliseconds",
+        ),
+        Rule(
+            "!has(self.minimumHeartbeatTimeoutMilliseconds) ||"
+            " self.minimumHeartbeatTimeoutMilliseconds >= 2 * self.heartbeatIntervalMilliseconds",
+            "minimumHeartbeatTimeoutMilliseconds must be at least twice heartbeatIntervalMilliseconds:"
+            " one lost heartbeat is no lost broker",
+            field_path=".minimumHeartbeatTimeoutMilliseconds",
+        ),
+        Rule(
+            "!self.isolation.enabled || self.isolation.timeoutMilliseconds + 100 <= self.fenceTimeoutMilliseconds +"
+            " (has(self.minimumHeartbeatTimeoutMilliseconds)"
+            " ? self.minimumHeartbeatTimeoutMilliseconds : self.heartbeatTimeoutMilliseconds)"
+            " - self.heartbeatIntervalMilliseconds",
+            "isolation.timeoutMilliseconds must be at least 100 below the heartbeat timeout (the minimum one, where it is given)"
+            " plus fenceTimeoutMilliseconds, less heartbeatIntervalMilliseconds: an isolated master must be dead before another"
+            " is elected, which is counted from its last heartbeat, and its fence looks every 50 ms",
+            field_path=".isolation.timeoutMilliseconds",
+        ),
+        Rule(
+            "!has(self.preferredMaster) ||"
+            " !self.priorities.exists(entry, entry.brokerId == self.preferredMaster && entry.priority == 0)",
+            "preferredMaster has priority 0 in priorities, which bars it from mastership",
+            field_path=".preferredMaster",
+        ),
+    )
+
+
+class ReplicationSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """What spec.durability leaves open. All of it but `learners` reaches running brokers without a restart."""
+
+    learners: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=bounds.MAX_REPLICAS - 1,
+            description="How many of the replicas are async learners (asyncLearner): they copy the log, are never waited for, never"
+            " in the SyncStateSet and never master. Those with the highest broker ids are. The others vote. A change is made by a"
+            " rolling update of the members that it concerns.",
+        ),
+    ] = 0
+    min_in_sync_replicas: Annotated[
+        Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None,
+        Meta(
+            description="A write is refused while fewer replicas than that are in sync (minInSyncReplicas). Absent: 2 with"
+            " durability Strict, else 1. Never below 2 with Strict."
+        ),
+    ] = None
+    in_sync_replicas: Annotated[
+        Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None,
+        Meta(
+            description="With durability Fast: how many replicas have a message before it is acknowledged (inSyncReplicas)."
+            " Absent: as many as minInSyncReplicas. Strict and Available always wait for every replica that is in sync."
+        ),
+    ] = None
+    all_ack_in_sync_state_set: Annotated[
+        bool | None,
+        Meta(
+            description="True: a message is acknowledged once every replica that is in sync has it (allAckInSyncStateSet)."
+            " False: once inSyncReplicas of them have it; durability Fast alone allows that. Absent: false with Fast, else true."
+            " Fast with true waits as Available does, and promises as little across a failover as Fast."
+        ),
+    ] = None
+    slave_not_catch_up_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=300)] | None,
+        Meta(
+            description="A slave that is behind for this long leaves the SyncStateSet (haMaxTimeSlaveNotCatchup). Until then,"
+            " writes that wait for it stand still. Absent: 3 with Strict and Available, 15 with Fast."
+        ),
+    ] = None

@@ -1,1 +1,0 @@
-"""Fields: the parts of a BrokerGroup's spec and status, as types."""
