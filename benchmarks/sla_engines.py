@@ -102,7 +102,7 @@ class Ours:
 
     def runs(self, lake: Path) -> Iterable[Row]:
         from sla_reports.reduction.jobs import reduce_lake  # noqa: PLC0415
-        from sla_reports.reduction.pieces import Intervals, runs_in  # noqa: PLC0415
+        from sla_reports.reduction.runs import Intervals, runs_in  # noqa: PLC0415
 
         found = runs_in(reduce_lake(self._spark, lake, Intervals(other_ms=STEP_MS)).runs)
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in found]
@@ -114,7 +114,7 @@ class OursInRows(Ours):
     def runs(self, lake: Path) -> Iterable[Row]:
         from sla_reports.readers.lake import read  # noqa: PLC0415
         from sla_reports.reduction.jobs import reduce_samples  # noqa: PLC0415
-        from sla_reports.reduction.pieces import runs_in  # noqa: PLC0415
+        from sla_reports.reduction.runs import runs_in  # noqa: PLC0415
 
         found = runs_in(reduce_samples(read(self._spark, lake).frame, STEP_MS).runs)
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in found]
@@ -124,7 +124,7 @@ class OneProcess:
     """The same kernel in this process alone, without Spark: from where on does Spark pay?"""
 
     def runs(self, lake: Path) -> Iterable[Row]:
-        from sla_reports.reduction.pieces import runs_in  # noqa: PLC0415
+        from sla_reports.reduction.runs import runs_in  # noqa: PLC0415
 
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in runs_in(_kernel(lake))]
 
@@ -137,7 +137,7 @@ class FromTable:
         import pyarrow as pa  # noqa: PLC0415
 
         from sla_reports.reduction.daily_table import write_runs  # noqa: PLC0415
-        from sla_reports.reduction.pieces import Quality  # noqa: PLC0415
+        from sla_reports.reduction.runs import Quality  # noqa: PLC0415
 
         runs = _kernel(lake, by_day=True)
         intervals = pa.array([STEP_MS] * len(runs), pa.int64())
@@ -147,7 +147,7 @@ class FromTable:
 
     def runs(self, lake: Path) -> Iterable[Row]:  # noqa: ARG002 - the table is the lake's
         from sla_reports.reduction.daily_table import read_runs  # noqa: PLC0415
-        from sla_reports.reduction.pieces import runs_in  # noqa: PLC0415
+        from sla_reports.reduction.runs import runs_in  # noqa: PLC0415
 
         table = read_runs(self._table, start_ms=START_MS, end_ms=START_MS + DAYS * DAY_MS)
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in runs_in(table)]
@@ -309,7 +309,7 @@ def _kernel(lake: Path, *, by_day: bool = False) -> Any:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    from sla_reports.reduction.pieces import Intervals, day_pieces, stitched  # noqa: PLC0415
+    from sla_reports.reduction.runs import Intervals, day_pieces, stitched  # noqa: PLC0415
 
     def batches(path: Path) -> Iterable[pa.RecordBatch]:
         with pq.ParquetFile(path, read_dictionary=["series"]) as file:

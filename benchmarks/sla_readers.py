@@ -35,7 +35,7 @@ from pyspark.sql import functions as sql  # noqa: E402
 
 from benchmarks.sla_meter import tree_cpu_seconds  # noqa: E402
 from benchmarks.sla_samples import DAY_MS, DAYS, START_MS, Lake, make_lake  # noqa: E402
-from sla_reports.readers import lake, prometheus, query_range, victoriametrics  # noqa: E402
+from sla_reports.readers import json_forms, lake, prometheus  # noqa: E402
 from sla_reports.readers.text import read_openmetrics, read_tsdb_dump  # noqa: E402
 from sla_reports.series import parse_series  # noqa: E402
 from sla_reports.session import start_session  # noqa: E402
@@ -164,8 +164,8 @@ def readers(spark: SparkSession, made: Lake, folder: Path, port: int) -> dict[st
         "lake": lambda: lake.read(spark, made.folder).frame,
         "openmetrics": lambda: read_openmetrics(spark, [folder / "month.om"]).frame,
         "tsdb_dump": lambda: read_tsdb_dump(spark, [folder / "month.dump"]).frame,
-        "victoriametrics": lambda: victoriametrics.read(spark, [folder / "month.jsonl"]).frame,
-        "query_range": lambda: query_range.read(spark, [folder / "answers"]).frame,
+        "victoriametrics": lambda: json_forms.read_victoriametrics(spark, [folder / "month.jsonl"]).frame,
+        "query_range": lambda: json_forms.read_answers(spark, [folder / "answers"]).frame,
         "prometheus": lambda: prometheus.read(spark, f"http://127.0.0.1:{port}", **limits).frame,
     }
 

@@ -51,7 +51,7 @@ def year_of(months: int) -> Window:
 def write_year(folder: Path, groups: int, months: int, seed: int = 1) -> None:
     """The table, day by day in commits of a month, as backfills of a month make it; and the incident log."""
     from sla_reports.reduction.daily_table import write_runs  # noqa: PLC0415
-    from sla_reports.reduction.pieces import Quality  # noqa: PLC0415
+    from sla_reports.reduction.runs import Quality  # noqa: PLC0415
 
     rng = np.random.default_rng(seed)
     window = year_of(months)

@@ -19,15 +19,14 @@ from sla_reports.output.files import provenance_document, write_report
 from sla_reports.readers import lake
 from sla_reports.readers.samples import NOT_COUNTED, ExportFormatError, Noted, readable_errors
 from sla_reports.reduction.jobs import Reduction, greatest_lag_bytes, infer_intervals, reduce_lake, reduce_samples
-from sla_reports.reduction.pieces import Intervals, Quality, runs_in
-from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
+from sla_reports.reduction.runs import Intervals, Quality, runs_in
 from sla_reports.series import labels_column, metric_column, parse_series
 from sla_reports.sources import READ_METRICS, REPORT_METRICS, Form, Origin, samples_of
 from sla_reports.states.entities import REPLICA_LABELS, Fleet, GroupKey
 from sla_reports.states.existence import existed_words
 from sla_reports.states.identity import Copies, identity_of
 from sla_reports.states.logged import Circumstance, LoggedIncident, files_of, read_logs
-from sla_reports.states.spans import Stretch, Window
+from sla_reports.states.spans import Run, Stretch, Window, by_series, gap_limit_ms
 
 DEFAULT_OBJECTIVE = 0.9995
 

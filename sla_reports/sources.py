@@ -152,13 +152,13 @@ def samples_of(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) ->
 
     Raises ExportFormatError.
     """
-    from sla_reports.readers import lake, query_range, text, victoriametrics  # noqa: PLC0415
-    from sla_reports.readers.selection import Selection  # noqa: PLC0415
+    from sla_reports.readers import json_forms, lake, text  # noqa: PLC0415
+    from sla_reports.readers.samples import Selection  # noqa: PLC0415
 
     selection = Selection(frozenset(metrics), origin.accept_partial)
     readers = {
-        Form.OPENMETRICS: text.read_openmetrics, Form.TSDB_DUMP: text.read_tsdb_dump, Form.QUERY_RANGE: query_range.read,
-        Form.VICTORIAMETRICS: victoriametrics.read,
+        Form.OPENMETRICS: text.read_openmetrics, Form.TSDB_DUMP: text.read_tsdb_dump, Form.QUERY_RANGE: json_forms.read_answers,
+        Form.VICTORIAMETRICS: json_forms.read_victoriametrics,
     }  # fmt: skip
     if origin.form in readers:
         return readers[origin.form](spark, origin.paths, selection=selection)

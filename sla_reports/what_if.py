@@ -19,11 +19,9 @@ from metric_names import SYNC_STATE_SET_SIZE
 from sla_reports.measures.recovery import stages_of
 from sla_reports.output.html_elements import duration, percent
 from sla_reports.output.written import WrittenReport
-from sla_reports.reduction.runs import Run
-from sla_reports.states.causes import events
 from sla_reports.states.entities import Fleet, GroupKey
-from sla_reports.states.incidents import Incident
-from sla_reports.states.spans import Span, State, Window, at_least, clip, overlay, total_ms
+from sla_reports.states.incidents import Incident, events
+from sla_reports.states.spans import Run, Span, State, Window, at_least, clip, overlay, total_ms
 
 _SILENT = ("silence",)
 _HEAD = (
@@ -142,9 +140,9 @@ def _of_group(
         own = [span for span in short if span.start_ms <= until_ms + slack_ms and span.end_ms > incident.start_ms]
         used.update(own)
         found.append(_loss_of_master(incident, max([until_ms, *(s.end_ms for s in own)]), settle_ms, of_a_zone))
-    least = _Least([run for entry in fleet.series_of(size_metric, group) for run in entry.runs])
+    runs = [run for entry in fleet.series_of(size_metric, group) for run in entry.runs]
     slaves = (span for span in short if span not in used)
-    found += [Loss(span.start_ms, span.end_ms, max(1, replicas - least(span))) for span in slaves]
+    found += [Loss(span.start_ms, span.end_ms, max(1, replicas - _least(runs, span))) for span in slaves]
     return sorted(found, key=lambda one: one.start_ms)
 
 
@@ -162,15 +160,10 @@ def _loss_of_master(incident: Incident, back_ms: int, settle_ms: float, of_a_zon
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Least:
+def _least(runs: Sequence[Run], span: Span) -> int:
     """The smallest value a gauge had within a span."""
-
-    runs: Sequence[Run]
-
-    def __call__(self, span: Span) -> int:
-        inside = [run.value for run in self.runs if run.start_ms < span.end_ms and run.end_ms >= span.start_ms]
-        return round(min((value for value in inside if value is not None), default=1.0))
+    inside = [run.value for run in runs if run.start_ms < span.end_ms and run.end_ms >= span.start_ms]
+    return round(min((value for value in inside if value is not None), default=1.0))
 
 
 def _lose(played: _Group, loss: Loss, setup: Setup) -> None:

@@ -8,7 +8,7 @@
 Met is what holds in the worst case, breached what fails in the best case; between the two it is undecidable.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -112,22 +112,11 @@ class Share:
     rto: Distribution
 
 
-def availability_by(
-    name_of: Callable[[GroupKey], str], groups: Mapping[GroupKey, Availability]
-) -> dict[str, Availability]:
-    """The availability of an average group of each value, in order of the values."""
+def availability_by(parts: Iterable[tuple[str, Availability]]) -> dict[str, Availability]:
+    """Return the sum of the parts of each value (a group's cluster, a zone of its masters), in order of the values."""
     by_value: dict[str, list[Availability]] = {}
-    for group in sorted(groups):
-        by_value.setdefault(name_of(group), []).append(groups[group])
-    return {value: sum_of(by_value[value]) for value in sorted(by_value)}
-
-
-def availability_by_place(places: Sequence[Mapping[str, Availability]]) -> dict[str, Availability]:
-    """Of all groups together, each already divided by one fact of its masters."""
-    by_value: dict[str, list[Availability]] = {}
-    for one in places:
-        for value, told in one.items():
-            by_value.setdefault(value, []).append(told)
+    for value, part in parts:
+        by_value.setdefault(value, []).append(part)
     return {value: sum_of(by_value[value]) for value in sorted(by_value)}
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from sla_reports.measures.availability import (
     BY_GROUP,
     Availability,
-    availability_by,
     down_by_stage,
     incidents_by,
     sum_of,
@@ -76,7 +75,7 @@ def _of_fleet(summary: Summary) -> Iterator[_Check]:
     )  # fmt: skip
     yield from _states("fleet", sum_of(list(parts.values())), whole)
     for dimension, name_of in BY_GROUP.items():
-        values = availability_by(name_of, parts).values()
+        values = summary.availability_by_group(name_of).values()
         yield from _states(f"all groups by {dimension}", sum_of(list(values)), whole)
     causes = incidents_by(lambda one: one.cause, summary.outages, until_ms=summary.until_ms)
     yield _same("down by cause", sum(share.down_ms for share in causes), whole.down_ms)

@@ -6,7 +6,7 @@ other without a hole, so they add up to it. Quantiles are those of Kaplan and Me
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -141,54 +141,24 @@ def poisson_bounds(count: int) -> tuple[float, float]:
 
 
 @cache
-def gamma_quantile(shape: float, share: float) -> float:
-    """The value a gamma variate (scale 1) does not exceed with probability `share`; by bisection, to 12 digits."""
-    high = shape + 10.0
-    while regularised_gamma(shape, high) < share:
+def gamma_quantile(shape: int, share: float) -> float:
+    """Return the value that a gamma variate of a whole shape (scale 1) exceeds with probability 1 - `share`, to 12 digits."""
+    low, high = 0.0, shape + 10.0
+    while _gamma_share(shape, high) < share:
         high *= 2
-    return _bisect(lambda value: regularised_gamma(shape, value) - share, 0.0, high)
-
-
-def regularised_gamma(shape: float, value: float) -> float:
-    """P(shape, value), the lower one: by its series below the mean, by the continued fraction of Q above."""
-    if value <= 0:
-        return 0.0
-    front = math.exp(shape * math.log(value) - value - math.lgamma(shape))
-    if value < shape + 1:
-        term = total = 1.0 / shape
-        number = shape
-        while abs(term) > abs(total) * 1e-16:
-            number += 1
-            term *= value / number
-            total += term
-        return front * total
-    return 1.0 - front * _continued_fraction(shape, value)
-
-
-def _continued_fraction(shape: float, value: float) -> float:
-    """Lentz's method."""
-    tiny = 1e-300
-    b = value + 1 - shape
-    c, d = 1 / tiny, 1 / b
-    result = d
-    for number in range(1, 10_000):
-        a = -number * (number - shape)
-        b += 2
-        d = 1 / (a * d + b or tiny)
-        c = b + a / c or tiny
-        result *= c * d
-        if abs(c * d - 1) < 1e-15:
-            break
-    return result
-
-
-def _bisect(rises: Callable[[float], float], low: float, high: float) -> float:
     while high - low > 1e-12 * max(1.0, high):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        low, high = (middle, high) if rises(middle) < 0 else (low, middle)
+        low, high = (middle, high) if _gamma_share(shape, middle) < share else (low, middle)
     return (low + high) / 2
+
+
+def _gamma_share(shape: int, value: float) -> float:
+    """The probability of at most `value`: that a Poisson process of rate 1 has had `shape` events by then."""
+    if value <= 0:
+        return 0.0
+    return 1.0 - math.fsum(math.exp(k * math.log(value) - value - math.lgamma(k + 1)) for k in range(shape))
 
 
 def _estimate(spent_ms: float, count: int, *, shape_of_low: int) -> Estimate:

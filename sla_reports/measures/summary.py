@@ -12,7 +12,7 @@ from sla_reports.measures.availability import (
     Share,
     Verdict,
     availability,
-    availability_by_place,
+    availability_by,
     budget,
     incidents_by,
     outages_of,
@@ -29,11 +29,10 @@ from sla_reports.measures.recovery import (
     phase_quantiles,
     recovery,
 )
-from sla_reports.states.causes import Event, attribute, events
 from sla_reports.states.entities import Fleet, GroupKey, Stay, divided, facts_at, stays_of
 from sla_reports.states.existence import Existence, Existences, existence_notes
 from sla_reports.states.identity import identity_of
-from sla_reports.states.incidents import Incident, overlapping, reconcile, told_by_counter
+from sla_reports.states.incidents import Event, Incident, attribute, events, overlapping, reconcile, told_by_counter
 from sla_reports.states.logged import Circumstance, LoggedIncident, whole_outages
 from sla_reports.states.spans import (
     Span,
@@ -197,9 +196,13 @@ class Summary:
         """All outages by a fact of the lost master."""
         return self.shares(lambda one: one.facts.get(name, ""))
 
+    def availability_by_group(self, name_of: Callable[[GroupKey], str]) -> dict[str, Availability]:
+        """Availability by a part of the groups' names: cluster, namespace."""
+        return availability_by((name_of(figures.group), figures.availability) for figures in self.groups)
+
     def availability_by_fact(self, name: str) -> dict[str, Availability]:
         """Availability by a fact of the masters, over all groups."""
-        return availability_by_place([figures.by_place.get(name, {}) for figures in self.groups])
+        return availability_by(part for figures in self.groups for part in figures.by_place.get(name, {}).items())
 
     @property
     def verdict(self) -> Verdict:

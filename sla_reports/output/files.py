@@ -32,7 +32,6 @@ from sla_reports.measures.availability import (
     Availability,
     Budget,
     Share,
-    availability_by,
     down_by_stage,
     sum_of,
 )
@@ -40,8 +39,8 @@ from sla_reports.measures.reconciliation import reconcile_totals
 from sla_reports.measures.recovery import Recovery
 from sla_reports.measures.summary import ClusterFigures, GroupFigures, OwnFigures, Summary
 from sla_reports.output.html_page import report_html
-from sla_reports.reduction.runs import Run
 from sla_reports.states.incidents import Incident
+from sla_reports.states.spans import Run
 
 # What an incident's document has of its line of the log, as it stands.
 LOGGED_MEMBERS = (
@@ -168,7 +167,7 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "groups": [group_document(figures) for figures in summary.groups],
         "clusters": [_cluster(figures) for figures in summary.clusters], "recovery": _recovery(summary.recovery),
         "availabilityBy": {
-            name: {value: _availability(one) for value, one in availability_by(name_of, told).items()}
+            name: {value: _availability(one) for value, one in summary.availability_by_group(name_of).items()}
             for name, name_of in BY_GROUP.items()
         }
         | {

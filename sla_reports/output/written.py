@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 from sla_reports.measures.recovery import STAGES, stages_of
 from sla_reports.output.files import LOGGED_MEMBERS, SCHEMA_VERSION, camel, camel_case
 from sla_reports.output.html_elements import duration, instant, minutes, percent
-from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.incidents import UNATTRIBUTED, Incident, Source
 from sla_reports.states.logged import UNKNOWN_CAUSE, LoggedIncident
-from sla_reports.states.spans import Window
+from sla_reports.states.spans import Run, Window, by_series, gap_limit_ms
 
 _BAR = 40
 _SHOWN_NAMES = 10

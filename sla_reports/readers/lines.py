@@ -17,8 +17,16 @@ from typing import IO, Final, Protocol
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from sla_reports.readers.samples import PACKED_SCHEMA, Anomaly, AnomalyKind, ExportFormatError, Samples, unpacked
-from sla_reports.readers.selection import Notes, Selection
+from sla_reports.readers.samples import (
+    PACKED_SCHEMA,
+    Anomaly,
+    AnomalyKind,
+    ExportFormatError,
+    Notes,
+    Samples,
+    Selection,
+    unpacked,
+)
 from sla_reports.session import own, tasks_of
 
 SPLIT_BYTES: Final = 64 * 1024 * 1024

@@ -35,8 +35,7 @@ from pyspark.sql.datasource import (
 from metric_names import PREFIX
 from sla_reports.connection import access_of
 from sla_reports.readers.prometheus_api import Server
-from sla_reports.readers.samples import SAMPLE_SCHEMA, Noted, Samples
-from sla_reports.readers.selection import lacking_in
+from sla_reports.readers.samples import SAMPLE_SCHEMA, Noted, Samples, lacking_in
 from sla_reports.series import SeriesFormatError, escaped, parse_series
 from sla_reports.session import TASKS_PER_CORE
 

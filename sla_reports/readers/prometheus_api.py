@@ -75,6 +75,17 @@ def refusal(marks: Marks) -> str | None:
     return f"status is {marks.status!r}: {told or 'no words'}; expected 'success'"
 
 
+def no_matrix(marks: Marks, result_type: str | None) -> str | None:
+    """Return why an answer holds no samples; None if it is a matrix."""
+    if fault := refusal(marks):
+        return fault
+    return (
+        None
+        if result_type == "matrix"
+        else f"data.resultType is {result_type!r}; expected 'matrix' (a range of samples)"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """An answer of the API, as it came, and the range [start, end) whose samples it holds (and a millisecond before)."""
@@ -127,8 +138,8 @@ class Server:
 
     def samples(self, selector: str, start_ms: int, end_ms: int) -> "Iterator[pa.RecordBatch]":
         """Yield the samples of `selector` in [start, end). Raises ServerError, or ExportFormatError for an answer in part."""
-        from sla_reports.readers.query_range import decode  # noqa: PLC0415 - imports pyarrow
-        from sla_reports.readers.selection import Selection, lacking_rows  # noqa: PLC0415
+        from sla_reports.readers.json_forms import decode  # noqa: PLC0415 - imports pyarrow
+        from sla_reports.readers.samples import Selection, lacking_rows  # noqa: PLC0415
 
         for told in self.answers(selector, start_ms, end_ms):
             selection = Selection(accept_partial=self.accept_partial)
@@ -225,11 +236,8 @@ def _checked(told: Answered, *, accept_partial: bool) -> _Answer:
         answer = _DECODER.decode(told.content)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise AnswerError(f"{told.source}: {error}; expected a Prometheus answer of type matrix") from error
-    if fault := refusal(answer):
+    if fault := no_matrix(answer, answer.data.resultType if answer.data else None):
         raise AnswerError(f"{told.source}: {fault}")
-    if answer.data is None or answer.data.resultType != "matrix":
-        kind = answer.data.resultType if answer.data else None
-        raise AnswerError(f"{told.source}: data.resultType is {kind!r}; expected 'matrix' (a range of samples)")
     if (missing := lacks(answer)) and not accept_partial:
         raise PartialAnswerError(f"{told.source}: partial_answer: {partial_words(missing)}")
     return answer

@@ -21,11 +21,13 @@ from sla_reports.readers.samples import (
     AnomalyKind,
     Columns,
     Samples,
+    Selection,
+    name_of,
     numbers,
     of_each,
+    parts_of,
     pieces,
 )
-from sla_reports.readers.selection import Selection, name_of, parts_of
 from sla_reports.series import SeriesFormatError, canonical, series_text, unescaped
 
 _LINE_FEED, _RETURN, _SPACE, _COMMENT = b"\n\r #"

@@ -24,9 +24,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pyspark.sql import DataFrame, SparkSession
 
 from sla_reports.reduction.jobs import Reduction, infer_intervals, reduce_lake, reduce_samples
-from sla_reports.reduction.pieces import Intervals, Quality, stitched
-from sla_reports.reduction.runs import DAY_MS, DEFAULT_INTERVAL_MS, HOUR_MS, gap_limit_ms
+from sla_reports.reduction.runs import DAY_MS, DEFAULT_INTERVAL_MS, HOUR_MS, Intervals, Quality, stitched
 from sla_reports.sources import TableError
+from sla_reports.states.spans import gap_limit_ms
 
 _COLUMNS: Final = ["series", "value", "start_ms", "end_ms", "n", "interval_ms"]
 _LONGER: Final = "longer_ms"
@@ -149,7 +149,7 @@ def stored_intervals(table: str | Path, *, start_ms: int, end_ms: int) -> dict[s
 
 
 def _usual_intervals(near: pa.Table) -> dict[str, int]:
-    """The shortest interval under which three hours of samples stand, as `intervals.infer` has it; else that of most samples."""
+    """The shortest interval under which three hours of samples stand, as `runs.infer` has it; else that of most samples."""
     counted = near.group_by(["series", "interval_ms"]).aggregate([("n", "sum")]).to_pydict()
     found: dict[str, tuple[bool, int, int]] = {}
     for series, interval, n in zip(counted["series"], counted["interval_ms"], counted["n_sum"], strict=True):

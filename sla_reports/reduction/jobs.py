@@ -1,6 +1,6 @@
 """The reduction as Spark runs it: of any frame of samples series by series, of a lake day by day where its files are.
 
-Of a frame, a task gets all samples of a series at once (`pieces.series_pieces`), so one look at them gives the scrape interval and
+Of a frame, a task gets all samples of a series at once (`runs.series_pieces`), so one look at them gives the scrape interval and
 the pieces of runs. A lake's days are sorted already: a task opens one day's file itself, and only pieces leave it; that costs many
 times less processor time than to hand its rows to Spark. Files must be where every executor sees them under the same path.
 """
@@ -22,24 +22,22 @@ from pyspark.sql import functions as sql
 from metric_names import LABEL_BROKER_ID, REPLICA_LAG_BYTES
 from sla_reports.readers import lake
 from sla_reports.readers.samples import ExportFormatError, readable_errors, unpacked
-from sla_reports.reduction.pieces import (
-    HOUR_SCHEMA,
-    PIECE_SCHEMA,
-    Intervals,
-    Quality,
-    day_pieces,
-    hour_counts,
-    quality_of,
-    series_pieces,
-    stitched,
-)
 from sla_reports.reduction.runs import (
     DAY_MS,
     DEFAULT_INTERVAL_MS,
     FULLEST_HOURS,
     HOUR_MS,
+    HOUR_SCHEMA,
     MIN_INTERVAL_MS,
+    PIECE_SCHEMA,
+    Intervals,
+    Quality,
+    day_pieces,
+    hour_counts,
     longer_ranges,
+    quality_of,
+    series_pieces,
+    stitched,
     usual_interval,
 )
 from sla_reports.series import metric_column, parse_series

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 
-from sla_reports.reduction.runs import CONFLICT, Run, gap_limit_ms
-from sla_reports.states.spans import Window
+from sla_reports.states.spans import CONFLICT, Run, Window, gap_limit_ms
 
 # Floats that went through different forms of text.
 _SAME = 1e-9

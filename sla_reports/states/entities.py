@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from metric_names import GROUP_LABELS, GROUP_WRITABLE, MEMBER_FACTS, MEMBER_PLACE, METRICS, UNCLEAN_ELECTIONS_TOTAL
-from sla_reports.reduction.runs import Run
 from sla_reports.series import Series, parse_series
 from sla_reports.states.counters import Increase, increase, one_counter, rises, rose_alike
 from sla_reports.states.spans import (
+    Run,
     ScrapeInterval,
     Span,
     State,

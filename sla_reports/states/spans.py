@@ -10,17 +10,50 @@ in state.
 """
 
 import datetime as dt
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from statistics import median_low
 
-from sla_reports.reduction.runs import CONFLICT, Run, gap_limit_ms
-
+# The value of an instant for which one series has samples that contradict each other.
+CONFLICT = -math.inf
 _IN_A_ROW = 10
 _ALIKE = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`n` samples of `value` from `start_ms` (the first) to `end_ms` (the last). No value: stale markers.
+
+    `longer_ms`: how far apart they were where that is more than the series' gap limit (`Longer`); else 0.
+    """
+
+    series: str
+    value: float | None
+    start_ms: int
+    end_ms: int
+    n: int
+    longer_ms: int = 0
+
+
+def gap_limit_ms(interval_ms: int) -> int:
+    """The longest time between two samples that still says what held between them."""
+    return interval_ms * 5 // 2
+
+
+def by_series(runs: Iterable[Run]) -> dict[str, tuple[Run, ...]]:
+    """The runs of each series, in order of time. Raises ValueError where two of one series overlap."""
+    found: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: (run.series, run.start_ms)):
+        found.setdefault(run.series, []).append(run)
+    for series, ordered in found.items():
+        for earlier, later in pairwise(ordered):
+            if earlier.end_ms >= later.start_ms:
+                raise ValueError(f"runs of {series} overlap at {later.start_ms} ms")
+    return {series: tuple(ordered) for series, ordered in found.items()}
 
 
 class State(StrEnum):

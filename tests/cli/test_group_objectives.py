@@ -159,7 +159,7 @@ def test_a_server_that_comes_back_is_asked_again(tmp_path: Path, monkeypatch: py
 def _table(folder: Path) -> Path:
     """A day of `orders`, scraped each minute, down from 05:00 to 05:10: 99.3 %."""
     from sla_reports.reduction.daily_table import write_runs
-    from sla_reports.reduction.pieces import Quality
+    from sla_reports.reduction.runs import Quality
 
     pieces = [(1.0, 0, 300), (0.0, 300, 310), (1.0, 310, 1440)]
     series = series_text(GROUP_WRITABLE, {"namespace": "default", "cluster": "c", "broker_group": "orders"})

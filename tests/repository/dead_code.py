@@ -61,8 +61,8 @@ CALLED_BY_OTHERS: Final[dict[tuple[str, str], str]] = {
     ("sla_reports/readers/http_client.py", "max_repeats"): "urllib",
     ("sla_reports/readers/http_client.py", "msg"): "urllib",
     ("sla_reports/readers/http_client.py", "redirect_request"): "urllib",
-    ("sla_reports/readers/selection.py", "addInPlace"): "pyspark",
-    ("sla_reports/readers/selection.py", "zero"): "pyspark",
+    ("sla_reports/readers/samples.py", "addInPlace"): "pyspark",
+    ("sla_reports/readers/samples.py", "zero"): "pyspark",
     ("sla_reports/readers/prometheus.py", "ReadLimit"): "mypy: it names a type in a text",
 }
 

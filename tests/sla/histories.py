@@ -8,12 +8,16 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import strategies as st
 
-from sla_reports.reduction.runs import CONFLICT, HOUR_MS, Longer, Run, even_distance, gap_limit_ms
+from sla_reports.reduction.runs import HOUR_MS, Longer, even_distance
+from sla_reports.series import series_text
+from sla_reports.states.entities import Fleet
+from sla_reports.states.spans import CONFLICT, Run, by_series, gap_limit_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 INTERVAL_MS = 1_000
 START_MS = 1_763_700_000_000
@@ -26,6 +30,24 @@ _STRETCHES = st.tuples(
     st.sampled_from([None, None, None, 1.0, 0.0, math.nan]),  # a second sample at the last one's time
 )
 Sample = tuple[str, int, float]
+
+
+def series_of(metric: str, group: str = "orders", **more: str) -> str:
+    """A series of a group of the cluster c."""
+    return series_text(metric, {"namespace": "default", "cluster": "c", "broker_group": group, **more})
+
+
+def batches_of(samples: list[Sample], rows: int = 1 << 20) -> Iterator[pa.RecordBatch]:
+    """The samples as a day's files hand them out, so many rows at a time."""
+    for begin in range(0, len(samples), rows):
+        series, ts_ms, values = zip(*samples[begin : begin + rows], strict=True)
+        yield pa.record_batch({"series": pa.array(series).dictionary_encode(), "ts_ms": ts_ms, "value": values})
+
+
+def fleet_of(samples: Iterable[Sample], step_ms: int) -> Fleet:
+    """What a report knows of samples that came every `step_ms`."""
+    gap_ms = gap_limit_ms(step_ms)
+    return Fleet(by_series(runs_of(samples, gap_ms)), gap_ms=gap_ms)
 
 
 @st.composite

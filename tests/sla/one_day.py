@@ -5,11 +5,10 @@ from __future__ import annotations
 from metric_names import GROUP_WRITABLE, SYNC_STATE_SET_SIZE
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
-from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.logged import LoggedIncident
-from sla_reports.states.spans import State, Window
+from sla_reports.states.spans import Run, State, Window, by_series, gap_limit_ms
 
 HOUR_MS = 3_600_000
 START_MS = 1_761_955_200_000  # 2025-11-01T00:00:00Z

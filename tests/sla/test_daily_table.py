@@ -12,12 +12,10 @@ import pyarrow as pa
 import pytest
 
 from metric_names import GROUP_WRITABLE
-from sla_reports.reduction.pieces import Quality
-from sla_reports.reduction.runs import Run, gap_limit_ms
-from sla_reports.series import series_text
+from sla_reports.reduction.runs import Quality
 from sla_reports.sources import Form, Origin, TableError
-from sla_reports.states.spans import Window
-from tests.sla.histories import Sample, runs_of
+from sla_reports.states.spans import Run, Window, gap_limit_ms
+from tests.sla.histories import Sample, runs_of, series_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,13 +64,9 @@ def _append(table: str | Path, samples: list[Sample], interval_ms: int = INTERVA
     return write_runs(table, frame, Quality(len(samples), 0, 0, 0, 0))
 
 
-def _writable(group: str) -> str:
-    return series_text(GROUP_WRITABLE, {"namespace": "n", "cluster": "c", "broker_group": group})
-
-
 def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
     from sla_reports.reduction.daily_table import Late, days_in, read_runs
-    from sla_reports.reduction.pieces import runs_in
+    from sla_reports.reduction.runs import runs_in
 
     samples, table = _planted(), tmp_path / "table"
     first_day = _of_day(samples, 0)
@@ -92,7 +86,7 @@ def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
 def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
     """Eight writers of two days: each day is afterwards that of one of them, whole, and none of the writes was lost half."""
     from sla_reports.reduction.daily_table import days_in, read_runs
-    from sla_reports.reduction.pieces import runs_in
+    from sla_reports.reduction.runs import runs_in
 
     table = tmp_path / "table"
     whole = [s for s in _planted() if s[0] == "a"]
@@ -112,8 +106,8 @@ def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(t
     from sla_reports.report import Request, StoredQuality, as_text, make_report, reduced_from_table
 
     start_ms = FIRST_DAY * DAY_MS
-    whole = [(_writable("orders"), start_ms + number * INTERVAL_MS, 1.0) for number in range(100)]
-    others = [(_writable("payments"), at_ms, 1.0) for _, at_ms, _ in whole]
+    whole = [(series_of(GROUP_WRITABLE), start_ms + number * INTERVAL_MS, 1.0) for number in range(100)]
+    others = [(series_of(GROUP_WRITABLE, "payments"), at_ms, 1.0) for _, at_ms, _ in whole]
     table, log = tmp_path / "table", tmp_path / "incidents.jsonl"
     log.write_text("")
     _append(table, whole)
@@ -136,7 +130,7 @@ def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(t
 
 def test_a_day_with_another_scrape_interval_keeps_its_own(tmp_path: Path) -> None:
     from sla_reports.reduction.daily_table import read_runs, stored_intervals
-    from sla_reports.reduction.pieces import runs_in
+    from sla_reports.reduction.runs import runs_in
 
     start_ms = FIRST_DAY * DAY_MS
     both = {"start_ms": start_ms, "end_ms": start_ms + 2 * DAY_MS}
@@ -165,7 +159,7 @@ def test_a_place_that_is_no_table_is_refused(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_spark_reduces_days_into_the_table(spark: SparkSession, tmp_path: Path) -> None:
     from sla_reports.reduction.daily_table import append_days, read_runs
-    from sla_reports.reduction.pieces import runs_in
+    from sla_reports.reduction.runs import runs_in
 
     samples = _planted()
     frame = spark.createDataFrame(samples, "series string, ts_ms long, value double")

@@ -12,12 +12,11 @@ import pytest
 from metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
 from sla_reports.measures.availability import Verdict, incidents_by
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
-from sla_reports.reduction.runs import by_series, gap_limit_ms
 from sla_reports.series import series_text
-from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.entities import GroupKey
 from sla_reports.states.logged import LoggedIncident
 from sla_reports.states.spans import Window
-from tests.sla.histories import Sample, runs_of
+from tests.sla.histories import Sample, fleet_of, series_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,15 +28,11 @@ DAY_MS = 24 * HOUR_MS
 ORDERS = GroupKey("default", "c", "orders")
 
 
-def _series(metric: str, **more: str) -> str:
-    return series_text(metric, {"namespace": "default", "cluster": "c", "broker_group": "orders", **more})
-
-
 def _gauge(
     downs: Iterable[tuple[int, int]], *, step_ms: int = 15_000, until_ms: int = DAY_MS, from_ms: int = 0, **more: str
 ) -> list[Sample]:
     """Scrapes that say down within `downs`."""
-    name, closed = _series(GROUP_WRITABLE, **more), list(downs)
+    name, closed = series_of(GROUP_WRITABLE, **more), list(downs)
     return [
         (name, at_ms, 0.0 if any(low <= at_ms < high for low, high in closed) else 1.0)
         for at_ms in range(from_ms, until_ms, step_ms)
@@ -45,7 +40,7 @@ def _gauge(
 
 
 def _counter(rises: dict[int, float], *, step_ms: int = 15_000) -> list[Sample]:
-    name = _series(UNAVAILABLE_SECONDS_TOTAL)
+    name = series_of(UNAVAILABLE_SECONDS_TOTAL)
     return [
         (name, at_ms, sum(more for at, more in rises.items() if at <= at_ms)) for at_ms in range(0, DAY_MS, step_ms)
     ]
@@ -60,9 +55,7 @@ def _summary(
     samples: Sequence[Sample], log: Sequence[LoggedIncident] = (), *, step_ms: int = 15_000,
     window: Window | None = None, objective: float = 0.999,
 ) -> Summary:  # fmt: skip
-    gap_ms = gap_limit_ms(step_ms)
-    fleet = Fleet(by_series(runs_of(samples, gap_ms)), gap_ms=gap_ms)
-    return summarise(Agreement(window or Window(0, DAY_MS), objective), Evidence(fleet, log))
+    return summarise(Agreement(window or Window(0, DAY_MS), objective), Evidence(fleet_of(samples, step_ms), log))
 
 
 def _orders(summary: Summary) -> GroupFigures:
@@ -112,7 +105,7 @@ def test_copies_that_are_scraped_at_other_times_do_not_disagree() -> None:
 
 
 def test_samples_that_contradict_each_other_at_one_time_are_disputed() -> None:
-    name = _series(GROUP_WRITABLE)
+    name = series_of(GROUP_WRITABLE)
     samples = [*_gauge([]), *((name, at_ms, 0.0) for at_ms in range(HOUR_MS, 2 * HOUR_MS, 15_000))]
     told = _orders(_summary(samples)).availability
     assert (told.down_ms, told.disputed_ms) == (0, HOUR_MS)

@@ -19,9 +19,8 @@ from sla_reports.measures.summary import Agreement, Evidence, summarise
 from sla_reports.output.html_elements import Markup, TimeScale, duration, join, percent, table, tag, text
 from sla_reports.output.html_groups import counted_downs
 from sla_reports.output.html_page import report_html
-from sla_reports.reduction.runs import by_series
 from sla_reports.states.entities import Fleet
-from sla_reports.states.spans import Span, State, Window
+from sla_reports.states.spans import Span, State, Window, by_series
 from tests.sla import one_day
 
 GOLDEN = Path(__file__).parent / "golden" / "report.html"

@@ -6,6 +6,7 @@ the report of a lake, no memory left for that of any other form); at 60 s all th
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
-from sla_reports.reduction.pieces import Intervals, day_pieces, runs_in, stitched
-from sla_reports.reduction.runs import HOUR_MS, Run, by_series, gap_limit_ms
+from sla_reports.reduction.runs import HOUR_MS, Intervals, day_pieces, runs_in, stitched
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.existence import Existences
-from sla_reports.states.spans import State, Window, at_least, combine
-from tests.sla.histories import START_MS, longer_hours, runs_of
+from sla_reports.states.spans import Run, State, Window, at_least, by_series, combine, gap_limit_ms
+from tests.sla.histories import START_MS, batches_of, longer_hours, runs_of
 from tests.support.draws import examples
 
 if TYPE_CHECKING:
@@ -104,10 +104,8 @@ def history(parts: Iterable[Part], offset_ms: int) -> list[Sample]:
 
 
 def by_ranges(samples: list[Sample]) -> list[Run]:
-    series, ts_ms, values = zip(*samples, strict=True)
-    batch = pa.record_batch({"series": pa.array(series).dictionary_encode(), "ts_ms": ts_ms, "value": values})
     intervals = Intervals({GAUGE: USUAL_MS}, longer=longer_hours(samples, USUAL_MS))
-    return runs_in(stitched(pa.Table.from_batches(day_pieces(lambda: [batch], intervals))))
+    return runs_in(stitched(pa.Table.from_batches(day_pieces(partial(batches_of, samples), intervals))))
 
 
 def fleet_of(runs: Iterable[Run]) -> Fleet:

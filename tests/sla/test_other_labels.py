@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from brokergroup_operator.cli.main import app
 from metric_names import CREATED_TIMESTAMP_SECONDS, GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
 from sla_reports.reduction.daily_table import write_runs
-from sla_reports.reduction.pieces import Intervals, Quality, day_pieces, stitched
+from sla_reports.reduction.runs import Intervals, Quality, day_pieces, stitched
 from sla_reports.series import series_text
-from tests.sla.histories import longer_hours
+from tests.sla.histories import batches_of, longer_hours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -94,15 +94,10 @@ def _write_table(table: Path, samples: list[Sample], intervals: Intervals) -> No
     days: dict[int, list[Sample]] = {}
     for one in samples:
         days.setdefault(one[1] // DAY_MS, []).append(one)
-    pieces = [piece for own in days.values() for piece in day_pieces(partial(_batch, own), intervals)]
+    pieces = [piece for own in days.values() for piece in day_pieces(partial(batches_of, own), intervals)]
     runs = stitched(pa.Table.from_batches(pieces), by_day=True)
     usual = pa.array([intervals.other_ms] * len(runs))
     write_runs(table, runs.append_column("interval_ms", usual), Quality(0, 0, 0, 0, 0))
-
-
-def _batch(samples: list[Sample]) -> list[pa.RecordBatch]:
-    series, ts_ms, values = zip(*samples, strict=True)
-    return [pa.record_batch({"series": pa.array(series).dictionary_encode(), "ts_ms": ts_ms, "value": values})]
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sla_reports.states.causes import attribute, events
 from sla_reports.states.entities import GroupKey
-from sla_reports.states.incidents import UNATTRIBUTED, Incident, Source, overlapping, reconcile
+from sla_reports.states.incidents import UNATTRIBUTED, Incident, Source, attribute, events, overlapping, reconcile
 from sla_reports.states.logged import Circumstance, LoggedIncident, once, whole_outages
 from sla_reports.states.spans import Span, State, overlay, total_ms
 from tests.support.draws import examples

@@ -9,20 +9,19 @@ import pytest
 
 from metric_names import CAUSES
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
-from sla_reports.reduction.runs import by_series, gap_limit_ms
 from sla_reports.series import parse_series
 from sla_reports.sources import REPORT_METRICS
-from sla_reports.states.entities import Fleet
 from sla_reports.states.incidents import Source
 from sla_reports.states.logged import read_logs
 from sla_reports.states.spans import Window
-from tests.sla.histories import runs_of
+from tests.sla.histories import fleet_of
 from tests.sla.planted.exports import incidents_found, mismatches, write_incident_log
 from tests.sla.planted.month import Month, Planted, plant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sla_reports.states.entities import Fleet
     from sla_reports.states.logged import Circumstance, IncidentLogs, LoggedIncident
 
 
@@ -39,8 +38,7 @@ def fleet(planted: Planted) -> Fleet:
         if parse_series(series).metric in REPORT_METRICS
         for at_ms, value in zip(times, values, strict=True)
     ]
-    gap_ms = gap_limit_ms(planted.month.step_ms)
-    return Fleet(by_series(runs_of(samples, gap_ms)), gap_ms=gap_ms)
+    return fleet_of(samples, planted.month.step_ms)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from sla_reports.reduction.pieces import Intervals, day_pieces, hour_counts, runs_in, stitched
-from sla_reports.reduction.runs import CONFLICT, Run, by_series, gap_limit_ms
-from tests.sla.histories import INTERVAL_MS, START_MS, Sample, fleets, histories, instants, runs_of
+from sla_reports.reduction.runs import Intervals, day_pieces, hour_counts, runs_in, stitched
+from sla_reports.states.spans import CONFLICT, Run, by_series, gap_limit_ms
+from tests.sla.histories import INTERVAL_MS, START_MS, Sample, batches_of, fleets, histories, instants, runs_of
 from tests.support.draws import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -27,20 +28,9 @@ GIVEN = Intervals(other_ms=INTERVAL_MS)
 DAY_MS = 86_400_000
 
 
-def _batches(samples: list[Sample], rows: int) -> Iterator[pa.RecordBatch]:
-    for begin in range(0, len(samples), rows):
-        series, ts_ms, values = zip(*samples[begin : begin + rows], strict=True)
-        columns = [pa.array(series).dictionary_encode(), pa.array(ts_ms), pa.array(values)]
-        yield pa.record_batch(columns, names=["series", "ts_ms", "value"])
-
-
 def _reduced(samples: list[Sample], rows: int, intervals: Intervals = GIVEN) -> tuple[list[Run], pa.Table]:
-    table = pa.Table.from_batches(day_pieces(lambda: _batches(samples, rows), intervals))
-    return _as_runs(stitched(table)), table
-
-
-def _as_runs(table: pa.Table) -> list[Run]:
-    return [Run(**row) for row in table.to_pylist()]
+    table = pa.Table.from_batches(day_pieces(partial(batches_of, samples, rows), intervals))
+    return runs_in(stitched(table)), table
 
 
 @settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
@@ -61,7 +51,7 @@ def test_parts_in_any_order_are_the_whole(samples: list[Sample], data: st.DataOb
     edges = [0, *cuts, times[-1] + 1]
     parts = [[one for one in samples if low <= one[1] < high] for low, high in pairwise(edges)]
     tables = [_reduced(part, 100)[1] for part in data.draw(st.permutations(parts)) if part]
-    assert _as_runs(stitched(pa.concat_tables(tables))) == runs_of(samples, GAP_MS)
+    assert runs_in(stitched(pa.concat_tables(tables))) == runs_of(samples, GAP_MS)
 
 
 def test_runs_join_up_to_the_gap_limit() -> None:
@@ -73,7 +63,7 @@ def test_runs_join_up_to_the_gap_limit() -> None:
     ):
         for parts in ([first, [("up", second_ms, 1.0)]], [[*first, ("up", second_ms, 1.0)]]):
             tables = [_reduced(part, 100, six)[1] for part in parts]
-            assert _as_runs(stitched(pa.concat_tables(tables))) == runs
+            assert runs_in(stitched(pa.concat_tables(tables))) == runs
 
 
 def test_runs_that_overlap_are_refused() -> None:
@@ -166,10 +156,10 @@ def test_each_series_has_its_own_gap_limit_and_one_without_is_left_out() -> None
 
 def test_runs_are_cut_at_midnight_where_asked() -> None:
     samples = [("a", DAY_MS - 1000, 1.0), ("a", DAY_MS, 1.0)]
-    pieces = pa.Table.from_batches(day_pieces(lambda: _batches(samples, 1), GIVEN))
+    pieces = pa.Table.from_batches(day_pieces(partial(batches_of, samples, 1), GIVEN))
     assert len(stitched(pieces)) == 1
     cut = [Run("a", 1.0, DAY_MS - 1000, DAY_MS - 1000, 1), Run("a", 1.0, DAY_MS, DAY_MS, 1)]
-    assert _as_runs(stitched(pieces, by_day=True)) == cut
+    assert runs_in(stitched(pieces, by_day=True)) == cut
 
 
 def test_an_hour_tells_how_far_apart_its_samples_are_where_they_are_even() -> None:
@@ -181,7 +171,7 @@ def test_an_hour_tells_how_far_apart_its_samples_are_where_they_are_even() -> No
         "two intervals": [*range(0, 30 * minute, minute), *range(30 * minute, 60 * minute, 15 * second)],
     }  # fmt: skip
     samples = [(name, at_ms, 1.0) for name, times in sorted(hour.items()) for at_ms in times]
-    [batch] = hour_counts(_batches(samples, len(samples)))
+    [batch] = hour_counts(batches_of(samples, len(samples)))
     told = {row["series"]: (row["n"], round(row["even_ms"], -3)) for row in batch.to_pylist()}
     assert told == {
         "even": (60, minute), "jitter": (60, minute), "one lost": (59, minute), "silence": (20, minute),
@@ -192,7 +182,7 @@ def test_an_hour_tells_how_far_apart_its_samples_are_where_they_are_even() -> No
 def test_hours_are_counted_in_parts_that_add_up() -> None:
     samples = [(name, at_ms, 1.0) for name in "ab" for at_ms in (3_599_999, 3_600_000, 3_600_001)]
     found: dict[tuple[str, int], int] = {}
-    for batch in hour_counts(_batches(samples, 2)):
+    for batch in hour_counts(batches_of(samples, 2)):
         for row in batch.to_pylist():
             found[row["series"], row["hour"]] = found.get((row["series"], row["hour"]), 0) + row["n"]
     assert found == {("a", 0): 1, ("a", 1): 2, ("b", 0): 1, ("b", 1): 2}

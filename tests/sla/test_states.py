@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sla_reports.reduction.runs import CONFLICT, Run, by_series, gap_limit_ms
 from sla_reports.series import (
     Series,
     SeriesFormatError,
@@ -23,40 +22,29 @@ from sla_reports.series import (
 from sla_reports.states.counters import Increase, histogram_quantile, increase
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.spans import (
+    Run,
     Span,
     State,
     Window,
     all_up,
     any_up,
     at_least,
+    by_series,
     clip,
     combine,
     combine_present,
+    gap_limit_ms,
     overlay,
     spans_of,
     total_ms,
 )
-from tests.sla.histories import INTERVAL_MS, START_MS, Sample, histories, instants, runs_of
+from tests.sla.histories import INTERVAL_MS, START_MS, Sample, histories, instants, runs_of, series_of, state_at
 from tests.support.draws import examples
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 GAP_MS = gap_limit_ms(INTERVAL_MS)
-ORDERS = GroupKey("default", "DefaultCluster", "orders")
+ORDERS = GroupKey("default", "c", "orders")
 _VALUES = st.text(alphabet=st.sampled_from('a"\\n\n,={}é '), max_size=6)
 _LABELS = st.dictionaries(st.sampled_from(["a", "b_1", "zone", "le"]), _VALUES, max_size=4)
-
-
-def _state_at(at_ms: int, samples: Sequence[tuple[int, float | None]], end_ms: int) -> State:
-    """The rule: the last sample holds until the next one, or the window's end, unless that is too far away."""
-    before = [sample for sample in samples if sample[0] <= at_ms]
-    after = [sample[0] for sample in samples if sample[0] > at_ms]
-    if not before or min(after, default=end_ms) - before[-1][0] > GAP_MS or before[-1][1] is None:
-        return State.UNKNOWN
-    if before[-1][1] == CONFLICT:
-        return State.DISPUTED
-    return State.UP if before[-1][1] >= 1 else State.DOWN
 
 
 @settings(max_examples=examples(100))
@@ -76,7 +64,7 @@ def test_each_instant_has_the_state_of_the_rule(samples: list[Sample], data: st.
     drawn = data.draw(st.lists(st.integers(window.start_ms, window.end_ms - 1), max_size=10))
     for at_ms in [*drawn, *(edge for edge in edges if window.start_ms <= edge < window.end_ms)]:
         state = next(span.state for span in spans if span.start_ms <= at_ms < span.end_ms)
-        assert state == _state_at(at_ms, seen, window.end_ms), at_ms - START_MS
+        assert state.value == state_at(at_ms, seen, window.end_ms, GAP_MS), at_ms - START_MS
 
 
 def test_several_groups_become_cluster_write_and_ordered_write() -> None:
@@ -132,20 +120,16 @@ def test_a_counter_rises_over_resets_and_gaps() -> None:
     assert increase(runs, Window(20, 31), began_ms=None) == Increase(2.0, 1)
 
 
-def _series(metric: str, **more: str) -> str:
-    return series_text(metric, {"namespace": "default", "cluster": "DefaultCluster", "broker_group": "orders", **more})
-
-
 def test_processes_are_added_and_copies_are_not() -> None:
     gauge, counter = "brokergroup_group_writable", "brokergroup_unavailable_seconds_total"
     runs = []
     for replica, began in (("a", 0), ("b", 500)):
-        runs += [Run(_series(gauge, instance="1", replica=replica), 1.0, began, 900, 10)]
+        runs += [Run(series_of(gauge, instance="1", replica=replica), 1.0, began, 900, 10)]
         # Server b joins late, and its first look at an old total is no rise; server a misses the last rise.
         last = 102.0 if replica == "a" else 103.0
-        rises = _run(_series(counter, instance="1", replica=replica, cause="silence"), (began, 100.0), (600, last))
+        rises = _run(series_of(counter, instance="1", replica=replica, cause="silence"), (began, 100.0), (600, last))
         runs += rises
-    runs += _run(_series(counter, instance="2", replica="a", cause="silence"), (700, 4.0))
+    runs += _run(series_of(counter, instance="2", replica="a", cause="silence"), (700, 4.0))
     fleet = Fleet(by_series(runs), gap_ms=1000)
     assert fleet.groups(gauge) == [ORDERS]
     assert fleet.increase(counter, ORDERS, Window(0, 1000), by=["cause"]) == {("silence",): Increase(7.0, 0)}
@@ -153,8 +137,8 @@ def test_processes_are_added_and_copies_are_not() -> None:
 
 def test_copies_of_a_gauge_fill_each_others_gaps_and_are_disputed_where_they_contradict_each_other() -> None:
     gauge = "brokergroup_group_writable"
-    first = [Run(_series(gauge, replica="a"), 1.0, 0, 90, 10), Run(_series(gauge, replica="a"), 1.0, 200, 290, 10)]
-    second = [Run(_series(gauge, replica="b"), 1.0, 5, 95, 10), Run(_series(gauge, replica="b"), 0.0, 105, 285, 18)]
+    first = [Run(series_of(gauge, replica="a"), 1.0, 0, 90, 10), Run(series_of(gauge, replica="a"), 1.0, 200, 290, 10)]
+    second = [Run(series_of(gauge, replica="b"), 1.0, 5, 95, 10), Run(series_of(gauge, replica="b"), 0.0, 105, 285, 18)]
     fleet = Fleet(by_series([*first, *second]), gap_ms=25)
     spans = fleet.spans(gauge, ORDERS, Window(0, 300), at_least(1))
     assert [(span.start_ms, span.end_ms, span.state.value) for span in spans] == [

@@ -1,62 +1,53 @@
-"""The whole way: samples through the JVM to the figures of a report, against plain loops; and one planted month by hand."""
+"""The whole way: samples through the kernel to the figures of a report, against plain loops; and one planted day by hand."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metric_names import GROUP_WRITABLE, SYNC_STATE_SET_SIZE, UNAVAILABLE_SECONDS_TOTAL, UNCLEAN_ELECTIONS_TOTAL
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.availability import Verdict
 from sla_reports.measures.summary import Agreement, Evidence, summarise
-from sla_reports.reduction.runs import by_series, gap_limit_ms
-from sla_reports.series import series_text
+from sla_reports.reduction.runs import Intervals, day_pieces, runs_in, stitched
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.logged import Circumstance, LoggedIncident
-from sla_reports.states.spans import Window
-from tests.sla.histories import INTERVAL_MS, START_MS, Sample, histories, milliseconds_by_state, runs_of
+from sla_reports.states.spans import Window, by_series, gap_limit_ms
+from tests.sla.histories import (
+    INTERVAL_MS,
+    START_MS,
+    Sample,
+    batches_of,
+    fleet_of,
+    histories,
+    milliseconds_by_state,
+    series_of,
+)
 from tests.support.draws import examples
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 GAP_MS = gap_limit_ms(INTERVAL_MS)
-
-
-def _series(metric: str, group: str, cluster: str = "c", **more: str) -> str:
-    return series_text(metric, {"namespace": "default", "cluster": cluster, "broker_group": group, **more})
 
 
 @st.composite
 def clusters(draw: st.DrawFn) -> dict[str, list[Sample]]:
     """The gauges of five groups of one cluster."""
-    return {name: draw(histories(_series(GROUP_WRITABLE, name))) for name in "abcde"}
+    return {name: draw(histories(series_of(GROUP_WRITABLE, name))) for name in "abcde"}
 
 
-@pytest.mark.real("java")
-@pytest.mark.timeout(600)
-@settings(max_examples=examples(3), suppress_health_check=list(HealthCheck), phases=[Phase.generate])
-@given(lines=clusters(), partitions=st.integers(1, 4), cut=st.integers(0, 600_000), length=st.integers(1, 900_000))
-def test_figures_are_those_of_plain_loops(
-    spark: SparkSession, lines: dict[str, list[Sample]], partitions: int, cut: int, length: int
-) -> None:
-    from sla_reports.reduction.jobs import reduce_samples
-    from sla_reports.reduction.pieces import runs_in, stitched
-
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
+@given(lines=clusters(), cut=st.integers(0, 600_000), length=st.integers(1, 900_000))
+def test_figures_are_those_of_plain_loops(lines: dict[str, list[Sample]], cut: int, length: int) -> None:
     samples = [sample for line in lines.values() for sample in line]
-    # Read in two chunks that share nothing, each reduced alone, then stitched.
-    frame = spark.createDataFrame(samples, "series string, ts_ms long, value double").repartition(partitions)
-    halves = [
-        reduce_samples(frame.where(where), INTERVAL_MS).runs
-        for where in (f"ts_ms < {START_MS + cut}", f"ts_ms >= {START_MS + cut}")
-    ]
-    pieces = pa.concat_tables(halves)
-    pieces = pieces.append_column("gap_ms", pa.array([GAP_MS] * len(pieces), pa.int64()))
-    fleet = Fleet(by_series(runs_in(stitched(pieces))), gap_ms=GAP_MS)
+    # Read in two parts that share nothing, each reduced alone, then stitched.
+    halves = [[one for one in samples if (one[1] < START_MS + cut) is early] for early in (True, False)]
+    intervals = Intervals(other_ms=INTERVAL_MS)
+    pieces = [piece for half in halves if half for piece in day_pieces(partial(batches_of, half), intervals)]
+    fleet = Fleet(by_series(runs_in(stitched(pa.Table.from_batches(pieces)))), gap_ms=GAP_MS)
     window = Window(START_MS + 30_000, START_MS + 30_000 + length)
     summary = summarise(Agreement(window, 0.99), Evidence(fleet, []))
     want = milliseconds_by_state(lines, (window.start_ms, window.end_ms), GAP_MS)
@@ -81,7 +72,7 @@ def _gauge(metric: str, group: str, changes: dict[int, float], first: float) -> 
     for at_ms in range(0, END_MS, SCRAPE_MS):
         while pending and pending[0][0] <= at_ms:
             value = pending.pop(0)[1]
-        samples.append((_series(metric, group), at_ms, value))
+        samples.append((series_of(metric, group), at_ms, value))
     return samples
 
 
@@ -103,7 +94,7 @@ def _planted(*, with_log: bool = True) -> Evidence:
         LoggedIncident("o/3", ORDERS, 8 * hour, kind="switchover", trigger="requested", steps_ms={"roleChanged": 500.0}),
         LoggedIncident("o/4", ORDERS, 9 * hour, outcome="cancelled"),
     ]  # fmt: skip
-    fleet = Fleet(by_series(runs_of(samples, gap_limit_ms(SCRAPE_MS))), gap_ms=gap_limit_ms(SCRAPE_MS))
+    fleet = fleet_of(samples, SCRAPE_MS)
     going_on = [Circumstance("partition", 2 * hour - 1000, 2 * hour + 100_000)]
     return Evidence(fleet, log if with_log else [], going_on)
 

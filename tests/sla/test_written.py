@@ -24,13 +24,12 @@ from sla_reports.output.written import (
     read_fleet,
     read_report,
 )
-from sla_reports.reduction.runs import Run, by_series, gap_limit_ms
-from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.logged import LoggedIncident
-from sla_reports.states.spans import Window
+from sla_reports.states.spans import Run, Window, by_series, gap_limit_ms
 from sla_reports.what_if import Loss, Setup, losses_among, replay
 from tests.sla import one_day
+from tests.sla.histories import series_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -263,7 +262,7 @@ def test_a_setup_nobody_can_have_is_refused() -> None:
 
 def _runs(metric: str, *points: tuple[int, float]) -> list[Run]:
     """A gauge scraped every 10 s with a value from each of the instants on."""
-    series = series_text(metric, {"namespace": "default", "cluster": "c", "broker_group": "orders"})
+    series = series_of(metric)
     ends = [at_ms for at_ms, _ in points[1:]] + [DAY.end_ms]
     return [
         Run(series, value, start_ms, end_ms - 10_000, 1) for (start_ms, value), end_ms in zip(points, ends, strict=True)

@@ -14,9 +14,9 @@ from metric_names import GROUP_WRITABLE
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.summary import Agreement, Evidence, summarise
 from sla_reports.output.html_page import report_html
-from sla_reports.series import series_text
 from sla_reports.sources import Form, Origin
 from tests.sla import one_day
+from tests.sla.histories import series_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 ROOT = Path(__file__).parents[2]
-WRITABLE = series_text(GROUP_WRITABLE, {"namespace": "default", "cluster": "c", "broker_group": "orders"})
+WRITABLE = series_of(GROUP_WRITABLE)
 
 
 def test_each_test_that_the_list_names_is_there() -> None:

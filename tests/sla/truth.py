@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 from pyspark.sql import functions as sql  # noqa: E402
 
 from sla_reports.measures.summary import Agreement, summarise  # noqa: E402
-from sla_reports.readers import lake, prometheus, query_range, victoriametrics  # noqa: E402
+from sla_reports.readers import json_forms, lake, prometheus  # noqa: E402
 from sla_reports.readers.samples import readable_errors  # noqa: E402
 from sla_reports.readers.text import read_openmetrics, read_tsdb_dump  # noqa: E402
 from sla_reports.report import evidence, reduce_for_report  # noqa: E402
@@ -143,9 +143,9 @@ def readers(
     return {
         "openmetrics": lambda _: read_openmetrics(spark, [files.openmetrics], split_bytes=16_000_000).frame,
         "openmetrics_days": with_duplicates,
-        "victoriametrics": lambda _: victoriametrics.read(spark, [files.victoriametrics]).frame,
+        "victoriametrics": lambda _: json_forms.read_victoriametrics(spark, [files.victoriametrics]).frame,
         "tsdb_dump": lambda _: read_tsdb_dump(spark, [files.dump]).frame,
-        "query_range": lambda _: query_range.read(spark, [files.answers]).frame,
+        "query_range": lambda _: json_forms.read_answers(spark, [files.answers]).frame,
         "prometheus": lambda _: prometheus.read(spark, url, slice_hours=24 * 8, **bounds).frame,
         "prometheus_shards": lambda _: (
             prometheus.read(spark, url, slice_hours=24 * 5, shard_label="broker_group", shards=2, **bounds).frame

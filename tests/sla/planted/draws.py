@@ -25,17 +25,15 @@ from metric_names import GROUP_WRITABLE, MEMBER_PLACE, UNAVAILABLE_SECONDS_TOTAL
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.reconciliation import reconcile_totals
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
-from sla_reports.reduction.pieces import Intervals, day_pieces, runs_in, stitched
-from sla_reports.reduction.runs import by_series, gap_limit_ms
+from sla_reports.reduction.runs import Intervals, day_pieces, runs_in, stitched
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.logged import LoggedIncident, once
-from sla_reports.states.spans import State, Window
+from sla_reports.states.spans import State, Window, by_series, gap_limit_ms
+from tests.sla.histories import Sample, batches_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.sla.histories import Sample
 
 STEP_MS = 15_000
 LENGTH_MS = 240 * STEP_MS
@@ -66,7 +64,7 @@ class Drawn:
         """The samples come in any order, as an export may have them; a part of them is a day of its own, and comes late."""
         intervals = Intervals(other_ms=STEP_MS)
         days = [
-            pa.Table.from_batches(list(day_pieces(partial(_batch, part), intervals)))
+            pa.Table.from_batches(list(day_pieces(partial(batches_of, part), intervals)))
             for part in (
                 [one for one in self.samples if one[1] >= self.midnight_ms],
                 [one for one in self.samples if one[1] < self.midnight_ms],
@@ -80,11 +78,6 @@ class Drawn:
         """The report's figures."""
         log = once(self.log)
         return summarise(Agreement(window, 0.999), Evidence(self.fleet, log, amendments=self.amendments))
-
-
-def _batch(samples: list[Sample]) -> list[pa.RecordBatch]:
-    series, ts_ms, values = zip(*samples, strict=True)
-    return [pa.record_batch({"series": pa.array(series).dictionary_encode(), "ts_ms": ts_ms, "value": values})]
 
 
 def draw(seed: int) -> Drawn:

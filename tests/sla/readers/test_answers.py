@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metric_names import GROUP_WRITABLE as OWN
+from sla_reports.readers.json_forms import _careful, _plain, decode
 from sla_reports.readers.lines import content_of
-from sla_reports.readers.query_range import _careful, _plain, decode
-from sla_reports.readers.samples import ExportFormatError
-from sla_reports.readers.selection import Selection
+from sla_reports.readers.samples import ExportFormatError, Selection
 from tests.support.draws import examples
 
 if TYPE_CHECKING:

@@ -15,11 +15,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sla_reports.readers import samples as under_test
+from sla_reports.readers.json_forms import VictoriaMetrics
 from sla_reports.readers.lines import content_of, files_of, parsed, plan
-from sla_reports.readers.samples import STALE_NAN_BITS, Anomaly, Columns, ExportFormatError, numbers, of_each, pieces
-from sla_reports.readers.selection import Selection
+from sla_reports.readers.samples import (
+    STALE_NAN_BITS,
+    Anomaly,
+    Columns,
+    ExportFormatError,
+    Selection,
+    numbers,
+    of_each,
+    pieces,
+)
 from sla_reports.readers.text import OpenMetrics, TsdbDump
-from sla_reports.readers.victoriametrics import VictoriaMetrics
 from tests.support.draws import examples
 
 if TYPE_CHECKING:

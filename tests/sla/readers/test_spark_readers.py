@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as sql
 
-from sla_reports.readers import lake, query_range, victoriametrics
+from sla_reports.readers import json_forms, lake
 from sla_reports.readers.samples import ExportFormatError, Samples, readable_errors
 from sla_reports.readers.text import read_openmetrics
 from sla_reports.reduction.jobs import without_label
@@ -61,7 +61,10 @@ def test_answers_of_a_server_and_everything_that_can_be_wrong_with_one(spark: An
     answer(tmp_path, "histogram.json", [{"metric": good["metric"], "histograms": [[1790812800, {}]]}])
     (tmp_path / "torn.json").write_text('{"status": "succ')
     (tmp_path / "page.json").write_text("<html>")
-    assert [value for _, value, _ in rows(query_range.read(spark, [tmp_path / "good.json"]))] == [1.0, float("inf")]
+    assert [value for _, value, _ in rows(json_forms.read_answers(spark, [tmp_path / "good.json"]))] == [
+        1.0,
+        float("inf"),
+    ]
     for name, said in (
         ("vector", "not_an_answer"),
         ("error", "not_an_answer: .*query timed out"),
@@ -73,16 +76,18 @@ def test_answers_of_a_server_and_everything_that_can_be_wrong_with_one(spark: An
         ("page", "not_an_answer"),
     ):
         with pytest.raises(ExportFormatError, match=rf"^{tmp_path}/{name}\.json: {said}"):
-            query_range.decode((tmp_path / f"{name}.json").read_bytes(), str(tmp_path / f"{name}.json"))
+            json_forms.decode((tmp_path / f"{name}.json").read_bytes(), str(tmp_path / f"{name}.json"))
     packed = tmp_path / "packed"
     packed.mkdir()
     (packed / "answer.json.gz").write_bytes(gzip.compress((tmp_path / "good.json").read_bytes()))
-    assert rows(query_range.read(spark, [packed])) == rows(query_range.read(spark, [tmp_path / "good.json"]))
+    assert rows(json_forms.read_answers(spark, [packed])) == rows(
+        json_forms.read_answers(spark, [tmp_path / "good.json"])
+    )
     (packed / "torn.json.gz").write_bytes(gzip.compress(b"{}")[:-3])
     with pytest.raises(ExportFormatError, match=r"torn\.json\.gz: truncated: .*; expected a whole gzip file"):
-        rows(query_range.read(spark, [packed]))
+        rows(json_forms.read_answers(spark, [packed]))
     with pytest.raises(ExportFormatError, match=r"part\.json: partial_answer: the server warns"):
-        rows(query_range.read(spark, [tmp_path / "part.json"]))
+        rows(json_forms.read_answers(spark, [tmp_path / "part.json"]))
 
 
 def test_the_servers_of_a_pair_become_one(spark: Any, tmp_path: Path) -> None:
@@ -138,5 +143,5 @@ def test_a_lake_is_untouched_by_a_write_that_fails_and_mended_after_one_that_was
 def test_nothing_but_stale_markers_is_still_read(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"metric":{"__name__":"up"},"values":[null],"timestamps":[1790812800000]}\n')
-    [row] = victoriametrics.read(spark, [path]).frame.collect()
+    [row] = json_forms.read_victoriametrics(spark, [path]).frame.collect()
     assert row["value"] != row["value"]

@@ -1,12 +1,14 @@
-"""Answers of Prometheus's HTTP API: `{"status": "success", "data": {"resultType": "matrix", "result": [...]}}`.
+"""The two JSON forms of an export: answers of Prometheus's HTTP API, and the lines of VictoriaMetrics's `/api/v1/export`.
 
-A range query and an instant query with a range selector have this answer; promtool's `-o json` writes the list of series alone.
-A file may hold several of them, as a JSON array or one a line. Each file is read whole by one task and taken apart in Python:
-Spark's own JSON reader takes 24 times the processor time. Keep files small (a day each). Samples of a range query are not
-scrapes: they lie on the query's grid and may be up to five minutes old, which hides short outages. Prefer `sla export`, or the
-`prometheus` source.
+`{"status": "success", "data": {"resultType": "matrix", "result": [...]}}` is the answer to a range query, and to an instant query
+with a range selector; promtool's `-o json` writes the list of series alone. A file may hold several, as a JSON array or one a line.
+Each file is read whole by one task: keep files small (a day each). Samples of a range query are not scrapes: they lie on the
+query's grid and may be up to five minutes old, which hides short outages. Prefer `sla export`, or the `prometheus` source.
+
+`{"metric": {"__name__": "up", ...}, "values": [1, 0, null], "timestamps": [1605108000000, ...]}` is a line of VictoriaMetrics.
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -18,21 +20,34 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from sla_reports.readers.lines import FlawError, content_of, files_of, shown
-from sla_reports.readers.prometheus_api import Marks, lacks, partial_words, refusal
+from sla_reports.readers.lines import (
+    SPLIT_BYTES,
+    Block,
+    Flaw,
+    FlawError,
+    Parsed,
+    content_of,
+    files_of,
+    read_lines,
+    shown,
+)
+from sla_reports.readers.prometheus_api import Marks, lacks, no_matrix, partial_words, refusal
 from sla_reports.readers.samples import (
     EARLIEST_TS_MS,
     LATEST_TS_MS,
     PACKED_SCHEMA,
+    STALE_NAN_BITS,
     Anomaly,
     AnomalyKind,
     Columns,
+    Notes,
     Samples,
+    Selection,
+    name_of,
     numbers,
     pieces,
     unpacked,
 )
-from sla_reports.readers.selection import Notes, Selection, name_of
 from sla_reports.series import SeriesFormatError
 from sla_reports.session import own, tasks_of
 
@@ -44,6 +59,9 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 _BARE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|([+-]?(?:Inf(?:inity)?|NaN)\b)', re.IGNORECASE)
 _BARE_MARK: Final = b"bare "
 _QUOTE, _OPEN, _CLOSE, _COMMA, _SPACE = b'"[], '
+_STALE: Final = np.array([STALE_NAN_BITS], dtype=np.uint64).view(np.float64)[0]
+# The labels of a line that is no JSON: old versions write +Inf as a bare word.
+_LABELS: Final = re.compile(rb'\s*\{"metric"\s*:\s*(\{(?:[^"{}]|"(?:[^"\\]|\\.)*")*\}).*\}\s*', re.DOTALL)
 
 
 class _UnexpectedError(Exception):
@@ -69,6 +87,14 @@ class _Answer(Marks, Generic[_Result]):
     data: _Data[_Result] | None = None
 
 
+class _Line(Marks):
+    """A series. An error of the server, or an answer of another form, has the marks of an answer instead."""
+
+    metric: dict[str, Any] = msgspec.field(default_factory=dict)
+    values: msgspec.Raw = msgspec.Raw(b"")
+    timestamps: msgspec.Raw = msgspec.Raw(b"")
+
+
 _PLAIN_ANSWER: Final = msgspec.json.Decoder(_Answer[list[_Entry] | None])
 _ANSWER: Final = msgspec.json.Decoder(_Answer[msgspec.Raw])
 _ENTRIES: Final = msgspec.json.Decoder(list[_Entry] | None)
@@ -78,7 +104,7 @@ _LINE: Final = msgspec.json.Decoder(msgspec.Raw)
 _PAIRS: Final = msgspec.json.Decoder(list[tuple[float, str]])
 
 
-def read(spark: SparkSession, paths: Sequence[Path | str], *, selection: Selection | None = None) -> Samples:
+def read_answers(spark: SparkSession, paths: Sequence[Path | str], *, selection: Selection | None = None) -> Samples:
     """Return the samples of the files; a folder stands for its `.json` and `.json.gz` files. Raises ExportFormatError."""
     wanted, notes = selection or Selection(), Notes(spark.sparkContext)
     files = [path.resolve() for path in files_of(paths, (".json",))]
@@ -196,10 +222,7 @@ def _careful(content: bytes, selection: Selection) -> list[Columns]:
         for index, entry in enumerate(entries)
         if not selection.passes_over_labels(entry.metric)
     ]
-    if missing := lacks(answer):
-        if not selection.accept_partial:
-            raise FlawError(AnomalyKind.PARTIAL_ANSWER, partial_words(missing))
-        selection.lacks.update(missing)
+    _accept_partial(answer, selection)
     return [columns for columns in samples if len(columns)]
 
 
@@ -219,12 +242,16 @@ def _entries(content: bytes) -> tuple[_Answer[msgspec.Raw], list[_Entry]]:
 
 def _check(answer: _Answer[Any]) -> None:
     """Raise FlawError for an answer that is an error, or no matrix."""
-    if fault := refusal(answer):
+    if fault := no_matrix(answer, answer.data.resultType if answer.data else None):
         raise FlawError(AnomalyKind.NOT_AN_ANSWER, fault)
-    if answer.data is None or answer.data.resultType != "matrix":
-        kind = None if answer.data is None else answer.data.resultType
-        detail = f"data.resultType is {kind!r}; expected 'matrix' (a range of samples)"
-        raise FlawError(AnomalyKind.NOT_AN_ANSWER, detail)
+
+
+def _accept_partial(marks: Marks, selection: Selection) -> None:
+    """Note what an answer lacks. Raise FlawError if the selection wants whole ones."""
+    if missing := lacks(marks):
+        if not selection.accept_partial:
+            raise FlawError(AnomalyKind.PARTIAL_ANSWER, partial_words(missing))
+        selection.lacks.update(missing)
 
 
 def _samples(entry: _Entry, where: str) -> Columns:
@@ -259,3 +286,98 @@ def _number(text: str, where: str) -> float:
         return float(text)
     except ValueError as error:
         raise FlawError(AnomalyKind.NOT_A_NUMBER, f"{where}; expected a number") from error
+
+
+def read_victoriametrics(
+    spark: SparkSession, paths: Sequence[Path | str], *, split_bytes: int = SPLIT_BYTES, selection: Selection | None = None
+) -> Samples:  # fmt: skip
+    """Return the samples of the files; a folder stands for its `.jsonl`, `.ndjson` and `.json` files, also with `.gz`."""
+    suffixes = (".jsonl", ".json", ".ndjson")
+    return read_lines(spark, paths, VictoriaMetrics, suffixes, split_bytes=split_bytes, selection=selection)
+
+
+class VictoriaMetrics:
+    """A LineForm."""
+
+    def __init__(self, selection: Selection | None = None) -> None:
+        self._selection = selection or Selection()
+        self._decoder = msgspec.json.Decoder(_Line)
+        self._values = msgspec.json.Decoder(list[float | str | None])
+        self._timestamps = msgspec.json.Decoder(list[int])
+
+    def parse(self, block: Block) -> Parsed:
+        """See LineForm. A last line without line feed is whole if its JSON is."""
+        series: list[tuple[str, np.ndarray, np.ndarray]] = []
+        flaws: list[Flaw] = []
+        lines = block.data.split(b"\n")
+        for number, line in enumerate(lines):
+            try:
+                if line.strip() and (found := self._one(line)) is not None:
+                    series.append(found)
+            except FlawError as error:
+                flaws.append(error.at(number))
+        if not series:
+            return Parsed([], flaws, len(lines) - 1)
+        names, ts_ms, values = zip(*series, strict=True)
+        codes = np.repeat(np.arange(len(names), dtype=np.int32), [len(one) for one in ts_ms])
+        columns = Columns(names, codes, np.concatenate(ts_ms), np.concatenate(values))
+        return Parsed([columns.packed()], flaws, len(lines) - 1)
+
+    def _one(self, line: bytes) -> tuple[str, np.ndarray, np.ndarray] | None:
+        """Return the name, times and values of a line; None for a series that is passed over. Raises FlawError."""
+        try:
+            entry = self._decoder.decode(line)
+            if entry.metric and self._selection.passes_over_labels(entry.metric):
+                return None
+            if entry.status is not None and not entry.metric:
+                expected = "expected /api/v1/export, or --from query-range"
+                fault = refusal(entry) or f"the line is an answer of the query API; {expected}"
+                raise FlawError(AnomalyKind.NOT_AN_ANSWER, fault)
+            _accept_partial(entry, self._selection)
+            if not entry.metric and not bytes(entry.values):
+                raise msgspec.ValidationError("Object missing required field `metric`")
+            values, stamps = self._values.decode(entry.values), self._timestamps.decode(entry.timestamps)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            if self._is_foreign(line):
+                return None
+            text = shown(line[:200].decode(errors="replace"))
+            kind = AnomalyKind.TRUNCATED if "truncated" in str(error) else AnomalyKind.NOT_A_SAMPLE
+            raise FlawError(kind, f"{text}: {error}; expected metric, values, timestamps") from error
+        if len(values) != len(stamps):
+            lengths = f"{len(values)} values and {len(stamps)} timestamps"
+            raise FlawError(AnomalyKind.LENGTH_MISMATCH, f"{lengths} of {entry.metric}; expected as many of both")
+        try:
+            name = name_of(entry.metric)
+        except SeriesFormatError as error:
+            raise FlawError(AnomalyKind.NOT_A_SAMPLE, str(error)) from error
+        return name, _times(stamps, name), _values(values, name)
+
+    def _is_foreign(self, line: bytes) -> bool:
+        """Whether a line that is no JSON, or whose series has no numbers, is plainly of a series outside the selection."""
+        found = _LABELS.fullmatch(line)
+        try:
+            return found is not None and self._selection.passes_over_labels(json.loads(found[1]))
+        except ValueError:
+            return False
+
+
+def _times(stamps: list[int], name: str) -> np.ndarray:
+    ts_ms = np.array(stamps, dtype=np.int64)
+    wrong = ts_ms[(ts_ms < EARLIEST_TS_MS) | (ts_ms >= LATEST_TS_MS)]
+    if len(wrong):
+        detail = (
+            f"{len(wrong)} timestamps of {shown(name)} such as {wrong[0]}; expected milliseconds between 2000 and 2100"
+        )
+        raise FlawError(AnomalyKind.WRONG_TIME_UNIT, detail)
+    return ts_ms
+
+
+def _values(values: list[float | str | None], name: str) -> np.ndarray:
+    """Return doubles; `null` is the stale marker, and infinities come as texts."""
+    try:
+        made = np.array(values, dtype=np.float64)
+    except ValueError as error:
+        raise FlawError(AnomalyKind.NOT_A_NUMBER, f"values of {shown(name)}: {error}; expected numbers") from error
+    if np.isnan(made).any():
+        made[[value is None for value in values]] = _STALE
+    return made
