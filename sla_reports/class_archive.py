@@ -27,7 +27,7 @@ class NoJavaError(Exception):
 
 
 def java_program() -> Path:
-    """The Java that Spark will run on. Raises NoJavaError."""
+    """Return the Java that Spark will run on. Raises NoJavaError."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if not found or not Path(found).exists():
@@ -39,7 +39,7 @@ def java_program() -> Path:
 
 
 def archive_path() -> Path:
-    """Where the archive for this JDK and this Spark is, or would be. Raises NoJavaError."""
+    """Return the path of the archive for this JDK and this Spark, also if there is no file yet. Raises NoJavaError."""
     named = os.environ.get(ARCHIVE_VARIABLE)
     if named:
         return Path(named)
@@ -64,7 +64,7 @@ def archive_options() -> str:
 
 
 def jvm_options(archive: Path) -> str:
-    """What a JVM is started with to use the archive; nothing where there is none."""
+    """Return the options with which a JVM uses the archive; an empty text if the archive is missing or not whole."""
     if not _is_whole(archive):
         return ""
     # An archive that does not fit is no reason to say anything: the JVM goes on without it.
@@ -127,7 +127,7 @@ def _train(folder: Path) -> None:
     lake.write(spark, read_openmetrics(spark, [folder / "training.om"]).frame, folder / "lake")
     reduce_samples(lake.read(spark, folder / "lake").frame)
     reduce_lake(spark, folder / "lake", infer_intervals(spark, folder / "lake"))
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark tells nobody else which process the JVM is
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark has no other way to the JVM's process
     spark.stop()
     gateway.shutdown()
     # The JVM ends when its input does, and writes the archive then: it is waited for.

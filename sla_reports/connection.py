@@ -46,13 +46,13 @@ class Access:
     insecure_skip_verify: bool = False
 
     def given(self) -> list[str]:
-        """The options that were used, by name."""
+        """Return the names of the options that were given."""
         return [
             one.name.replace("_", "-").replace("headers", "header") for one in fields(self) if getattr(self, one.name)
         ]
 
     def as_options(self) -> dict[str, str]:
-        """As options of a Spark source, whose values are texts. Raises ConnectionOptionError for a header of two lines."""
+        """Return the options of a Spark source, whose values are texts. Raises ConnectionOptionError for a header of two lines."""
         texts = {one.name: str(getattr(self, one.name)) for one in fields(self) if getattr(self, one.name)}
         if self.headers:
             texts["headers"] = "\n".join("{}: {}".format(*_header(line)) for line in self.headers)
@@ -60,7 +60,7 @@ class Access:
 
 
 def access_of(options: Mapping[str, str]) -> Access:
-    """What `Access.as_options` wrote."""
+    """Return the options that `Access.as_options` wrote."""
     paths = {
         name: Path(options[name])
         for name in ("header_file", "password_file", "bearer_token_file", "ca_file", "cert_file", "key_file")
@@ -89,7 +89,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What goes with each request, and what TLS is done with. `secrets` never stand in a message (`hide`)."""
+    """The headers of each request and the files of TLS. No message shows one of the `secrets` (`hide`)."""
 
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -99,13 +99,13 @@ class Credentials:
     insecure_skip_verify: bool = False
 
     def hide(self, text: str) -> str:
-        """The text without the secrets, should a server have repeated one."""
+        """Replace the secrets in a text: a server may repeat them in its answer."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return _USER_IN_ADDRESS.sub("://***@", _CREDENTIALS_IN_TEXT.sub(r"\1 ***", text))
 
     def tls(self) -> ssl.SSLContext:
-        """The context for https. Raises ConnectionOptionError for a file that is no such thing."""
+        """Return the context for https. Raises ConnectionOptionError for a file that holds no certificate or key."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file or None)
         except (OSError, ssl.SSLError) as error:
@@ -127,7 +127,7 @@ class Credentials:
 
 
 def address_of(url: str) -> Address:
-    """The parts of an address. Raises ConnectionOptionError."""
+    """Parse an address. Raises ConnectionOptionError."""
     expected = "expected http://host:port or https://host:port"
     try:
         parts = urlsplit(url)
@@ -145,7 +145,7 @@ def address_of(url: str) -> Address:
 
 
 def shown(url: str | None) -> str:
-    """An address as a message can carry it: what stands before an @ may be a password."""
+    """Return an address for a message, without the text before an @: it may hold a password."""
     if url is None:
         return "missing"
     _, at, rest = url.rpartition("@")
@@ -258,5 +258,5 @@ def _why(error: Exception) -> str:
 
 
 def _unquoted_password(url: str) -> str:
-    """Advice where an @ stands behind what ends the host's part."""
+    """Return advice for an address with an @ in its path or query; empty without an @."""
     return "; write a password's / ? # @ as %2F %3F %23 %40, or use --user and --password-file" if "@" in url else ""

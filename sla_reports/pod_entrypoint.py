@@ -39,7 +39,7 @@ class EntryPointError(Exception):
 
 
 def command_of(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """What to become. Raises EntryPointError, NoJavaError."""
+    """Return the command that replaces this process. Raises EntryPointError, NoJavaError."""
     match words:
         case ["executor", *_]:
             return _executor(environment)
@@ -132,7 +132,7 @@ def wait_for_driver(command: Sequence[str], environment: dict[str, str]) -> int:
 
 
 def exit_codes(lines: Iterable[str]) -> list[int]:
-    """How the containers of the driver's pod ended, from what spark-submit writes."""
+    """Return the exit codes of the driver pod's containers, from the output of spark-submit."""
     found: list[int] = []
     is_final = False
     for line in lines:

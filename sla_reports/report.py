@@ -58,7 +58,7 @@ class Request:
 
     @property
     def reading(self) -> Window | None:
-        """The window, and what the objectives' own windows reach back beyond it."""
+        """The time to read: the window, and as far back as the objectives' own windows reach."""
         if self.window is None:
             return None
         return reading_window(self.window, self.objectives, until_ms=self.until_ms)
@@ -102,7 +102,7 @@ class Report:
     stretches: Mapping[GroupKey, Sequence[Stretch]] = field(default_factory=dict)
 
     def write(self, folder: Path) -> list[Path]:
-        """The report's files."""
+        """Write the report's files; return their paths."""
         request, agreement = self.request, self.summary.agreement
         question = {
             "startMs": agreement.window.start_ms, "endMs": agreement.window.end_ms, "untilMs": self.request.until_ms,
@@ -166,7 +166,7 @@ def make_report(spark: SparkSession | None, request: Request) -> Report:
 
 
 def no_series_of_ours(origin: Origin, noted: Noted, match: Mapping[str, str] | None = None) -> str:
-    """What a message says of an export that holds nothing a report could be made of."""
+    """Return the error message for an export that holds no metric of a report."""
     labels = " and ".join(f'{name}="{value}"' for name, value in (match or {}).items())
     wanted = f" with {labels} (--match)" if labels else ""
     others = f", but {noted.foreign_series} series of others" if noted.foreign_series else ""
@@ -212,7 +212,7 @@ def reduce_lake_for_report(
     spark: SparkSession, folder: Path, *, interval_ms: int | None = None, window: Window | None = None,
     match: Mapping[str, str] | None = None,
 ) -> Reduced:  # fmt: skip
-    """The same of a lake, whose days are reduced where their files are."""
+    """As `reduce_for_report`, for a lake, whose days are reduced where their files are."""
     known = Intervals(other_ms=interval_ms or 0)
     if interval_ms is None:
         known = infer_intervals(spark, folder, metrics=REPORT_METRICS)
@@ -227,7 +227,7 @@ def _reduced_from(reduction: Reduction, samples: DataFrame, window: Window | Non
 
 
 def reduced_from_table(table: str | Path, window: Window) -> Reduced:
-    """What the days of the daily table hold for a window, without Spark. It has no lag: that is no run. Raises TableError."""
+    """Read the runs of a window from the daily table, without Spark. The table has no lag of slaves. Raises TableError."""
     # Delta is loaded for a table only.
     from sla_reports.reduction.daily_table import day_of, late_days, read_runs, stored_intervals  # noqa: PLC0415
 
@@ -245,7 +245,7 @@ def reduced_from_table(table: str | Path, window: Window) -> Reduced:
 
 
 def matching(reduced: Reduced, match: Mapping[str, str]) -> Reduced:
-    """Only the runs of series whose labels have these values."""
+    """Return only the runs of series whose labels have these values."""
     if not match:
         return reduced
     every = {run.series for run in reduced.runs}
@@ -258,14 +258,14 @@ def matching(reduced: Reduced, match: Mapping[str, str]) -> Reduced:
 
 
 def with_labels(samples: DataFrame, match: Mapping[str, str]) -> DataFrame:
-    """The samples of series whose labels have these values: of a store of several Kubernetes clusters one."""
+    """Return the samples of series whose labels have these values, for a store that holds several Kubernetes clusters."""
     for name, value in match.items():
         samples = samples.where(labels_column(sql.col("series"))[name] == value)
     return samples
 
 
 def wanted(samples: DataFrame) -> DataFrame:
-    """The samples of the metrics that a report reads."""
+    """Return the samples of the metrics that a report reads."""
     return samples.where(metric_column(sql.col("series")).isin(*REPORT_METRICS))
 
 
@@ -281,7 +281,7 @@ def evidence(
 
 
 def as_text(report: Report) -> str:
-    """The report for a person: a line for each group and cluster, then recovery and what was left out."""
+    """Return the report as text: a line for each group and cluster, then recovery and what was left out."""
     summary = report.summary
     gaps = ", ".join(f"{interval / 400:.1f} s" for interval in sorted(set(report.reduced.intervals_ms.values())))
     totals = reconcile_totals(summary)
@@ -340,7 +340,7 @@ def _milliseconds(value: float | None) -> str:
 
 
 def result_line(report: Report) -> dict[str, Any]:
-    """The last line of the command, for a program: the essence of summary.json."""
+    """Return the last line of the command, for a program: the essence of summary.json."""
     summary = report.summary
     states = ("availability", "up_ms", "down_ms", "unknown_ms", "disputed_ms")
     groups = [

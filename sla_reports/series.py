@@ -32,16 +32,16 @@ class Series:
     labels: tuple[tuple[str, str], ...]
 
     def label(self, name: str) -> str:
-        """The label's value; empty where the series has no such label."""
+        """Return the label's value; empty if the series has no such label."""
         return dict(self.labels).get(name, "")
 
     def own_label(self, name: str) -> str:
-        """The label as the operator told it: a Prometheus without `honorLabels` puts its own in that place and renames ours."""
+        """Return the operator's label: a Prometheus without `honorLabels` renames it to `exported_…` and sets its own."""
         return self.label(f"exported_{name}") or self.label(name)
 
 
 def series_text(metric: str, labels: Mapping[str, str]) -> str:
-    """The canonical text of a series. Raises SeriesFormatError for a name that is not a classic one."""
+    """Return the canonical text of a series. Raises SeriesFormatError for a name that is not a classic one."""
     if not _METRIC.fullmatch(metric):
         raise SeriesFormatError(f"metric name {metric!r}: expected letters, digits, '_' and ':', not a digit first")
     for name in labels:
@@ -52,7 +52,7 @@ def series_text(metric: str, labels: Mapping[str, str]) -> str:
 
 
 def parse_series(text: str) -> Series:
-    """The parts of a series' text, which need not be canonical (other order, a trailing comma). Raises SeriesFormatError."""
+    """Parse a series' text, which need not be canonical (other order, a trailing comma). Raises SeriesFormatError."""
     metric, brace, rest = text.partition("{")
     if not _METRIC.fullmatch(metric) or (brace and not rest.endswith("}")):
         raise SeriesFormatError(f'series {text!r}: expected metric{{label="value",...}}')
@@ -71,13 +71,13 @@ def parse_series(text: str) -> Series:
 
 
 def canonical(text: str) -> str:
-    """The canonical text of a series that is written in another order or with empty labels."""
+    """Return the canonical text of a series that is written in another order or with empty labels."""
     series = parse_series(text)
     return series_text(series.metric, dict(series.labels))
 
 
 def unescaped(value: str) -> str:
-    """A label's value as it is, from how OpenMetrics writes it. Raises SeriesFormatError."""
+    """Undo OpenMetrics's escapes in a label's value. Raises SeriesFormatError."""
     return _unescape(value, value)
 
 

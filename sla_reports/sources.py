@@ -83,7 +83,7 @@ class Origin:
 
     @property
     def shown_name(self) -> str:
-        """What is read, for a message."""
+        """The name of the source, for a message."""
         return ", ".join(path.name for path in self.paths) or self.table or self.shown_url
 
 
@@ -91,7 +91,7 @@ def origin_of(
     form: str, paths: Sequence[str | Path], url: str | None, *, start_ms: int | None = None, end_ms: int | None = None,
     access: Access = NO_OPTIONS, accept_partial: bool = False,
 ) -> Origin:  # fmt: skip
-    """What the options of a command say. Raises SourceError, ConnectionOptionError."""
+    """Check the options of a command that name the samples. Raises SourceError, ConnectionOptionError."""
     if form not in list(Form):
         raise SourceError(f"from: {form!r}; expected one of {', '.join(Form)}")
     told = Form(form)
@@ -126,7 +126,7 @@ def _of_files(told: Form, paths: Sequence[str | Path], url: str | None, start_ms
 
 
 def replica_labels_named(names: Sequence[str]) -> list[str]:
-    """The labels by which copies differ. Raises SourceError for what is no name of a label, or is one of the identity."""
+    """Check the labels by which copies differ. Raises SourceError if one is no label name, or a label of the identity."""
     for name in names:
         if not _LABEL_NAME.fullmatch(name):
             raise SourceError(f"replica-label: {name!r}; expected a label's name, as receive_replica")
@@ -136,7 +136,7 @@ def replica_labels_named(names: Sequence[str]) -> list[str]:
 
 
 def labels_matched(texts: Sequence[str]) -> dict[str, str]:
-    """`region=eu` as names and values. Raises SourceError."""
+    """Parse texts as `region=eu` into names and values. Raises SourceError."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -148,7 +148,7 @@ def labels_matched(texts: Sequence[str]) -> dict[str, str]:
 
 
 def samples_of(spark: "SparkSession", origin: Origin, metrics: Sequence[str]) -> "Samples":
-    """The samples of `metrics`; all others are passed over and counted. A server is asked once: its answer is kept.
+    """Read the samples of `metrics`; all others are passed over and counted. A server is asked once: its answer is cached.
 
     Raises ExportFormatError.
     """

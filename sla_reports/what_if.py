@@ -1,12 +1,9 @@
 """What if: the observed failures once more, with other replica counts, zones, durability and timeouts.
 
-The same masters and slaves are lost at the same times, for as long as they were observed to be away (by the SyncStateSet's
-size). What follows from a loss is replayed by rule (`_lose`): a lost master is replaced if another member is there, down for
-detection + switch, as observed; if no member is there, the group is down until the first one is back. A loss that took a whole
-zone takes all members in that zone (member i lies in zone i modulo `zones`). With fewer than `min_in_sync` members there, writes
-are refused.
-
-It is a replay and no forecast: more replicas would also fail more often, and what never failed is not tried.
+The same masters and slaves are lost at the same times, for as long as the SyncStateSet's size shows them away. By rule (`_lose`) a
+lost master is replaced after detection + switch, as observed, if another member is there; else the group is down until the first
+one is back. A loss that took a whole zone takes all members in it (member i is in zone i modulo `zones`). With fewer than
+`min_in_sync` members, writes are refused. It is no forecast: more replicas would also fail more often.
 """
 
 import statistics
@@ -93,7 +90,7 @@ class _Group:
 
 
 def replay(losses: Mapping[GroupKey, Sequence[Loss]], window: Window, setup: Setup) -> Outcome:
-    """All groups' losses in one setup."""
+    """Replay all groups' losses in one setup."""
     down_ms = one_copy_ms = stranded = 0
     for group in sorted(losses):
         played = _Group([window.start_ms] * setup.replicas)
@@ -112,7 +109,7 @@ def replay(losses: Mapping[GroupKey, Sequence[Loss]], window: Window, setup: Set
 def losses_among(
     incidents: Mapping[GroupKey, Sequence[Incident]], window: Window, fleet: Fleet, size_metric: str, *, replicas: int
 ) -> dict[GroupKey, list[Loss]]:
-    """The same of incidents that were read back from a report."""
+    """Derive each group's losses of members from a report's incidents and the gauge of the SyncStateSet's size."""
     unplanned = [one for own in incidents.values() for one in own if not one.planned]
     last = [stages_of(one.logged).get("firstSuccess") for one in unplanned if one.logged is not None]
     settle_ms = statistics.median([one for one in last if one is not None] or [0.0])
@@ -161,7 +158,7 @@ def _loss_of_master(incident: Incident, back_ms: int, settle_ms: float, of_a_zon
 
 
 def _least(runs: Sequence[Run], span: Span) -> int:
-    """The smallest value a gauge had within a span."""
+    """Return the smallest value a gauge had within a span."""
     inside = [run.value for run in runs if run.start_ms < span.end_ms and run.end_ms >= span.start_ms]
     return round(min((value for value in inside if value is not None), default=1.0))
 
@@ -247,7 +244,7 @@ def replicas_seen(fleet: Fleet) -> int | None:
 def outcomes_of(
     report: WrittenReport, fleet: Fleet, observed: Setup, others: Sequence[Setup]
 ) -> tuple[Outcome, list[Outcome]]:
-    """The replay of what was there, and of the others."""
+    """Replay the observed setup, and the others."""
     losses = losses_among(
         report.incidents, report.window, fleet, SYNC_STATE_SET_SIZE, replicas=observed.replicas
     )  # fmt: skip
@@ -255,7 +252,7 @@ def outcomes_of(
 
 
 def measured_down_ms(report: WrittenReport) -> int:
-    """The down time of all groups that the report tells."""
+    """Return the down time of all groups in the report."""
     return sum(one["write"]["downMs"] for one in report.summary["groups"])
 
 
@@ -267,7 +264,7 @@ def _calibrated(observed: Outcome, others: Sequence[Outcome], measured_ms: int) 
 
 
 def as_table(observed: Outcome, others: Sequence[Outcome], measured_ms: int) -> str:
-    """For a person: the observed one first, as it was measured (`measured_ms`), and what the model does not tell."""
+    """Return a table for a person: the observed setup first, as measured (`measured_ms`), then what the model leaves out."""
     first, rest = _calibrated(observed, others, measured_ms)
     rows = [_HEAD, _row(first, first, "observed: ")]
     rows += [_row(one, first) for one in rest]
@@ -295,7 +292,7 @@ def _notes(observed: Outcome, others: Sequence[Outcome], measured_ms: int) -> It
 
 
 def as_document(observed: Outcome, others: Sequence[Outcome], measured_ms: int) -> dict[str, Any]:
-    """For a program. Down times are calibrated; what was replayed and what the model leaves out stand beside."""
+    """Return the comparison for a program: down times calibrated, with the replayed ones and what the model leaves out."""
     first, rest = _calibrated(observed, others, measured_ms)
     return {
         "observed": _document(first),
@@ -317,7 +314,7 @@ def as_document(observed: Outcome, others: Sequence[Outcome], measured_ms: int) 
 
 
 def setup_words(setup: Setup) -> str:
-    """A setup in a few words."""
+    """Format a setup in a few words."""
     timeout = "" if setup.silence_timeout_ms is None else f", silence timeout {duration(setup.silence_timeout_ms)}"
     alone = ", acknowledged by the master alone" if setup.master_alone else ""
     return f"{setup.replicas} replicas, minInSync {setup.min_in_sync}{alone}, {setup.zones} zones{timeout}"

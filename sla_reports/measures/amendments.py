@@ -43,7 +43,7 @@ class Amendment:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What one amendment changed for one group: so much of each state was taken out of the account, or made another."""
+    """How much time of each state one amendment excluded or corrected for one group."""
 
     amendment: Amendment
     group: GroupKey
@@ -67,7 +67,7 @@ class Account:
 
 
 def amend(group: GroupKey, held: Sequence[Span], about: Sequence[Amendment]) -> Account:
-    """With the amendments about this line: corrections first, in the order of the file; then what exclusions leave."""
+    """Apply amendments to a line of states: corrections first, in the order of the file, then exclusions."""
     line = list(held)
     audit = []
     for one in about:
@@ -83,7 +83,7 @@ def amend(group: GroupKey, held: Sequence[Span], about: Sequence[Amendment]) -> 
 
 
 def counted_incidents(group: GroupKey, account: Account, incidents: Sequence[Incident]) -> list[Incident]:
-    """Those incidents of which any time counts as down or is disputed, and one for each down that only a correction knows."""
+    """Return the incidents with time that counts as down or disputed, and one for each down that only a correction tells."""
     kept = [
         one
         for one in incidents
@@ -98,7 +98,7 @@ def counted_incidents(group: GroupKey, account: Account, incidents: Sequence[Inc
 
 
 def read_amendments(path: Path) -> list[Amendment]:
-    """The entries of a file, exclusions first. Raises AmendmentError."""
+    """Read the entries of a file, exclusions first. Raises AmendmentError."""
     try:
         # Texts only: YAML would make dates of its own, in UTC.
         document = yaml.load(path.read_bytes(), Loader=yaml.BaseLoader)  # noqa: S506 - makes texts, lists and maps only

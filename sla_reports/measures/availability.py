@@ -70,7 +70,7 @@ class Availability:
         return (self.up_ms + self.down_ms) / self.total_ms if self.total_ms else 0.0
 
     def verdict(self, objective: float) -> Verdict:
-        """Of an objective as 0.9995. A window without any counted time is undecidable."""
+        """Judge an objective, as 0.9995. A window without any counted time is undecidable."""
         if not 0.0 < objective < 1.0:
             raise ValueError(f"objective {objective}: expected a share between 0 and 1, as 0.9995")
         if not self.total_ms:
@@ -81,7 +81,7 @@ class Availability:
 
 
 def availability(counted: Sequence[Span], incidents: Sequence[Incident]) -> Availability:
-    """Of the spans that count; the incidents tell where their down time comes from and how far it may be off."""
+    """Sum up the spans that count. The incidents give the source of the down time and how far it may be off."""
     up, down, unknown, disputed = (total_ms(counted, state) for state in State)
     own = overlapping(incidents, counted)
     sources = {one.source for one in own}
@@ -92,7 +92,7 @@ def availability(counted: Sequence[Span], incidents: Sequence[Incident]) -> Avai
 
 
 def sum_of(parts: Sequence[Availability]) -> Availability:
-    """Over several groups, by their time: the availability of an average group."""
+    """Add up several groups' milliseconds: the availability of an average group."""
     sources = {part.source for part in parts}
     return Availability(
         sum(part.up_ms for part in parts), sum(part.down_ms for part in parts),
@@ -134,7 +134,7 @@ class Outage:
 
 
 def outages_of(counted: Sequence[Span], incidents: Sequence[Incident], window: Window) -> tuple[Outage, ...]:
-    """The down time that counts, divided among the incidents; of two at once the earlier one has it."""
+    """Divide the down time that counts among the incidents; if two overlap, the earlier one gets the time."""
     downs = [span for span in counted if span.state is State.DOWN]
     found, left, at = [], downs, 0
     for one in sorted(incidents, key=lambda incident: (incident.start_ms, incident.id)):
@@ -221,7 +221,7 @@ def budget(
     failures: int,
     excluded_ms: int = 0,
 ) -> Budget:
-    """Of the spans that count in the period. `now_ms` is where the data ends: the period may still be running.
+    """Return the error budget of the spans that count in the period. `now_ms` is where the data ends, if the period still runs.
 
     `spent_ms` is the down of the availability.
     """

@@ -44,7 +44,7 @@ class BudgetWindow:
         return f"calendar {self.unit} ({self.time_zone})" if self.unit else f"rolling {self.days} days"
 
     def ending(self, end_ms: int) -> Window:
-        """The rolling days up to this instant; or all of the calendar's unit in which the last millisecond before it lies."""
+        """Return the rolling days up to this instant, or the whole calendar unit that holds the last millisecond before it."""
         if self.unit:
             return window_holding(end_ms - 1, self.unit, self.time_zone)
         return window_of(f"{self.days}d", self.time_zone, end_ms=end_ms)
@@ -78,7 +78,7 @@ class Objective:
 
 
 def objective_of(group: GroupKey, objectives: Sequence[Objective]) -> Objective | None:
-    """The group's own; None where none is about it. Raises ObjectiveError where two differ."""
+    """Return the objective of a group; None if no objective names it. Raises ObjectiveError if two differ."""
     about = [one for one in objectives if one.is_about(group)]
     about = [one for one in about if one.is_exact] or about
     if len({(one.share, one.window) for one in about}) > 1:
@@ -88,14 +88,14 @@ def objective_of(group: GroupKey, objectives: Sequence[Objective]) -> Objective 
 
 
 def reading_window(period: Window, objectives: Iterable[Objective], *, until_ms: int | None = None) -> Window:
-    """What must be read to report on the period, and to judge the objectives over their own windows as of its end."""
+    """Return the time to read: the period, and the objectives' own windows as of the period's end."""
     end_ms = period.end_ms if until_ms is None else min(until_ms, period.end_ms)
     starts = [one.window.ending(end_ms).start_ms for one in objectives]
     return Window(min([period.start_ms, *starts]), period.end_ms)
 
 
 def read_objectives(paths: Iterable[Path]) -> list[Objective]:
-    """Those of files and of the YAML and JSON files in folders, in order. Raises ObjectiveError, also where there is none."""
+    """Read the objectives of files, and of the YAML and JSON files in folders, in order. Raises ObjectiveError if there is none."""
     paths = list(paths)
     found = [
         one
@@ -114,7 +114,7 @@ def read_objectives(paths: Iterable[Path]) -> list[Objective]:
 
 
 def merged_objectives(objectives: Iterable[Objective]) -> list[Objective]:
-    """Of several sources: the same objective from two of them is one. Raises ObjectiveError where two of a name differ."""
+    """Merge the objectives of several sources: equal ones count once. Raises ObjectiveError if two of one name differ."""
     found = list(dict.fromkeys(objectives))
     _refuse_twice([one.name for one in found])
     return found
@@ -142,7 +142,7 @@ def _of_file(path: Path) -> Iterator[Objective]:
 
 
 def objective_of_document(document: Mapping[str, Any], where: str) -> Objective | None:
-    """Of an OpenSLO document that names its groups, or of a BrokerGroup; None if it is neither, or promises nothing.
+    """Read an OpenSLO document that names its groups, or a BrokerGroup; None if it is neither, or has no objective.
 
     Raises ObjectiveError, which begins with `where`.
     """

@@ -23,7 +23,7 @@ class PeriodError(ValueError):
 
 
 def window_of(period: str, time_zone: str, *, end_ms: int | None = None, now_ms: int | None = None) -> Window:
-    """The period as instants. `end_ms` is the end of a rolling one; without it, the last midnight before `now_ms` (or before now).
+    """Return the period's instants. A rolling one ends at `end_ms`, else at the last midnight before `now_ms` (or before now).
 
     Raises PeriodError.
     """
@@ -62,13 +62,13 @@ def _holding(day: dt.date, unit: str) -> str:
 
 
 def window_holding(at_ms: int, unit: str, time_zone: str) -> Window:
-    """The calendar's day, week, month, quarter or year in which this instant lies. Raises PeriodError."""
+    """Return the calendar's day, week, month, quarter or year that holds this instant. Raises PeriodError."""
     day = dt.datetime.fromtimestamp(at_ms / 1000, zone_of(time_zone)).date()
     return window_of(_holding(day, unit), time_zone)
 
 
 def instant_of(text: str) -> int:
-    """An instant as 2026-10-05T02:00:00+08:00, in milliseconds. Raises PeriodError, also where the offset is missing."""
+    """Parse an instant as 2026-10-05T02:00:00+08:00, in milliseconds. Raises PeriodError, also if the offset is missing."""
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError as error:
@@ -79,7 +79,7 @@ def instant_of(text: str) -> int:
 
 
 def days_of(window: Window, time_zone: str) -> list[Window]:
-    """The window cut at each midnight of the time zone."""
+    """Cut the window at each midnight of the time zone."""
     zone = zone_of(time_zone)
     day = dt.datetime.fromtimestamp(window.start_ms / 1000, zone).date()
     found = []
@@ -118,7 +118,7 @@ def _midnight_ms(day: dt.date, zone: ZoneInfo) -> int:
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """A time zone by its name. Raises PeriodError."""
+    """Return a time zone by its name. Raises PeriodError."""
     try:
         return ZoneInfo(name)
     except (

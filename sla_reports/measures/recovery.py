@@ -51,9 +51,9 @@ class Recovery:
 
 
 def recovery(incidents: Sequence[Incident], *, until_ms: int, running: bool = False) -> Recovery:
-    """Of the unplanned incidents that the operator logged; those only a gauge saw have no times worth a quantile.
+    """Return RTO and stages of the unplanned incidents in the log. What only a gauge saw is too coarse for a quantile.
 
-    An incident of a period that is over lasted as long as the log tells, beyond the period's end too: it is no other one's.
+    If the period is over, an incident counts with its whole length, also beyond the period's end: no other period counts it.
     """
     logged = [one for one in incidents if one.logged is not None and not one.planned]
     total = distribution([one.whole(until_ms, running=running) for one in logged])
@@ -87,7 +87,7 @@ def stages_of(logged: LoggedIncident | None) -> dict[str, float]:
 
 
 def distribution(durations: Sequence[tuple[float, bool]]) -> Distribution:
-    """Of durations and whether each is only a lower bound."""
+    """Return count and quantiles of durations, each with whether it is only a lower bound."""
     p50, p95, p99 = (kaplan_meier_quantile(durations, q) for q in QUANTILES)
     ended = [duration for duration, is_open in durations if not is_open]
     censored = len(durations) - len(ended)
@@ -97,7 +97,7 @@ def distribution(durations: Sequence[tuple[float, bool]]) -> Distribution:
 
 
 def kaplan_meier_quantile(durations: Sequence[tuple[float, bool]], quantile: float) -> float | None:
-    """The smallest time by which the share `quantile` had ended."""
+    """Return the smallest time by which the share `quantile` had ended; None if too many are still open."""
     at_risk, surviving = len(durations), 1.0
     # Of equal durations those that ended come first: an open one was still open then.
     for duration, is_open in sorted(durations):
@@ -134,7 +134,7 @@ def mtbf(incidents: Sequence[Incident], window: Window, *, up_ms: int) -> Estima
 
 
 def poisson_bounds(count: int) -> tuple[float, float]:
-    """The interval of a Poisson mean of which `count` were seen (Garwood)."""
+    """Return Garwood's confidence interval of a Poisson mean after `count` events."""
     tail = (1 - CONFIDENCE) / 2
     low = gamma_quantile(count, tail) if count else 0.0
     return low, gamma_quantile(count + 1, 1 - tail)
@@ -175,7 +175,7 @@ def _failures(incidents: Sequence[Incident], window: Window) -> list[Incident]:
 
 @dataclass(frozen=True, slots=True)
 class PhaseQuantiles:
-    """Of `n` incidents: between which milliseconds each quantile lies. An upper bound of None is beyond the last bucket."""
+    """Lower and upper bound of each quantile of `n` incidents. An upper bound of None is beyond the last bucket."""
 
     n: int
     p50_ms: tuple[float, float | None]
@@ -184,7 +184,7 @@ class PhaseQuantiles:
 
 
 def phase_quantiles(fleet: Fleet, group: GroupKey, window: Window) -> dict[str, PhaseQuantiles]:
-    """Of every phase that was observed in the window, in the order of a failover."""
+    """Return the quantiles of every phase that was observed in the window, in the order of a failover."""
     rises = fleet.increase(_BUCKET, group, window, by=(LABEL_PHASE, "le"))
     by_phase: dict[str, dict[float, float]] = {}
     for (phase, bound), one in rises.items():
@@ -207,7 +207,7 @@ def _ms(seconds: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """Of one group in one window; `error_ms` is one scrape interval at each edge of each exposed time."""
+    """What a group could have lost in a window; `error_ms` is one scrape interval at each edge of each exposed time."""
 
     below_promise_ms: int
     one_copy_ms: int
@@ -223,7 +223,7 @@ def exposure(
     fleet: Fleet, group: GroupKey, window: Window, incidents: Sequence[Incident], *, promised: int,
     most_behind_bytes: int | None = None, absent: Sequence[tuple[int, int]] = (),
 ) -> Exposure:  # fmt: skip
-    """From the gauge of the set's size, the operator's counter, and the log's words."""
+    """Measure exposure by the gauge of the SyncStateSet's size, the counter of unclean elections and the incident log."""
     below, alone = (
         without(fleet.spans(SYNC_STATE_SET_SIZE, group, window, at_least(copies)), absent) for copies in (promised, 2)
     )

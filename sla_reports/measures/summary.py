@@ -52,7 +52,7 @@ _SECOND_MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What was promised: the period, the objective as a share, and how many in-sync copies an acknowledged message has."""
+    """The promise: period, objective as a share, and how many in-sync copies an acknowledged message has."""
 
     window: Window
     objective: float
@@ -64,14 +64,14 @@ class Agreement:
     own_windows: bool = True
 
     def share_of(self, group: GroupKey) -> float:
-        """The objective of a group. Raises ObjectiveError where two contradict each other."""
+        """Return the objective of a group. Raises ObjectiveError if two contradict each other."""
         own = objective_of(group, self.objectives)
         return self.objective if own is None else own.share
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known: runs, the log, what else went on, what people add, and where the data ends."""
+    """The inputs of all figures: runs, incident log, circumstances, amendments, and where the data ends."""
 
     fleet: Fleet
     log: Sequence[LoggedIncident]
@@ -94,7 +94,7 @@ class OwnFigures:
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """Of one group. `counter_ms` is what the operator's counter of unavailable seconds rose by, None without one.
+    """The figures of one group. `counter_ms` is the rise of the operator's counter of unavailable seconds; None without one.
 
     `incidents` began in the period; `outages` are also those that began before it, each with its share of the down time.
     `verdict` is over `own` where the group has an objective of its own, else over the period, as all other figures.
@@ -124,7 +124,7 @@ class GroupFigures:
 
     @property
     def existed(self) -> list[tuple[int, int]]:
-        """The parts of the period for which there was such a group."""
+        """The parts of the period in which the group existed."""
         return self.existence.existed(self.window)
 
     @property
@@ -134,18 +134,18 @@ class GroupFigures:
 
     @property
     def judged(self) -> "OwnFigures | GroupFigures":
-        """The figures that the verdict rests on: its availability, its budget."""
+        """The figures behind the verdict: those of the objective's own window, else those of the period."""
         return self.own or self
 
     @property
     def judged_over(self) -> str:
-        """The window of the objective, to stand beside it: a share alone promises nothing."""
+        """The window of the objective in words, shown beside its share."""
         return "the report's period" if self.own is None else str(self.own.over)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFigures:
-    """Of all groups of a cluster: write while one takes writes, ordered write while all do."""
+    """The figures of a cluster: write is up while one group takes writes, ordered write while all do."""
 
     namespace: str
     cluster: str
@@ -179,12 +179,12 @@ class Summary:
 
     @property
     def outages(self) -> tuple[Outage, ...]:
-        """Of all groups."""
+        """The outages of all groups."""
         return tuple(one for figures in self.groups for one in figures.outages)
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
-        """Of all groups: those that began in the period."""
+        """The incidents of all groups that began in the period."""
         return tuple(one for figures in self.groups for one in figures.incidents)
 
     def shares(self, value_of: Callable[[Incident], str], *, planned: bool = True) -> list[Share]:
@@ -214,7 +214,7 @@ class Summary:
 
 
 def summarise(agreement: Agreement, evidence: Evidence) -> Summary:
-    """The figures of every group that has a gauge or a line in the log."""
+    """Compute the figures of every group that has a gauge or a line in the log."""
     until_ms = min(agreement.window.end_ms, evidence.now_ms or agreement.window.end_ms)
     window = Window(agreement.window.start_ms, until_ms)
     log: dict[GroupKey, list[LoggedIncident]] = {}
@@ -347,7 +347,7 @@ def _judge(key: GroupKey, window: Window, agreement: Agreement, evidence: Eviden
 def _incidents(
     key: GroupKey, window: Window, evidence: Evidence, counter_ms: float | None
 ) -> tuple[list[Incident], list[Span]]:
-    """What gauge and log make together, and what only the counter knows beyond it."""
+    """Return the incidents of gauge, log and counter, and the line of states with them."""
     fleet, writable = evidence.fleet, at_least(1)
     interval = fleet.interval(GROUP_WRITABLE, key)
     found, held = reconcile(
@@ -412,7 +412,7 @@ def _cluster(name: tuple[str, str], members: Sequence[GroupFigures], amendments:
 
 
 def as_incomplete(summary: Summary, lacks: Sequence[str]) -> Summary:
-    """The summary, marked with what is missing; as it is where that is nothing."""
+    """Mark the summary with what is missing: a met objective becomes undecidable. Without `lacks` it stays as it is."""
     if not lacks:
         return summary
     clusters = tuple(

@@ -83,7 +83,7 @@ def write_report(
 def provenance_document(
     inputs: Sequence[Path], question: Mapping[str, Any], quality: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Where the figures come from: every input file by name, size and SHA-256, what was asked, what was odd, versions."""
+    """Return the origin of the figures: input files by name, size and SHA-256, question, quality of the samples, versions."""
     files = sorted(
         {file for path in inputs for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()}
     )
@@ -97,7 +97,7 @@ def provenance_document(
 
 
 def groups_csv(summary: Summary) -> str:
-    """A row for each group; an empty field is not known."""
+    """Return a CSV row for each group; an unknown value is an empty field."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_GROUP_COLUMNS)
@@ -153,7 +153,7 @@ def _version(package: str) -> str:
 
 
 def summary_document(summary: Summary) -> dict[str, Any]:
-    """The whole report."""
+    """Return the content of summary.json."""
     window, until_ms = summary.agreement.window, summary.until_ms
     totals = reconcile_totals(summary)
     told = {figures.group: figures.availability for figures in summary.groups}
@@ -192,7 +192,7 @@ def summary_document(summary: Summary) -> dict[str, Any]:
 
 
 def group_document(figures: GroupFigures) -> dict[str, Any]:
-    """One group."""
+    """Return a group's member of summary.json."""
     incidents = figures.incidents
     return {
         "namespace": figures.group.namespace, "cluster": figures.group.cluster,

@@ -73,14 +73,14 @@ class Markup(str):
 
 
 def text(value: str) -> Markup:
-    """The value as it is to be read. Characters that XML does not have are replaced, for one of them would break the page."""
+    """Escape a value. Characters that XML does not have are replaced: one of them would break the page."""
     if isinstance(value, Markup):
         return value
     return Markup(escape(_NOT_XML.sub("\ufffd", value)))
 
 
 def tag(name: str, /, *children: str, **attributes: str | float) -> Markup:
-    """An element. `class_` is `class`, `stroke_width` is `stroke-width`; numbers are written short and the same everywhere."""
+    """Make an element. `class_` is `class`, `stroke_width` is `stroke-width`; numbers have at most two decimals."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{text(value if isinstance(value, str) else number(value))}"'
         for key, value in attributes.items()
@@ -90,7 +90,7 @@ def tag(name: str, /, *children: str, **attributes: str | float) -> Markup:
 
 
 def counted(number: int, noun: str) -> str:
-    """1 outage, 2 outages."""
+    """Format a count with its noun: 1 outage, 2 outages."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -100,7 +100,7 @@ def join(parts: Iterable[str], between: str = "") -> Markup:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Markup:
-    """A table; the first cell of a row names it."""
+    """Make a table; the first cell of a row is its heading."""
     top = tag("tr", *(tag("th", cell, scope="col") for cell in head))
     lines = [
         tag("tr", *(tag("td", cell) if number else tag("th", cell, scope="row") for number, cell in enumerate(row)))
@@ -110,7 +110,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Markup:
 
 
 def picture(title: str, *children: str, width: float, height: float) -> Markup:
-    """An SVG picture that says in words what it shows."""
+    """Make an SVG picture with a title for screen readers."""
     view: dict[str, str | float] = {
         "viewBox": f"0 0 {number(width)} {number(height)}",
         "width": width,
@@ -120,22 +120,22 @@ def picture(title: str, *children: str, width: float, height: float) -> Markup:
 
 
 def section(anchor: str, title: str, *children: str) -> Markup:
-    """A part of the page with its heading."""
+    """Make a section of the page with its heading."""
     return tag("section", tag("h2", title), *children, id=anchor)
 
 
 def number(value: float) -> str:
-    """At most two digits after the point: finer than any screen, and the same on every machine."""
+    """Format a number with at most two decimals: finer than a screen, and the same bytes on every machine."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def percent(share: float | None) -> str:
-    """Cut and not rounded: 99.99996 % is not 100 %."""
+    """Format a share, cut and not rounded: 99.99996 % is not 100 %."""
     return "unknown" if share is None else f"{math.floor(share * 1e6 + 1e-6) / 1e4:.4f} %"
 
 
 def duration(milliseconds: float | None) -> str:
-    """Two units at most; `-` for what is not known."""
+    """Format a duration in at most two units; `-` if it is unknown."""
     if milliseconds is None:
         return "-"
     if abs(milliseconds) < _SECOND_MS:
@@ -155,12 +155,12 @@ def minutes(milliseconds: float) -> str:
 
 
 def instant(at_ms: int, zone: ZoneInfo) -> str:
-    """A wall clock's time to the second; the page says once of which zone."""
+    """Format an instant to the second, without its zone: the page names the zone once."""
     return dt.datetime.fromtimestamp(at_ms / 1000, zone).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def plain(value: object) -> str:
-    """A member of a document in a line."""
+    """Format a member of a document in one line."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {plain(one)}" for key, one in value.items())
     if isinstance(value, list | tuple):
@@ -170,19 +170,19 @@ def plain(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TimeScale:
-    """A window over `width` units from `left` on."""
+    """Maps the instants of a window to `width` units from `left` on."""
 
     window: Window
     left: float
     width: float
 
     def x(self, at_ms: float) -> float:
-        """Where an instant stands; what is outside of the window stands at its edge."""
+        """Return the x of an instant; outside of the window, that of its edge."""
         share = (at_ms - self.window.start_ms) / self.window.length_ms
         return self.left + self.width * min(1.0, max(0.0, share))
 
     def columns(self, spans: Iterable[Span], state: State) -> list[tuple[float, float]]:
-        """Where the state holds, in whole units: what is shorter is still one wide, and a flapping month stays small."""
+        """Return the columns in which the state holds, in whole units, at least one wide: a flapping month stays small."""
         found: list[tuple[float, float]] = []
         for span in spans:
             if span.state is not state:

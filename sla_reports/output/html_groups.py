@@ -111,7 +111,7 @@ def _sparkline(figures: GroupFigures, days: list[Window]) -> Markup:
 
 
 def burn_down(summary: Summary, zone: ZoneInfo) -> Markup:
-    """A picture for each of the worst groups, then what the budget will probably come to."""
+    """Draw what was left of the budget over time for the groups with least left, then a table with forecasts."""
     worst = sorted(summary.groups, key=lambda one: (one.budget.left_ms, one.group))[:_SHOWN]
     pictures = [tag("figure", tag("figcaption", str(one.group)), _picture(one, summary, zone)) for one in worst]
     note = (
@@ -160,7 +160,7 @@ def _picture(figures: GroupFigures, summary: Summary, zone: ZoneInfo) -> Markup:
 
 
 def counted_downs(figures: GroupFigures) -> list[Span]:
-    """The downs that count: not those in excluded time."""
+    """Return a group's down time outside of excluded time."""
     downs = [span for span in figures.held if span.state is State.DOWN]
     excluded = (audit.amendment for audit in figures.audit if audit.amendment.state is None)
     return without(downs, [(one.start_ms, one.end_ms) for one in excluded])
@@ -189,7 +189,7 @@ def _budget_row(figures: GroupFigures, zone: ZoneInfo) -> list[str]:
 
 
 def timeline(summary: Summary, zone: ZoneInfo) -> Markup:
-    """A lane for each group, as rows of a table: it breaks over pages."""
+    """Draw a lane of states and incidents for each group, as rows of a table, so that a print breaks between them."""
     scale = TimeScale(summary.agreement.window, 2.0, _WIDTH - 4)
     axis = picture("time axis", scale.axis(0.0, 4.0, zone), width=_WIDTH, height=_AXIS)
     rows = [(str(figures.group), _lane(figures, scale, summary.until_ms, zone)) for figures in summary.groups]

@@ -53,7 +53,7 @@ def waterfall(summary: Summary, zone: ZoneInfo) -> Markup:
 
 
 def stage_words(incident: Incident) -> str:
-    """The stages in a line; empty where the log does not tell them."""
+    """Return the stages in a line; empty if the log does not have them."""
     told = stages_of(incident.logged)
     return ", ".join(f"{stage} {duration(told[stage])}" for stage in STAGES if stage in told)
 
@@ -100,13 +100,13 @@ def _steps(one: Incident, until_ms: int, longest_ms: float) -> Markup:
 def _step(name: str, from_ms: float, to_ms: float, top: float, height: float, longest_ms: float) -> Markup:
     wide = _STEPS_WIDTH - 14
     low, high = (min(1.0, at_ms / longest_ms) * wide for at_ms in (from_ms, to_ms))
-    # What lies wholly beyond the edge is not drawn at it: » stands there.
+    # A step wholly beyond the edge is not drawn at it: there is the ».
     low = min(low, wide - 1)
     return tag("rect", class_=name, x=low, y=top, width=max(1.0, high - low), height=height)
 
 
 def distribution_part(summary: Summary) -> Markup:
-    """Of the unplanned incidents that the operator logged; the same the quantiles are made of."""
+    """Show the recovery times of the unplanned incidents in the log: those of the quantiles."""
     durations = [
         one.whole(summary.until_ms, running=summary.running)
         for one in summary.incidents
@@ -222,7 +222,7 @@ def _places(summary: Summary, name: str) -> Markup | None:
 
 
 def exposure(summary: Summary) -> Markup:
-    """What stood on fewer disks than promised."""
+    """Show for how long acknowledged messages were on fewer disks than promised."""
     head = [
         "group", "below promise", "one copy", "unknown", "may be off by", "most bytes behind", "unclean elections",
         "bytes cut off", "unfenced",
@@ -244,7 +244,7 @@ def exposure(summary: Summary) -> Markup:
 
 
 def coverage(summary: Summary) -> Markup:
-    """How much is known of each group, and from what."""
+    """Show how much of each group's time is known, and from which source."""
     rows = [
         [str(one.group), percent(told.coverage), duration(told.unknown_ms), duration(told.disputed_ms), told.source.value,
          duration(told.error_ms)]
@@ -274,7 +274,7 @@ def amendments(summary: Summary, zone: ZoneInfo) -> Markup:
 
 
 def provenance(document: Mapping[str, Any]) -> Markup:
-    """Which number is from where, and the inputs, the question, what was odd, and the versions."""
+    """Show the source of each figure, the inputs, the question, the quality of the samples, and versions."""
     parts = [table(["figure", "source", "error"], _SOURCES)]
     inputs: Sequence[Mapping[str, Any]] = document.get("inputs", ())
     parts.append(

@@ -63,7 +63,7 @@ _HEAD = (
 
 
 def report_html(summary: Summary, document: Mapping[str, Any], *, time_zone: str = "UTC") -> str:
-    """The report; `document` is the provenance. Times are told in `time_zone`. The same input gives the same text."""
+    """Return the page; `document` is the provenance. Times are in `time_zone`. The same input gives the same bytes."""
     zone = ZoneInfo(time_zone)
     head = tag(
         "head", tag("meta", charset="utf-8"), tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
@@ -191,7 +191,7 @@ def _tile(name: str, value: str, below: str) -> Markup:
 
 
 def advice(summary: Summary) -> list[str]:
-    """The most urgent first; one sentence where there is nothing."""
+    """Return what to do, the most urgent first; one sentence if nothing is to be done."""
     return list(_sentences(summary)) or ["Nothing: the objective is met and nothing odd was seen."]
 
 
@@ -263,7 +263,7 @@ def _exposure(summary: Summary) -> Iterator[str]:
 
 
 def objectives(summary: Summary, zone: ZoneInfo) -> Markup:
-    """A row for each group: what it was promised, over which time, and what became of it."""
+    """Show each group's objective, its window, the availability and the budget."""
     note = (
         "A group with an objective of its own is judged over that objective's window, as of the end of the report's data; what no"
         " sample tells of is unknown there. Gone at: the moment, or at the rate so far."

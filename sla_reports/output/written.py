@@ -37,12 +37,12 @@ class WrittenReport:
 
     @property
     def window(self) -> Window:
-        """From the period's begin to where the data ends."""
+        """The time from the period's begin to where the data ends."""
         period = self.summary["period"]
         return Window(period["startMs"], period["dataUntilMs"])
 
     def figures(self, group: GroupKey) -> Mapping[str, Any]:
-        """The group's member of summary.json. KeyError where the report has no such group."""
+        """Return the group's member of summary.json. Raises KeyError if the report has no such group."""
         name = (group.namespace, group.cluster, group.broker_group)
         for one in self.summary["groups"]:
             if (one["namespace"], one["cluster"], one["brokerGroup"]) == name:
@@ -52,7 +52,7 @@ class WrittenReport:
 
 
 def read_report(folder: Path) -> WrittenReport:
-    """The report in a folder. Raises WrittenReportError."""
+    """Read the report of a folder. Raises WrittenReportError."""
     summary = _document(folder / "summary.json", _text(folder / "summary.json"))
     keys = [GroupKey(one["namespace"], one["cluster"], one["brokerGroup"]) for one in summary["groups"]]
     incidents: dict[GroupKey, list[Incident]] = {key: [] for key in keys}
@@ -72,7 +72,7 @@ def read_report(folder: Path) -> WrittenReport:
 
 
 def read_fleet(folder: Path) -> Fleet:
-    """The runs of the report. Raises WrittenReportError."""
+    """Read the runs of the report. Raises WrittenReportError."""
     path = folder / "runs.parquet"
     try:
         columns = pq.read_table(path).to_pydict()
@@ -126,7 +126,7 @@ def _read_incident(one: Mapping[str, Any]) -> Incident:
 
 
 def changes(before: WrittenReport, after: WrittenReport) -> list[dict[str, Any]]:
-    """One entry for each group of either report, what got worse first. A side that lacks the group is null."""
+    """Compare two reports group by group, the greatest rise of down time first. A side that lacks the group is null."""
     groups = {*before.incidents, *after.incidents}
     told = [_change(group, _side(before, group), _side(after, group)) for group in sorted(groups)]
     return sorted(told, key=lambda one: one["downMs"] if one["downMs"] is not None else 0, reverse=True)
@@ -168,7 +168,7 @@ def _difference(before: Mapping[str, Any] | None, after: Mapping[str, Any] | Non
 
 
 def changes_table(told: list[dict[str, Any]]) -> str:
-    """A line for each group that is in both, and one for each that is not."""
+    """Return the comparison as text, a line for each group."""
     return "\n".join(_comparison_lines(told)) or "no group in either report"
 
 
@@ -199,12 +199,12 @@ class NoSuchIncidentError(ValueError):
 
 
 def find_incident(report: WrittenReport, group: str, incident: str) -> Incident:
-    """By the group's whole name or its last part, and the incident's id or its last part. Raises NoSuchIncidentError."""
+    """Find an incident by the group's name and the incident's id, or their last parts. Raises NoSuchIncidentError."""
     keys = [key for key in report.incidents if group in {str(key), key.broker_group}]
     if len(keys) != 1:
         raise NoSuchIncidentError(_expected("group", group, [str(key) for key in keys or report.incidents]))
     own = report.incidents[keys[0]]
-    # Two attempts may bear one id: the whole id with its start tells them apart.
+    # Two attempts may have one id: the whole id with its start is unique.
     exact = [one for one in own if incident in {one.id, f"{one.id}@{one.start_ms}"}]
     found = exact or [one for one in own if one.id.rpartition("/")[2] == incident]
     if len(found) != 1:
@@ -214,7 +214,7 @@ def find_incident(report: WrittenReport, group: str, incident: str) -> Incident:
 
 
 def explain(report: WrittenReport, incident: Incident, zone: ZoneInfo) -> str:
-    """The incident in lines."""
+    """Return all that the report knows of an incident, as lines of text."""
     return "\n".join(_printable(line) for line in _explanation_lines(report, incident, zone))
 
 

@@ -28,7 +28,7 @@ _TASKS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one write did: the days it (re)wrote, how many samples they hold, the equal ones dropped, the others kept."""
+    """The days that one write (re)wrote, their samples, the equal duplicates it dropped, the conflicting ones it kept."""
 
     days: tuple[str, ...]
     samples: int
@@ -57,7 +57,7 @@ def write(spark: SparkSession, frame: DataFrame, lake: Path | str) -> Written:
 
 
 def read(spark: SparkSession, lake: Path | str, *, start_ms: int | None = None, end_ms: int | None = None) -> Samples:
-    """The lake's samples in [start, end); only the days that are needed are opened."""
+    """Read the lake's samples in [start, end); only the days of that time are opened."""
     folder = Path(lake)
     names = [path.name.removeprefix("day=") for path in day_folders(folder)]
     begins = {name: begin_ms_of(folder / f"day={name}") for name in names}
@@ -77,7 +77,7 @@ def read(spark: SparkSession, lake: Path | str, *, start_ms: int | None = None, 
 
 
 def day_folders(folder: Path, names: Collection[str] = ()) -> list[Path]:
-    """The folders of a lake's days, in order: of those that are named and there, or of all. Raises ExportFormatError."""
+    """Return the folders of the named days that exist, or of all days, in order. Raises ExportFormatError."""
     if not folder.is_dir():
         raise ExportFormatError(f"lake {folder}: no such folder")
     _put_back(folder)
@@ -86,7 +86,7 @@ def day_folders(folder: Path, names: Collection[str] = ()) -> list[Path]:
 
 
 def read_days(spark: SparkSession, folder: Path, names: list[str]) -> DataFrame:
-    """The samples of some days, by name."""
+    """Read the samples of some days, by name."""
     paths = [str(folder / f"day={name}") for name in names]
     try:
         return spark.read.schema(SAMPLE_SCHEMA).parquet(*paths)
@@ -136,7 +136,7 @@ def _put_back(folder: Path) -> None:
 
 
 def begin_ms_of(day: Path) -> int:
-    """When the day of a lake's folder begins. Raises ExportFormatError for a folder that is no day."""
+    """Return when the day of a lake's folder begins. Raises ExportFormatError for a folder that is no day."""
     try:
         begin = dt.datetime.strptime(day.name, "day=%Y-%m-%d").replace(tzinfo=dt.UTC)
     except ValueError as error:

@@ -187,11 +187,11 @@ class Selection:
         return True
 
     def passes_over_labels(self, metric: Mapping[str, Any]) -> bool:
-        """The same of the labels of a JSON form."""
+        """As `passes_over`, by the labels of a JSON form."""
         return self.passes_over(str(metric.get(_NAME, "")), str(sorted(metric.items())) if self.metrics else "")
 
     def passes_over_text(self, text: str) -> bool:
-        """The same of a line of a text form that cannot be read: only if the metric it is of is plain to see."""
+        """As `passes_over`, for a line of a text form that cannot be read: only if the line clearly begins with a metric."""
         parts = parts_of(text)
         if parts is None or not self.metrics:
             return False
@@ -216,7 +216,7 @@ class Parts:
 
 
 def parts_of(text: str) -> Parts | None:
-    """The parts of the series that a line begins with; None if it names no metric."""
+    """Parse the series that a line begins with; None if it names no metric."""
     bare = _BARE_NAME.match(text)
     metric, at = (bare[0], bare.end()) if bare else ("", 0)
     if not text.startswith("{", at):
@@ -246,7 +246,7 @@ def parts_of(text: str) -> Parts | None:
 
 
 def name_of(metric: Mapping[str, Any]) -> str:
-    """The canonical text of a series' labels; a label name of any UTF-8 as Prometheus escapes it. Raises SeriesFormatError."""
+    """Return the canonical text of labels; names that are not classic are escaped as in Prometheus. Raises SeriesFormatError."""
     labels: dict[str, str] = {}
     for name, value in metric.items():
         if not isinstance(value, str):
@@ -267,7 +267,7 @@ def _escaped(name: str) -> str:
 
 
 def lacking_rows(lacks: Collection[str], ts_ms: int) -> pa.RecordBatch:
-    """What answers of a server lacked, as rows among its samples: a Python source has no other way back to the driver."""
+    """Return what a server's answers lacked as rows among its samples: a Python source has no other way back to the driver."""
     series = [series_text(LACKING, {"warning": text}) for text in sorted(lacks)]
     columns = [
         pa.array(series, pa.string()),
@@ -278,7 +278,7 @@ def lacking_rows(lacks: Collection[str], ts_ms: int) -> pa.RecordBatch:
 
 
 def lacking_in(frame: DataFrame) -> Noted:
-    """What `lacking_rows` says in a frame; one action. A server is asked for the wanted metrics alone: none is passed over."""
+    """Collect the `lacking_rows` of a frame, in one action. A server is asked for wanted metrics only: none is passed over."""
     rows = frame.where(metric_column(sql.col("series")) == LACKING).select("series").distinct().collect()
     lacks = sorted(parse_series(row["series"]).label("warning") for row in rows)
     return Noted(0, tuple(lacks[:_MOST_LACKS]))
@@ -291,7 +291,7 @@ class Notes:
         self._told: Accumulator[set[tuple[str, str]]] = context.accumulator(set(), _Union())
 
     def add(self, selection: Selection) -> None:
-        """In a task, at its end."""
+        """Hand a task's notes to the driver, at the task's end."""
         self._told.add(
             {
                 ("foreign", hashlib.blake2b(one.encode(errors="replace"), digest_size=8).hexdigest())
@@ -301,7 +301,7 @@ class Notes:
         )
 
     def told(self) -> Noted:
-        """After an action: how many series were passed over, and what answers lacked."""
+        """Return how many series were passed over, and what answers lacked. Known after an action."""
         found = self._told.value
         lacks = sorted(text for kind, text in found if kind == "lacks")
         return Noted(sum(kind == "foreign" for kind, _ in found), tuple(lacks[:_MOST_LACKS]))

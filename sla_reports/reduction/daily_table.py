@@ -40,7 +40,7 @@ _KEPT: Final[Mapping[str, str | None]] = {"delta.logRetentionDuration": "interva
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Of one day that was replaced; `samples` is how many it has now."""
+    """How many samples a replaced day has more and fewer than before, and how many now."""
 
     day: str
     more: int
@@ -50,7 +50,7 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What an append did: the days it wrote, which of them it replaced, with what change, and what was odd about the samples."""
+    """The days that an append wrote, those it replaced, what changed in them, and what was odd about the samples."""
 
     days: tuple[dt.date, ...]
     replaced: tuple[dt.date, ...]
@@ -72,7 +72,7 @@ def append_lake(
     spark: SparkSession, table: str | Path, lake: Path, *, days: Collection[str] = (), metrics: Collection[str] = (),
     interval_ms: int | None = None,
 ) -> Appended:  # fmt: skip
-    """As `append_days`, of a lake's days (as 2026-10-31; all, if none is named) and metrics (or all of them)."""
+    """As `append_days`, from a lake: the named days (as 2026-10-31) and metrics, or all of them."""
     known = Intervals(other_ms=interval_ms or 0)
     if interval_ms is None:
         known = infer_intervals(spark, lake, metrics=metrics, days=days)
@@ -86,7 +86,7 @@ def _append(table: str | Path, reduction: Reduction) -> Appended:
 
 
 def write_runs(table: str | Path, runs: pa.Table, told: Quality) -> Appended:
-    """Write the days that occur, whole, in one commit, with what is not as it was in those that were there.
+    """Write the days that occur, whole, in one commit; its metadata has what changed in days that were there.
 
     `runs` have `interval_ms`, the usual one of their series; a run's own longer one is written in its place.
     """
@@ -123,7 +123,7 @@ def write_runs(table: str | Path, runs: pa.Table, told: Quality) -> Appended:
 
 
 def read_runs(table: str | Path, *, start_ms: int, end_ms: int) -> pa.Table:
-    """Runs of the days that touch the time, and of a day before and after: they tell what holds at the edges. With `interval_ms`.
+    """Read the runs of the days that touch the time, and of a day before and after: those decide what holds at the edges.
 
     Ordered by series and time. Raises TableError.
     """
@@ -140,7 +140,7 @@ def read_runs(table: str | Path, *, start_ms: int, end_ms: int) -> pa.Table:
 
 
 def stored_intervals(table: str | Path, *, start_ms: int, end_ms: int) -> dict[str, int]:
-    """The usual scrape interval of each series in that time."""
+    """Return the usual scrape interval of each series in that time."""
     first, last = day_of(start_ms - DAY_MS).isoformat(), day_of(end_ms + DAY_MS).isoformat()
     near = _existing(table).to_pyarrow_table(
         columns=["series", "interval_ms", "n"], filters=[("day", ">=", first), ("day", "<=", last)]
@@ -160,20 +160,20 @@ def _usual_intervals(near: pa.Table) -> dict[str, int]:
 
 
 def days_in(table: str | Path) -> list[dt.date]:
-    """The days of the table, in order; none where there is no table."""
+    """Return the days of the table, in order; none if there is no table."""
     known = _opened(table)
     return _days_of(known) if known is not None else []
 
 
 def late_days(table: str | Path, *, first: dt.date = dt.date.min, last: dt.date = dt.date.max) -> list[Late]:
-    """What came late or went for the days from `first` to `last`, in the order in which it came."""
+    """Return the changes of replaced days from `first` to `last`, in the order of the commits."""
     commits = reversed(_existing(table).history())
     told = [Late(**one) for commit in commits for one in json.loads(commit.get(_LATE, "[]"))]
     return [one for one in told if first <= dt.date.fromisoformat(one.day) <= last]
 
 
 def day_of(at_ms: int) -> dt.date:
-    """The UTC day of an instant."""
+    """Return the UTC day of an instant."""
     return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).date()
 
 

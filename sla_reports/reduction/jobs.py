@@ -205,7 +205,7 @@ def greatest_lag_bytes(samples: DataFrame, window: Window | None) -> dict[GroupK
     lags = (unpacked(own) if "samples" in own.columns else own).where(~sql.isnan("value"))
     if window is not None:
         lags = lags.where(sql.col("ts_ms").between(window.start_ms, window.end_ms - 1))
-    # A sample that stands twice must not pass for two members.
+    # A duplicate sample must not count as two members.
     members = lags.groupBy("series", "ts_ms").agg(sql.min("value").alias("value"))
     group = without_label(sql.col("series"), LABEL_BROKER_ID).alias("of")
     at_once = members.groupBy(group, "ts_ms").agg(sql.sort_array(sql.collect_list("value")).alias("lags"))

@@ -172,7 +172,7 @@ def _even(rows: _Rows, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
         return found
     last = starts + counts - 1
     distances = np.diff(rows.ts_ms, append=0)
-    # What leads to the next block is none of this one's.
+    # The distance to the next block's first row does not count.
     distances[last] = distances[starts]
     least, most = np.minimum.reduceat(distances, starts), np.maximum.reduceat(distances, starts)
     enough = (counts > _LEAST_DISTANCES) & (least > 0)

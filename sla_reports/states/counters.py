@@ -28,13 +28,13 @@ class Increase:
 
 
 def increase(runs: Sequence[Run], window: Window, *, began_ms: int | None) -> Increase:
-    """The rise of one series within the window. `began_ms` is when its entity (group, process) was first seen, if known."""
+    """Return the rise of one series within the window. `began_ms` is when its group was first seen, if known."""
     steps = [step for step in _steps(runs, began_ms) if _inside(step[0], window)]
     return Increase(sum(rise for _, rise, _ in steps), sum(is_reset for *_, is_reset in steps))
 
 
 def rises(runs: Sequence[Run], window: Window, *, began_ms: int | None) -> list[tuple[int, float]]:
-    """The single rises within the window: when a sample showed each, and by how much."""
+    """Return the single rises within the window: when a sample showed each, and by how much."""
     return [(at_ms, rise) for at_ms, rise, _ in _steps(runs, began_ms) if rise > 0 and _inside(at_ms, window)]
 
 
@@ -48,7 +48,7 @@ def _steps(runs: Sequence[Run], began_ms: int | None) -> Iterator[tuple[int, flo
 
 
 def histogram_quantile(buckets: Mapping[float, float], quantile: float) -> tuple[float, float] | None:
-    """Between which two bounds the quantile lies, out of cumulative bucket rises (`le` to count); None without observations.
+    """Return the two bucket bounds around a quantile, by cumulative bucket rises (`le` to count); None without observations.
 
     The truth is somewhere between the two: that is the figure's error, and no straight line between them makes it smaller.
     """
@@ -77,7 +77,7 @@ class Contradiction:
 
 
 def contradiction(one: Sequence[Run], other: Sequence[Run], slack_ms: int) -> Contradiction | None:
-    """What the two contradict each other about; None where they can be copies. `slack_ms` is cut off each end of each run."""
+    """Return how two series contradict each other; None if they can be copies. `slack_ms` is cut off each end of each run."""
     firsts, seconds = _inner(one, slack_ms), _inner(other, slack_ms)
     found = [
         (max(low, other_low), min(high, other_high))
@@ -107,7 +107,7 @@ def rose_alike(one: Sequence[Run], other: Sequence[Run], slack_ms: int) -> bool:
 
 
 def one_counter(copies: Iterable[Sequence[Run]], gap_ms: int) -> tuple[Run, ...]:
-    """The copies of one counter as one: the runs of the fullest copy, and where it was not scraped those of the others."""
+    """Merge the copies of one counter: the runs of the fullest copy, and in its gaps those of the others."""
     fullest, *others = sorted(
         (tuple(known(runs)) for runs in copies),
         key=lambda runs: sum(run.end_ms - run.start_ms for run in runs),
@@ -117,7 +117,7 @@ def one_counter(copies: Iterable[Sequence[Run]], gap_ms: int) -> tuple[Run, ...]
 
 
 def known(runs: Iterable[Run]) -> Iterator[Run]:
-    """Without stale markers and instants that contradict themselves."""
+    """Drop stale markers, and instants with contradicting samples."""
     return (run for run in runs if run.value is not None and run.value != CONFLICT)
 
 

@@ -3,8 +3,8 @@
     group      namespace, cluster, broker_group                    the identity
     own        the other labels that the operator writes (cause)   another figure of the group
     process    instance, pod                                       an operator pod: its counters are its own
-    replica    prometheus_replica and `--replica-label`            copies of one series, by what the reader says
-    way        all others: job, region, receive_replica            to be held against the values (`counters.contradiction`)
+    replica    prometheus_replica and `--replica-label`            copies of one series, as the option says
+    way        all others: job, region, receive_replica            compared by values (`counters.contradiction`)
 
 Series of one process are copies: a gauge's fill each other's gaps, a counter's count once. Of several processes, gauges that
 contradict each other are disputed (`spans.agreed`), counters are added. `identity.py` finds what can be no copy by its values.
@@ -58,7 +58,7 @@ class GroupKey:
 
     @classmethod
     def of_series(cls, series: Series) -> "GroupKey":
-        """The group that a series is about."""
+        """Return the group that a series is about."""
         return cls(*(series.own_label(name) for name in GROUP_LABELS))
 
 
@@ -74,17 +74,17 @@ class Labels:
 
     @property
     def target(self) -> tuple[Pairs, ...]:
-        """What was scraped, and by which Prometheus: series of one scrape have it in common."""
+        """The scrape target and its Prometheus: series of one scrape share it."""
         return (self.process, self.replica, self.way, self.of_the_pod)
 
     @property
     def server(self) -> tuple[Pairs, ...]:
-        """Which Prometheus told it."""
+        """The Prometheus server that the series came from."""
         return (self.replica, self.way)
 
 
 def labels_of(series: Series, replica_labels: Sequence[str] = REPLICA_LABELS) -> Labels:
-    """The labels of one series, each under what it says."""
+    """Sort the labels of one series by what they identify."""
     names = {name for name, _ in series.labels}
     written = _written(series.metric)
     found: dict[str, list[tuple[str, str]]] = {"own": [], "process": [], "replica": [], "way": [], "of_the_pod": []}
@@ -164,15 +164,15 @@ class Fleet:
             self._texts[series] = text
 
     def groups(self, metric: str) -> list[GroupKey]:
-        """The groups that have the metric."""
+        """Return the groups that have the metric."""
         return sorted(self._entries.get(metric, ()))
 
     def series_of(self, metric: str, group: GroupKey) -> list[RunsOfSeries]:
-        """Every series of the metric that is about the group."""
+        """Return every series of the metric for the group."""
         return self._entries.get(metric, {}).get(group, [])
 
     def gap_ms(self, metric: str, group: GroupKey) -> int:
-        """The longest gap limit among the series: twice a fifth of it is the scrape interval."""
+        """Return the longest gap limit among the series: 2/5 of it is the scrape interval."""
         if isinstance(self._gap_ms, int):
             return self._gap_ms
         return max((self._gap_ms[self._texts[entry.series]] for entry in self.series_of(metric, group)), default=0)
@@ -180,7 +180,7 @@ class Fleet:
     def spans(
         self, metric: str, group: GroupKey, window: Window, state_of: Callable[[float | None], State]
     ) -> list[Span]:
-        """What held for the group by all of its series."""
+        """Return the states of the group by all series of the metric."""
         lines = [
             spans_of(
                 [run for entry in row for run in entry.runs], window, state_of,
@@ -204,21 +204,21 @@ class Fleet:
         return rows
 
     def sightings(self, metric: str, group: GroupKey, state_of: Callable[[float | None], State]) -> list[Run]:
-        """The runs of the group's series that say down: when a scrape really saw it, first and last."""
+        """Return the runs that say down: from the first scrape that saw it to the last."""
         runs = (run for entry in self.series_of(metric, group) for run in entry.runs)
         return [run for run in runs if state_of(run.value) is State.DOWN]
 
     def usual_ms(self, entry: RunsOfSeries) -> int:
-        """The usual scrape interval of one series."""
+        """Return the usual scrape interval of one series."""
         return self._gap_of(entry) * 2 // 5
 
     def interval(self, metric: str, group: GroupKey) -> ScrapeInterval:
-        """How often the group's series are scraped, at each instant: the longest interval where they differ."""
+        """Return the scrape interval of the group's series over time: the longest one if they differ."""
         own = [one for entry in self.series_of(metric, group) for one in self.stretches(entry)]
         return ScrapeInterval(self.gap_ms(metric, group) * 2 // 5, tuple(sorted(own, key=lambda one: one.start_ms)))
 
     def stretches(self, entry: RunsOfSeries) -> tuple[Stretch, ...]:
-        """Where a series was scraped at another interval than its usual one; nowhere, if the interval was given."""
+        """Return when a series was scraped at another interval than its usual one; never, if the interval was given."""
         if not self._by_stretch:
             return ()
         if entry.series not in self._stretches_of:
@@ -232,13 +232,13 @@ class Fleet:
     def spans_of_series(
         self, entry: RunsOfSeries, window: Window, state_of: Callable[[float | None], State]
     ) -> list[Span]:
-        """What one series says."""
+        """Return the states by one series."""
         return spans_of(entry.runs, window, state_of, self._limits(entry))
 
     def increase(
         self, metric: str, group: GroupKey, window: Window, *, by: Sequence[str] = ()
     ) -> dict[tuple[str, ...], Increase]:
-        """What the group's counters rose by, added over processes, for each combination of the labels `by`.
+        """Return the rise of the group's counters, added over processes, for each combination of the labels `by`.
 
         Copies of one counter count once: together, or the one that rose most, whichever is more.
         """
@@ -250,7 +250,7 @@ class Fleet:
         return found
 
     def rises(self, metric: str, group: GroupKey, window: Window) -> list[tuple[int, float]]:
-        """Each single rise of the group's counters, in order of time; copies of one counter count once."""
+        """Return each single rise of the group's counters, in order of time; copies of one counter count once."""
         found: list[tuple[int, float]] = []
         for one in self._counters(metric, group):
             seen = [rises(runs, window, began_ms=began_ms) for runs, began_ms in self._lines(one)]
@@ -258,18 +258,18 @@ class Fleet:
         return sorted(found)
 
     def by_own_labels(self, metric: str, group: GroupKey) -> Mapping[Pairs, list[RunsOfSeries]]:
-        """The series of the metric that are about the group, those of one figure (cause, phase) together."""
+        """Return the group's series of the metric by the operator's other labels (cause, phase)."""
         found: dict[Pairs, list[RunsOfSeries]] = {}
         for entry in self.series_of(metric, group):
             found.setdefault(entry.labels.own, []).append(entry)
         return found
 
     def slack_ms(self, one: RunsOfSeries, other: RunsOfSeries) -> int:
-        """What two scrapers may differ by at each edge of a run, so that a lost scrape is no contradiction."""
+        """Return how far two scrapers may differ at each edge of a run, so that a lost scrape is no contradiction."""
         return max(self._gap_of(one), self._gap_of(other)) // 2
 
     def scraped(self, entry: RunsOfSeries) -> list[tuple[int, int]]:
-        """The times in which a series was scraped without a gap, in order."""
+        """Return the times in which a series was scraped without a gap, in order."""
         found: list[tuple[int, int]] = []
         before_ms = 0
         for run, limit_ms in zip(entry.runs, self._limits(entry), strict=True):
@@ -346,7 +346,7 @@ class Stay:
 
 
 def stays_of(fleet: Fleet, group: GroupKey, window: Window) -> tuple[Stay, ...]:
-    """One line over the whole window. Where two are seen as master (a scrape around the change), the later one is it."""
+    """Return the masters over the whole window. If two are seen at once (a scrape around the change), the later one counts."""
     seen = sorted(
         (span.start_ms, tuple(entry.series.own_label(name) for name in MEMBER_FACTS))
         for entry in fleet.series_of(MEMBER_PLACE, group)
@@ -367,12 +367,12 @@ def stays_of(fleet: Fleet, group: GroupKey, window: Window) -> tuple[Stay, ...]:
 
 
 def facts_at(stays: Sequence[Stay], at_ms: int) -> Mapping[str, str]:
-    """Of the master of that instant; a group that is down since then is where it was just before."""
+    """Return the facts of the master at an instant. For an outage that begins there: of the master just before."""
     return next((one.facts for one in stays if one.start_ms < at_ms <= one.end_ms), stays[0].facts)
 
 
 def divided(spans: Sequence[Span], stays: Sequence[Stay], fact: str) -> dict[str, list[Span]]:
-    """The spans by the fact's value at the time, in order of the values; no span is lost."""
+    """Divide the spans by the fact's value at the time, in order of the values; no time is lost."""
     found: dict[str, list[Span]] = {}
     for stay in stays:
         inside = [piece for span in spans for piece in clip([span], Window(stay.start_ms, stay.end_ms))]

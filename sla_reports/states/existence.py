@@ -44,7 +44,7 @@ class Existence:
     unseen_after_ms: int | None = None
 
     def existed(self, window: Window) -> list[Interval]:
-        """The rest of the window."""
+        """Return the parts of the window in which the group existed."""
         left, at_ms = [], window.start_ms
         for low, high in self.absent:
             if low > at_ms:
@@ -64,7 +64,7 @@ class Existences:
         self._scraped = {target: _joined(seen, 0) for target, seen in scrapes.items()}
 
     def of(self, group: GroupKey, window: Window) -> Existence:
-        """Of one group in a window."""
+        """Return for which part of a window a group existed."""
         gap_ms = self._fleet.gap_ms(GROUP_WRITABLE, group)
         seen = self._sightings(group, _OF_LIVING_GROUPS)
         writable = self._sightings(group, (GROUP_WRITABLE,))
@@ -155,7 +155,7 @@ def _joined(seen: Iterable[Interval], gap_ms: int) -> list[Interval]:
 
 
 def existence_notes(existences: Mapping[GroupKey, Existence], window: Window) -> Iterator[str]:
-    """A sentence for groups that existed for a part of the period, for groups that did not exist, and for each edge not seen."""
+    """Yield a sentence for groups that existed in a part of the period, for groups that did not, and for edges without samples."""
     part = [
         f"{key} {existed_words(one, window)}" for key, one in existences.items() if one.absent and one.existed(window)
     ]

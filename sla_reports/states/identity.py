@@ -1,9 +1,8 @@
 """Which series of one group were taken for copies though no option says so, and which can be none.
 
-Two series of one figure that differ in a label which is neither the metric's own nor the process's (`entities.Labels`) are held
-against each other. If they are of one process, or if they are gauges, both must have said the same (`copies.contradiction`).
-What contradicts is a fault: two groups stand under one identity, and no figure of either can be told. What does not is told in a
-sentence.
+Two series of one figure that differ in a label which is neither the metric's own nor the process's (`entities.Labels`) are compared
+(`counters.contradiction`) if they are of one process, or if they are gauges. If they contradict each other, the report is refused:
+two groups share one identity, and their figures cannot be separated. If they do not, a note in the report names the label.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,7 +50,7 @@ class _Difference:
 
 
 def identity_of(fleet: Fleet) -> Identity:
-    """What is to be said of the labels of a fleet's series."""
+    """Compare the series of each group: which were taken for copies, and which can be none."""
     unnamed = list(_without_a_name(fleet))
     copies: dict[tuple[str, ...], _Difference] = {}
     declared: dict[tuple[str, ...], _Difference] = {}

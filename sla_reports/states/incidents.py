@@ -76,7 +76,7 @@ class Incident:
         return window.start_ms <= self.start_ms < window.end_ms
 
     def whole(self, until_ms: int, *, running: bool) -> tuple[float, bool]:
-        """How long it lasted, and whether that is a lower bound. Of a period that is over also what came after its end counts."""
+        """Return how long it lasted, and whether that is a lower bound. If the period is over, time after its end counts too."""
         if self.end_ms is None or (running and self.end_ms > until_ms):
             return float(self.length_ms(until_ms)), True
         return float(self.end_ms - self.start_ms), False
@@ -86,12 +86,12 @@ class Incident:
         return self.end_ms is None or self.end_ms > until_ms
 
     def length_ms(self, until_ms: int) -> int:
-        """How long it lasted, as far as it was seen up to `until_ms`."""
+        """Return how long it lasted, as far as it was seen up to `until_ms`."""
         return max(0, (until_ms if self.end_ms is None else min(self.end_ms, until_ms)) - self.start_ms)
 
 
 def overlapping(incidents: Iterable[Incident], spans: Sequence[Span]) -> list[Incident]:
-    """Those that have time in common with one of the spans, which are in order and do not overlap each other.
+    """Return the incidents that overlap one of the spans, which are in order and do not overlap each other.
 
     Of the spans that begin before an incident's end the last one ends last, so it alone is asked.
     """
@@ -108,7 +108,7 @@ def reconcile(
     group: GroupKey, gauge: Sequence[Span], log: Iterable[LoggedIncident], *, interval_ms: int | ScrapeInterval,
     sightings: Sequence[Run] | None = None,
 ) -> tuple[list[Incident], list[Span]]:  # fmt: skip
-    """The group's incidents in the window of `gauge`, and what held when, with the log's times in place of the gauge's.
+    """Merge the gauge's outages and the log's into incidents and a line of states; where both tell an outage, the log's times hold.
 
     `sightings` are the gauge's runs that say down: when a scrape really saw it. Without them scrapes are taken to be regular.
     """
@@ -151,7 +151,7 @@ def reconcile(
 
 
 class _Line:
-    """What the gauge says over the window, and what a scrape of it can and cannot have seen."""
+    """The gauge's states over the window, and what its scrapes can and cannot have seen."""
 
     def __init__(
         self, group: GroupKey, gauge: Sequence[Span], interval: ScrapeInterval, sightings: Sequence[Run] | None
@@ -162,7 +162,7 @@ class _Line:
         self._sightings = sightings
 
     def last_seen_ms(self, down: Span) -> int:
-        """The last scrape that said down."""
+        """Return the last scrape that said down."""
         if self._sightings is None:
             return max(down.start_ms, down.end_ms - self.interval.at(down.end_ms))
         seen = [
@@ -173,7 +173,7 @@ class _Line:
         return max(seen, default=down.start_ms)
 
     def nearest(self, piece: Span, explained: Sequence[tuple[int, int]]) -> int | None:
-        """The logged outage within two scrape intervals of a piece; None where there is none."""
+        """Return the number of the logged outage within two scrape intervals of a piece; None if there is none."""
         apart = [
             (max(start_ms - piece.end_ms, piece.start_ms - end_ms, 0), number)
             for number, (start_ms, end_ms) in enumerate(explained)
@@ -188,7 +188,7 @@ class _Line:
         return self.last_seen_ms(down) > max(piece.start_ms, logged.end_ms or piece.start_ms) + CLOCKS_MS
 
     def goes_on_saying_up(self, one: Incident) -> list[Span]:
-        """Where scrapes must have fallen between the belief in the loss and its end, and said up."""
+        """Return the time between detection and end of a logged outage in which scrapes said up."""
         if one.logged is None or one.end_ms is None:
             return []
         believed = Span(one.logged.started_at_ms, min(one.end_ms, self.window.end_ms), State.UP)
@@ -208,7 +208,7 @@ class _Line:
         return bool(seen) and 2 * sum(piece.length_ms for piece in seen) >= logged.length_ms - slack_ms
 
     def unseen_beside(self, spans: Sequence[Span]) -> int:
-        """For how long it is unknown right before and right after: an outage may have been longer by that."""
+        """Return how long the state is unknown right before and after: an outage may have been longer by that."""
         low_ms, high_ms = spans[0].start_ms, spans[-1].end_ms
         slack_ms = 2 * self.interval.at(low_ms)
         unknown = [span for span in self.gauge if span.state is State.UNKNOWN]
@@ -331,7 +331,7 @@ def told_by_counter(
     *,
     interval_ms: int | ScrapeInterval,
 ) -> list[Incident]:
-    """Outages that only the counter of unavailable seconds knows: `missed_ms` in all.
+    """Return the outages that only the counter of unavailable seconds knows: `missed_ms` in all.
 
     The operator raises it when an outage ends, so each lies before the sample that shows the rise (`rises`: when, and by how many
     milliseconds), in time that is not accounted for as down yet; the rises of which the line knows least come first.
@@ -430,7 +430,7 @@ class Event:
 
 
 def events(incidents: Sequence[Incident]) -> list[Event]:
-    """All incidents as events, in order of time; most are about one group. Planned switchovers are no events."""
+    """Group incidents that began together into events, in order of time. Planned switchovers are left out."""
     found: list[list[Incident]] = []
     ordered = sorted((one for one in incidents if not one.planned), key=lambda one: (one.start_ms, one.group, one.id))
     for incident in ordered:

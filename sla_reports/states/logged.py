@@ -75,7 +75,7 @@ class LoggedIncident:
 
     @property
     def start_ms(self) -> int:
-        """The fault: the lost master's last sign of life; the detection if that was not heard."""
+        """The lost master's last sign of life; without one, the detection."""
         return self.started_at_ms - round(self.detection_ms or 0.0)
 
     @property

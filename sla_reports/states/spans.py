@@ -3,10 +3,8 @@
 A sample holds until the next one, if that comes within the gap limit. Otherwise nothing is known from the sample on, nor before
 the first one: an exporter that is silent during an outage must not turn it into availability. If the window ends within the gap
 limit of the last sample, that sample holds until then. Where the scrape interval changes, so does the gap limit.
-
-Two sources that contradict each other make a time disputed: it is neither up nor down, both bounds of the availability show it,
-and no order of names decides it (`agreed`). Spans are half-open `[start_ms, end_ms)`, adjacent and not empty; neighbours differ
-in state.
+If two sources contradict each other, the time is disputed: neither up nor down, and both bounds of the availability show it
+(`agreed`). Spans are half-open `[start_ms, end_ms)`, adjacent and not empty; neighbours differ in state.
 """
 
 import datetime as dt
@@ -40,12 +38,12 @@ class Run:
 
 
 def gap_limit_ms(interval_ms: int) -> int:
-    """The longest time between two samples that still says what held between them."""
+    """Return the longest time between two samples that still counts as known: one lost scrape is no gap, two are."""
     return interval_ms * 5 // 2
 
 
 def by_series(runs: Iterable[Run]) -> dict[str, tuple[Run, ...]]:
-    """The runs of each series, in order of time. Raises ValueError where two of one series overlap."""
+    """Return the runs of each series, in order of time. Raises ValueError if two of one series overlap."""
     found: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: (run.series, run.start_ms)):
         found.setdefault(run.series, []).append(run)
@@ -116,11 +114,11 @@ class ScrapeInterval:
 
     @classmethod
     def of(cls, interval: "int | ScrapeInterval") -> "ScrapeInterval":
-        """Of an interval that never changed."""
+        """Return the interval itself, or one that never changed."""
         return cls(interval) if isinstance(interval, int) else interval
 
     def at(self, at_ms: int) -> int:
-        """The interval that held then."""
+        """Return the interval that held at an instant."""
         inside = (one.interval_ms for one in self.stretches if one.start_ms <= at_ms <= one.end_ms)
         return max(inside, default=self.usual_ms)
 
@@ -141,7 +139,7 @@ def at_least(threshold: float) -> Callable[[float | None], State]:
 def spans_of(
     runs: Sequence[Run], window: Window, state_of: Callable[[float | None], State], gap_ms: int | Sequence[int]
 ) -> list[Span]:
-    """The spans of one series over the whole window; `runs` in order of time, also those shortly before the window.
+    """Return the states of one series over the whole window; `runs` in order of time, also those shortly before the window.
 
     `gap_ms` is the gap limit, or that after each run.
     """
@@ -161,7 +159,7 @@ def spans_of(
 
 
 def clip(spans: Iterable[Span], window: Window) -> list[Span]:
-    """What of the spans lies in the window; neighbours of one state become one."""
+    """Cut the spans to the window; neighbours of one state become one."""
     joined: list[Span] = []
     for span in spans:
         start_ms, end_ms = max(span.start_ms, window.start_ms), min(span.end_ms, window.end_ms)
@@ -209,7 +207,7 @@ def _swept(lines: Sequence[Sequence[Span]], decide: Callable[[list[State], Count
 
 
 def agreed(lines: Sequence[Sequence[Span]], interval: ScrapeInterval) -> list[Span]:
-    """One line of several that are about one thing: HA pairs of Prometheus, operator pods. Their order does not matter.
+    """Merge lines about one thing: HA pairs of Prometheus, operator pods. Their order does not matter.
 
     What one alone knows holds. Two that were scraped at different times contradict each other for less than a scrape interval
     after a change: there the newer one holds, which is the one that changed. A longer contradiction is disputed.
@@ -254,7 +252,7 @@ def all_up(states: Collection[State]) -> State:
 
 
 def overlay(spans: Sequence[Span], more: Iterable[Span]) -> list[Span]:
-    """`spans` with what `more` says put over it, later entries over earlier ones; the window stays."""
+    """Put `more` over `spans`, later entries over earlier ones; the window stays."""
     window = Window(spans[0].start_ms, spans[-1].end_ms)
     line = list(spans)
     for put in more:
@@ -269,7 +267,7 @@ def overlay(spans: Sequence[Span], more: Iterable[Span]) -> list[Span]:
 
 
 def without(spans: Iterable[Span], taken: Iterable[tuple[int, int | None]]) -> list[Span]:
-    """What of the spans lies in none of the intervals [start, end); without an end an interval goes on for good."""
+    """Take the intervals [start, end) out of the spans; an interval without an end has no end."""
     left = list(spans)
     for start_ms, end_ms in taken:
         left = [
@@ -285,7 +283,7 @@ def without(spans: Iterable[Span], taken: Iterable[tuple[int, int | None]]) -> l
 
 
 def total_ms(spans: Iterable[Span], state: State) -> int:
-    """How long the state held."""
+    """Return how long the state held."""
     return sum(span.length_ms for span in spans if span.state is state)
 
 
@@ -294,7 +292,7 @@ _Distance = tuple[int, int]
 
 
 def gap_limits(runs: Sequence[Run], gap_ms: int) -> list[int]:
-    """The gap limit after each run: that of the series, or of the longer interval that held there."""
+    """Return the gap limit after each run: that of the series, or of the longer interval that held there."""
     limits = [gap_ms] * len(runs)
     for row in _rows(runs, gap_ms):
         for begin, interval_ms in _even(row):
@@ -305,7 +303,7 @@ def gap_limits(runs: Sequence[Run], gap_ms: int) -> list[int]:
 
 
 def stretches(runs: Sequence[Run], gap_ms: int) -> tuple[Stretch, ...]:
-    """Where another interval held, in order."""
+    """Return when another interval held, in order."""
     found: list[Stretch] = []
     limits = gap_limits(runs, gap_ms)
     for number, run in enumerate(runs):
@@ -363,5 +361,5 @@ def _even(row: Sequence[_Distance]) -> Iterator[tuple[int, int]]:
 
 
 def utc(at_ms: int) -> str:
-    """In UTC, to the second."""
+    """Format an instant in UTC, to the second."""
     return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
