@@ -164,6 +164,22 @@ class DiskModel:
                 operation.apply(self.names)
 
 
+REPLACED = (
+    "create_file",
+    "lock_file",
+    "empty_file",
+    "write_at",
+    "set_size",
+    "sync_file",
+    "sync_data",
+    "rename",
+    "unlink",
+    "make_folder",
+    "sync_folder",
+)
+"""The functions of ``log/disk.py`` that change the disk; a ``Recorder`` stands in for them."""
+
+
 class Recorder:
     """Does what ``rocketmq_replica.log.disk`` does below ``root``, writes it down, and syncs nothing."""
 
@@ -184,19 +200,7 @@ class Recorder:
                 self._paths[file] = name
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in (
-            "create_file",
-            "lock_file",
-            "empty_file",
-            "write_at",
-            "set_size",
-            "sync_file",
-            "sync_data",
-            "rename",
-            "unlink",
-            "make_folder",
-            "sync_folder",
-        ):
+        for name in REPLACED:
             monkeypatch.setattr(disk, name, getattr(self, name))
 
     def create_file(self, path: Path) -> int:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import signal
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.client import RemotingClient
@@ -38,8 +41,6 @@ from rocketmq_replica.process import ReplicaProcess
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rocketmq_remoting.connection import RemotingConnection
     from rocketmq_replica.broker import PendingSend
     from rocketmq_replica.master_term import MasterTerm
@@ -378,3 +379,43 @@ def log_bytes(replica: RunningReplica, end: int | None = None) -> bytes:
 
 
 Starter = Callable[..., Awaitable[RunningReplica]]
+
+
+async def start_master(start: Starter, **keys: Any) -> RunningReplica:
+    """The first replica of a group, which is elected."""
+    replica = await start("r1", **keys)
+    await eventually(lambda: replica.role == "MASTER")
+    return replica
+
+
+async def start_group(
+    start: Starter, controller: FakeController, count: int = 3, **keys: Any
+) -> tuple[RunningReplica, ...]:
+    """Replicas started one after the other, so that the first is master; all in sync."""
+    replicas = []
+    for number in range(1, count + 1):
+        replica = await start(f"r{number}", **keys)
+        await eventually(lambda: replica.role != "FENCED")  # noqa: B023 - awaited in this turn of the loop
+        replicas.append(replica)
+    members = frozenset(range(1, count + 1))
+    await eventually(lambda: controller.members == members)
+    await eventually(lambda: replicas[0].term.sync_state.members == members)
+    return tuple(replicas)
+
+
+async def start_pair(start: Starter, controller: FakeController, **keys: Any) -> tuple[RunningReplica, RunningReplica]:
+    """A master and its slave in sync."""
+    one, two = await start_group(start, controller, 2, **keys)
+    return one, two
+
+
+async def run_process(config: Path, stop_when: Callable[[], bool] | None = None) -> tuple[int, str]:
+    """Exit code and stderr of a replica's process that ends by itself, or on SIGTERM once ``stop_when`` holds."""
+    command = (sys.executable, "-m", "rocketmq_replica", "--config", str(config))
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, cwd=Path.cwd())
+    if stop_when is not None:
+        await eventually(stop_when, within_seconds=30)
+        process.send_signal(signal.SIGTERM)
+    _, errors = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode is not None
+    return process.returncode, errors.decode()

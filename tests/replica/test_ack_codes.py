@@ -12,18 +12,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import MAX_PROPERTIES_BYTES
 from rocketmq_replica.log import disk
 from rocketmq_replica.log.log_flusher import Flush
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
-
-
-async def group(
-    start: Starter, controller: FakeController, count: int, **keys: object
-) -> tuple[RunningReplica, list[RunningReplica]]:
-    replicas = [await start(f"r{number}", **keys) for number in range(count)]
-    members = frozenset(range(1, count + 1))
-    await eventually(lambda: controller.members == members and any(each.role == "MASTER" for each in replicas))
-    master = next(replica for replica in replicas if replica.role == "MASTER")
-    await eventually(lambda: master.term.sync_state.members == members)
-    return master, [replica for replica in replicas if replica is not master]
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, start_master, start_pair
 
 
 def send_fields(properties: str = "", *, topic: str = "Topic") -> dict[str, str]:
@@ -43,6 +32,8 @@ _TABLE: dict[str, tuple[dict[str, object], dict[str, str], bytes, Refusal]] = {
         (ResponseCode.MESSAGE_ILLEGAL, "properties"),
     ),
     "bad topic": ({}, send_fields(topic="a b"), b"x", (ResponseCode.MESSAGE_ILLEGAL, "expected letters")),
+    "no topic": ({}, send_fields(topic=""), b"x", (ResponseCode.MESSAGE_ILLEGAL, "expected 1 to")),
+    "any queue": ({}, send_fields() | {"e": "-1"}, b"x", (ResponseCode.SUCCESS, "")),
     "no such topic": (
         {"autoCreateTopicEnable": "false"},
         send_fields(),
@@ -63,16 +54,17 @@ _TABLE: dict[str, tuple[dict[str, object], dict[str, str], bytes, Refusal]] = {
 @pytest.mark.parametrize("name", _TABLE)
 async def test_a_master_alone(start: Starter, controller: FakeController, client: Client, name: str) -> None:
     keys, fields, body, (code, remark) = _TABLE[name]
-    master, _ = await group(start, controller, 1, **keys)
+    master = await start_master(start, **keys)
     end = master.process.store.max_offset
     answer = await client.ask(master.address, RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=body)
     assert answer.code == code, answer.remark
     assert remark in (answer.remark or "")
     assert (master.process.store.max_offset > end) is (code == ResponseCode.SUCCESS)
+    assert code != ResponseCode.SUCCESS or 0 <= int((answer.ext_fields or {})["queueId"]) < 4
 
 
 async def test_a_batch_is_refused_as_a_whole(start: Starter, controller: FakeController, client: Client) -> None:
-    master, _ = await group(start, controller, 1)
+    master = await start_master(start)
     body = encode_batch([BatchedMessage(0, b"fits", b""), BatchedMessage(0, b"x" * 66_000, b"")])
     answer = await client.ask(
         master.address, RequestCode.SEND_BATCH_MESSAGE, ext_fields=send_fields() | {"m": "true"}, body=body
@@ -82,7 +74,7 @@ async def test_a_batch_is_refused_as_a_whole(start: Starter, controller: FakeCon
 
 
 async def test_a_slave_rejects_before_looking(start: Starter, controller: FakeController, client: Client) -> None:
-    _, (slave,) = await group(start, controller, 2)
+    _, slave = await start_pair(start, controller)
     answer = await client.send(slave.address, b"x")
     assert answer.code == ResponseCode.SYSTEM_BUSY
     assert (answer.remark or "").startswith("[REJECTREQUEST]system busy")
@@ -114,7 +106,7 @@ async def test_a_disk_that_is_too_slow_is_10_after_its_own_time(
 ) -> None:
     """The replicas' time (slaveTimeout) is over long before: the disk still has until syncFlushTimeout."""
     keys = {"flushDiskType": "SYNC_FLUSH", "slaveTimeout": 1, "syncFlushTimeout": 400}
-    master, _ = await group(start, controller, 1, **keys)
+    master = await start_master(start, **keys)
     released = hold_disk(monkeypatch)
     try:
         end = master.process.store.max_offset
@@ -134,7 +126,7 @@ async def test_a_disk_that_makes_it_after_the_replicas_time_is_0(
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {"flushDiskType": "SYNC_FLUSH", "slaveTimeout": 1, "syncFlushTimeout": 20_000}
-    master, _ = await group(start, controller, 1, **keys)
+    master = await start_master(start, **keys)
     released = hold_disk(monkeypatch)
     sending = asyncio.create_task(client.send(master.address, b"slow", timeout_seconds=15.0))
     term = master.process.broker.term
@@ -147,7 +139,7 @@ async def test_a_disk_that_makes_it_after_the_replicas_time_is_0(
 async def test_a_slave_that_is_too_slow_is_12_and_the_message_is_kept(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
-    master, (slave,) = await group_then(start, controller, slaveTimeout=200)
+    master, slave = await group_then(start, controller, slaveTimeout=200)
     slave.process.ha_client.leave()
     end = master.process.store.max_offset
     answer = await client.send(master.address, b"alone")
@@ -159,9 +151,9 @@ async def test_a_slave_that_is_too_slow_is_12_and_the_message_is_kept(
 
 async def group_then(
     start: Starter, controller: FakeController, **keys: object
-) -> tuple[RunningReplica, list[RunningReplica]]:
+) -> tuple[RunningReplica, RunningReplica]:
     """A pair whose set the controller does not shrink any more."""
-    found = await group(start, controller, 2, **keys)
+    found = await start_pair(start, controller, **keys)
     controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = ResponseCode.CONTROLLER_BROKER_NOT_ALIVE
     return found
 
@@ -169,7 +161,7 @@ async def group_then(
 async def test_who_waits_for_nothing_does_not_wait_for_a_slave(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
-    master, (slave,) = await group_then(start, controller, slaveTimeout=60_000)
+    master, slave = await group_then(start, controller, slaveTimeout=60_000)
     slave.process.ha_client.leave()
     waiting = asyncio.create_task(client.send(master.address, b"waits", timeout_seconds=30.0))
     term = master.process.broker.term
@@ -190,7 +182,7 @@ async def test_who_waits_for_nothing_does_not_wait_for_a_slave(
 async def test_with_sync_flush_a_slave_acknowledges_what_is_on_its_disk(
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    master, (slave,) = await group_then(start, controller, slaveTimeout=300, flushDiskType="SYNC_FLUSH")
+    master, slave = await group_then(start, controller, slaveTimeout=300, flushDiskType="SYNC_FLUSH")
     assert (await client.send(master.address, b"on both disks")).code == ResponseCode.SUCCESS
     store = slave.process.store
     assert store.log.flushed_offset == store.max_offset == master.process.store.max_offset
@@ -207,8 +199,7 @@ async def test_acknowledgements_of_others_than_members_count_for_nothing(
     start: Starter, controller: FakeController, client: Client, outsider: str
 ) -> None:
     keys = {"slaveTimeout": 300, "allAckInSyncStateSet": "false", "inSyncReplicas": 2}
-    master = await start("r1", **keys)
-    await eventually(lambda: master.role == "MASTER")
+    master = await start_master(start, **keys)
     controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = ResponseCode.CONTROLLER_BROKER_NOT_ALIVE
     slave = await start("r2", **keys, asyncLearner="true" if outsider == "learner" else "false")
     await eventually(lambda: slave.process.ha_client.linked)
@@ -222,7 +213,7 @@ async def test_acknowledgements_of_others_than_members_count_for_nothing(
 
 
 async def test_a_term_that_ends_answers_14(start: Starter, controller: FakeController, client: Client) -> None:
-    master, (slave,) = await group_then(start, controller, slaveTimeout=60_000)
+    master, slave = await group_then(start, controller, slaveTimeout=60_000)
     slave.process.ha_client.leave()
     sending = asyncio.create_task(client.send(master.address, b"x", timeout_seconds=30.0))
     term = master.process.broker.term

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from benchmarks.replica_groups import TOPIC, Group
 from benchmarks.replica_load import produce
 from benchmarks.replica_report import Figures, cost_of_waiting, judge_targets
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, start_master
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +27,7 @@ async def loaded_group(one: RunningReplica, controller: FakeController, root: Pa
 async def test_every_answer_is_a_message_and_a_missing_one_is_noticed(
     start: Starter, controller: FakeController, client: Client, tmp_path: Path
 ) -> None:
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     group = await loaded_group(one, controller, tmp_path / "group")
     try:
         assert len(await client.pull_all(one.address, topic=TOPIC)) == group.acknowledged

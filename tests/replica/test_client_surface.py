@@ -13,7 +13,7 @@ import pytest
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_record
 from rocketmq_replica.clients.consumers import EXPIRY_SECONDS, QueueLocks
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, start_master
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
@@ -24,9 +24,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "replica.md"
 
 @pytest.fixture
 async def one(start: Starter, controller: FakeController) -> RunningReplica:
-    replica = await start("r1", messageDelayLevel="0s")
-    await eventually(lambda: replica.role == "MASTER")
-    return replica
+    return await start_master(start, messageDelayLevel="0s")
 
 
 def documented_as_unsupported() -> set[int]:

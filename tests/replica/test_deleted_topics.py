@@ -18,9 +18,8 @@ from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.log import disk, side_files
 from rocketmq_replica.log.disk import StoreFileError
 from rocketmq_replica.log.side_files import Deletion, TooManyDeletionsError
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, start_master, start_pair
 from tests.replica.test_commit_log import open_store, put
-from tests.replica.test_start_and_surface import start_pair
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,8 +141,7 @@ async def test_a_crash_between_the_topics_end_and_that_of_its_offsets_leaves_non
     for topic in ("Only", "Kept"):
         one.process._offsets.put("CG", topic, 0, 1)
     await one.stop()
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     assert await offset_table(client, one) == {"Kept@CG": {"0": 1}}
 
 
@@ -161,8 +159,7 @@ async def test_a_crash_before_a_topic_that_was_made_again_is_saved_keeps_its_off
     assert await commit(client, one, "Again", 2) == SUCCESS
     await one.stop()
     table.write_bytes(before)
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     assert await offset_table(client, one) == {"Again@CG": {"0": 2}}
     assert "Again" in await topics_of(client, one)
 
@@ -177,8 +174,7 @@ async def test_a_deleted_topic_stays_so_over_a_restart_and_its_numbers_go_on(
     assert await delete(client, one, "T") == (SUCCESS, "")
     await two.process.metadata.copy()
     await one.stop()
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     assert "T" not in await topics_of(client, one)
     await controller.notify(2)
     await eventually(lambda: controller.members == {1, 2})

@@ -8,8 +8,16 @@ import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_replica.controller import roles
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, log_bytes
-from tests.replica.test_start_and_surface import start_pair
+from tests.replica.support import (
+    Client,
+    FakeController,
+    RunningReplica,
+    Starter,
+    eventually,
+    log_bytes,
+    start_master,
+    start_pair,
+)
 
 SUCCESS = ResponseCode.SUCCESS
 
@@ -116,28 +124,22 @@ async def test_a_slave_that_is_stopped_acknowledges_until_it_is_left_out_of_the_
     assert (await client.send(one.address, b"alone")).code == SUCCESS
 
 
-async def test_a_slave_that_nobody_leaves_out_of_the_set_ends_nevertheless(
-    start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("known", [True, False], ids=["nobody leaves it out", "no controller knows the group"])
+async def test_a_slave_that_is_not_left_out_of_the_set_ends_nevertheless(
+    start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch, *, known: bool
 ) -> None:
-    monkeypatch.setattr(roles, "_LEAVE_SET_SECONDS", 0.1)
+    monkeypatch.setattr(roles, "_LEAVE_SET_SECONDS", 0.1 if known else roles._LEAVE_SET_SECONDS)
     _one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
     refuse_another_set(controller)
-    await asyncio.wait_for(two.stop(), 15)
-    assert controller.members == {1, 2}
-
-
-async def test_a_slave_whose_group_no_controller_knows_ends(start: Starter, controller: FakeController) -> None:
-    _one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
-    refuse_another_set(controller)
-    unknown = ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
-    controller.refused[RequestCode.CONTROLLER_GET_REPLICA_INFO] = unknown
+    if not known:
+        unknown = ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
+        controller.refused[RequestCode.CONTROLLER_GET_REPLICA_INFO] = unknown
     await asyncio.wait_for(two.stop(), 15)
     assert controller.members == {1, 2}
 
 
 async def test_a_learner_is_in_no_set_and_waits_for_no_controller(start: Starter, controller: FakeController) -> None:
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    await start_master(start)
     learner = await start("r2", asyncLearner="true", stopHandOverTimeout=60_000)
     await eventually(lambda: learner.process.ha_client.linked)
     await controller.go_away()

@@ -8,16 +8,16 @@ import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_replica.ha.frames import Acknowledgement, Handshake
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, fresh_address
-
-
-async def pair(start: Starter, controller: FakeController, **keys: object) -> tuple[RunningReplica, RunningReplica]:
-    one = await start("r1", **keys)
-    await eventually(lambda: one.role == "MASTER")
-    two = await start("r2", **keys)
-    await eventually(lambda: controller.members == {1, 2})
-    await eventually(lambda: one.term.sync_state.members == {1, 2})
-    return one, two
+from tests.replica.support import (
+    Client,
+    FakeController,
+    RunningReplica,
+    Starter,
+    eventually,
+    fresh_address,
+    start_master,
+    start_pair,
+)
 
 
 class Stranger:
@@ -52,7 +52,7 @@ class Stranger:
 async def test_a_stranger_is_sent_nothing_and_turned_away(
     start: Starter, controller: FakeController, broker_id: int
 ) -> None:
-    one, _two = await pair(start, controller)
+    one, _two = await start_pair(start, controller)
     stranger = Stranger(fresh_address())
     await stranger.dial(one, broker_id)
     await stranger.closed.wait()
@@ -63,8 +63,7 @@ async def test_a_stranger_is_sent_nothing_and_turned_away(
 
 async def test_behind_services_an_id_of_the_group_has_to_do(start: Starter, controller: FakeController) -> None:
     """Members are known by addresses that no connection comes from: who says no id of the group is still turned away."""
-    one = await start("r1", bindAddress=(own := fresh_address()))
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start, bindAddress=(own := fresh_address()))
     await start("r2", bindAddress=(other := fresh_address()))
     await eventually(lambda: controller.heartbeats.keys() == {1, 2})
     assert one.process.configuration.broker_ip != own
@@ -83,7 +82,7 @@ async def test_a_strangers_acknowledgement_in_a_members_name_acknowledges_nothin
     start: Starter, controller: FakeController, client: Client
 ) -> None:
     """While no controller answers it waits outside; its word would make one copy count as two."""
-    one, two = await pair(start, controller, slaveTimeout=700)
+    one, two = await start_pair(start, controller, slaveTimeout=700)
     controller.silent = {
         RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
@@ -101,8 +100,7 @@ async def test_a_strangers_acknowledgement_in_a_members_name_acknowledges_nothin
 
 
 async def test_a_slave_waits_outside_until_a_controller_answers(start: Starter, controller: FakeController) -> None:
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     controller.refused[RequestCode.CONTROLLER_GET_SYNC_STATE_DATA] = ResponseCode.SYSTEM_ERROR
     await start("r2")
     await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA) > 2)

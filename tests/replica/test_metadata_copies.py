@@ -17,7 +17,15 @@ from rocketmq_replica.log.disk import StoreFileError
 from rocketmq_replica.log.side_files import load_queue_offsets
 from rocketmq_replica.tables import ConsumerOffsets, DelayOffsets, SubscriptionGroups
 from rocketmq_replica.topics import Topics
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, fresh_address
+from tests.replica.support import (
+    Client,
+    FakeController,
+    RunningReplica,
+    Starter,
+    eventually,
+    fresh_address,
+    start_master,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,8 +65,7 @@ async def test_what_a_java_master_keeps_beside_the_log_survives_two_failovers_an
     topics = {"topicConfigTable": {"Ordered": JAVA_TOPIC}, "dataVersion": {}}
     for name, document in (("topics", topics), ("subscriptionGroup", JAVA_GROUPS), ("delayOffset", JAVA_DELAYS)):
         (config / f"{name}.json").write_text(json.dumps(document))
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     two = await start("r2")
     await eventually(lambda: controller.members == {1, 2})
     await two.process.metadata.copy()
@@ -83,8 +90,7 @@ async def test_what_a_java_master_keeps_beside_the_log_survives_two_failovers_an
 async def test_topics_are_served_two_ports_lower_too_where_a_java_slave_looks_for_them(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     configuration = one.process.configuration
     fast_address = f"{configuration.broker_ip}:{configuration.listen_port - 2}"
     answer = await client.ask(fast_address, RequestCode.GET_ALL_TOPIC_CONFIG)
@@ -97,16 +103,14 @@ async def test_a_fast_port_that_is_taken_is_told_and_nothing_else(
 ) -> None:
     address = fresh_address()
     with socket.create_server((address, 10909)):
-        one = await start("r1", address=address)
-        await eventually(lambda: one.role == "MASTER")
+        one = await start_master(start, address=address)
     assert f"fast port {address}:10909" in caplog.text
     assert "a Java slave of this replica gets no topics" in caplog.text
     assert (await client.send(one.address, b"x")).code == ResponseCode.SUCCESS
 
 
 async def test_what_is_not_there_is_said_so(start: Starter, controller: FakeController, client: Client) -> None:
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     answer = await client.ask(one.address, RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": "None"})
     assert (answer.code, answer.remark) == (ResponseCode.TOPIC_NOT_EXIST, "No topic in this broker. topic: None")
     answer = await client.ask(one.address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ext_fields={"group": "None"})
@@ -116,8 +120,7 @@ async def test_what_is_not_there_is_said_so(start: Starter, controller: FakeCont
 async def test_a_topic_is_made_and_changed_as_it_is_asked_for(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     code = RequestCode.UPDATE_AND_CREATE_TOPIC
     asked = {"topic": "T", "readQueueNums": "8", "writeQueueNums": "4", "perm": "4", "order": "true"}
     asked |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "attributes": "+message.type=FIFO,+x=1"}
@@ -142,8 +145,7 @@ async def test_a_topic_is_made_and_changed_as_it_is_asked_for(
 async def test_a_group_is_made_for_an_operator_unless_it_should_be_a_special_one(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
     for document, complaint in (
         ({"groupName": "G", "consumeEnable": False}, "consumeEnable=False of group G"),

@@ -15,8 +15,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.ha import metadata_sync
 from rocketmq_replica.tables import ConsumerOffsets
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
-from tests.replica.test_start_and_surface import start_pair
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, start_master, start_pair
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,8 +86,7 @@ async def test_what_is_read_at_a_slave_without_its_master_is_known_to_that_maste
     await one.stop()
     assert await commit(client, two, 7) == SUCCESS
     await two.process.metadata.copy()
-    one = await start("r1", slaveReadEnable="true")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start, slaveReadEnable="true")
     await controller.notify(2)
     await eventually(lambda: controller.members == {1, 2})
     assert await committed(client, one) == 4

@@ -16,7 +16,7 @@ from rocketmq_replica.clients import read_requests
 from rocketmq_replica.clients.delayed_delivery import SCHEDULE_TOPIC, DelayedDelivery
 from rocketmq_replica.clients.send_requests import destination
 from rocketmq_replica.property_values import delay_levels
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, start_master
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
@@ -53,8 +53,7 @@ def test_the_level_is_javas(asked: int, times: int, level: int) -> None:
 async def test_it_waits_for_its_level_and_not_longer(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
-    one = await start("r1", messageDelayLevel=f"{NEVER} 1h")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start, messageDelayLevel=f"{NEVER} 1h")
     await client.send(one.address, b"again")
     assert (await send_back(client, one, 0)).code == ResponseCode.SUCCESS
     assert (await send_back(client, one, 0, level=2)).code == ResponseCode.SUCCESS
@@ -76,8 +75,7 @@ async def test_it_waits_for_its_level_and_not_longer(
 async def test_a_consumer_that_sends_it_itself_waits_too(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
-    one = await start("r1", messageDelayLevel=NEVER)
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start, messageDelayLevel=NEVER)
     fields = {
         "a": "PG",
         "b": RETRY_TOPIC,
@@ -94,8 +92,7 @@ async def test_a_consumer_that_sends_it_itself_waits_too(
 
 async def test_a_batch_is_no_retry(start: Starter, controller: FakeController, client: Client) -> None:
     """As in Java: its messages might wait in several queues."""
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     fields = {"a": "PG", "b": RETRY_TOPIC, "e": "0", "f": "0", "h": "0", "g": "1", "m": "true"}
     body = encode_batch([BatchedMessage(0, b"x", b""), BatchedMessage(0, b"y", b"")])
     answer = await client.ask(one.address, RequestCode.SEND_BATCH_MESSAGE, ext_fields=fields, body=body)
@@ -105,15 +102,13 @@ async def test_a_batch_is_no_retry(start: Starter, controller: FakeController, c
 async def test_the_next_process_goes_on_where_it_was(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
-    one = await start("r1", messageDelayLevel="0s")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start, messageDelayLevel="0s")
     await client.send(one.address, b"first")
     await send_back(client, one, 0)
     await until_retried(client, one, [b"first"])
     await eventually(lambda: one.process.delayed._offsets.get(1) == 1)
     await one.stop()
-    again = await start("r1", messageDelayLevel="0s")
-    await eventually(lambda: again.role == "MASTER")
+    again = await start_master(start, messageDelayLevel="0s")
     await client.send(again.address, b"second")
     second = (await client.pull_all(again.address))[1]
     await send_back(client, again, second.physical_offset)
@@ -124,8 +119,7 @@ async def test_nothing_counts_as_delivered_before_it_is_confirmed(
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second copy is lost with a master that nobody followed: the offset must not say that it was delivered."""
-    one = await start("r1", messageDelayLevel=NEVER)
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start, messageDelayLevel=NEVER)
     await client.send(one.address, b"again")
     await send_back(client, one, 0)
     store = one.process.store
@@ -143,8 +137,7 @@ async def test_nothing_counts_as_delivered_before_it_is_confirmed(
 
 
 async def test_another_master_delivers_what_waits(start: Starter, controller: FakeController, client: Client) -> None:
-    one = await start("r1", messageDelayLevel=NEVER)
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start, messageDelayLevel=NEVER)
     two = await start("r2", messageDelayLevel="0s")
     await eventually(lambda: controller.members == {1, 2})
     await client.send(one.address, b"again")
@@ -181,8 +174,7 @@ async def test_a_pull_without_a_subscription_goes_by_the_heartbeat(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
     """As Java's push consumers pull: bit 4 of sysFlag is not set."""
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     fields = {"a": "PG", "b": "Topic", "e": "0", "f": "0", "h": "0", "g": "1"}
     for number, tag in enumerate(("red", "blue", "red", "green")):
         await client.ask(one.address, 310, ext_fields={**fields, "i": f"TAGS\x01{tag}\x02"}, body=b"%d" % number)
@@ -206,8 +198,7 @@ async def test_a_pull_without_a_subscription_goes_by_the_heartbeat(
 
 
 async def test_messages_are_found_by_key(start: Starter, controller: FakeController, client: Client) -> None:
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     fields = {"a": "PG", "b": "Topic", "f": "0", "h": "0", "g": "1"}
     for number in range(10):
         properties = f"KEYS\x01even{number % 2} k{number}\x02UNIQ_KEY\x01U{number}\x02"
@@ -242,8 +233,7 @@ async def test_a_query_that_would_read_too_much_says_so(
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_requests, "MOST_READ", 2)
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     for _ in range(3):
         await client.send(one.address, b"x")
     fields = {"topic": "Topic", "key": "k", "maxNum": "1"}

@@ -25,8 +25,10 @@ from tests.replica.support import (
     eventually,
     fresh_address,
     log_bytes,
+    run_process,
+    start_master,
+    start_pair,
 )
-from tests.replica.test_start_and_surface import run_process, start_pair
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,8 +57,7 @@ async def test_a_learner_has_every_byte_and_is_never_in_the_set(
 async def test_an_empty_slave_that_wants_the_last_file_only_begins_there(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
-    master = await start("r1")
-    await eventually(lambda: master.role == "MASTER")
+    master = await start_master(start)
     for _ in range(40):
         assert (await client.send(master.address, b"x" * 5000)).code == SUCCESS
     log = master.process.store.log
@@ -133,8 +134,7 @@ async def test_a_role_change_stops_writes_first_and_closes_links_then(
 
 async def test_the_old_form_of_a_send_is_taken_too(start: Starter, client: Client) -> None:
     """10, with the long names; 310 and 320 have tests of their own."""
-    master = await start("r1")
-    await eventually(lambda: master.role == "MASTER")
+    master = await start_master(start)
     fields = {
         "producerGroup": "PG",
         "topic": "Topic",
@@ -159,8 +159,7 @@ async def offset(client: Client, replica: RunningReplica, code: int, **fields: s
 
 
 async def test_the_bounds_of_a_queue_and_the_search_by_time(start: Starter, client: Client) -> None:
-    master = await start("r1")
-    await eventually(lambda: master.role == "MASTER")
+    master = await start_master(start)
     assert await offset(client, master, RequestCode.GET_MAX_OFFSET) == 0
     for number in range(3):
         assert (await client.send(master.address, b"%d" % number)).code == SUCCESS
@@ -178,8 +177,7 @@ async def test_the_bounds_of_a_queue_and_the_search_by_time(start: Starter, clie
 
 
 async def test_consumers_come_and_go(start: Starter, client: Client) -> None:
-    master = await start("r1")
-    await eventually(lambda: master.role == "MASTER")
+    master = await start_master(start)
 
     async def members() -> list[str] | None:
         answer = await client.ask(
@@ -202,8 +200,7 @@ async def test_consumers_come_and_go(start: Starter, client: Client) -> None:
 async def test_a_failed_fsync_ends_the_replica_and_nothing_more_is_written(
     start: Starter, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flush: str
 ) -> None:
-    master = await start("r1", flushDiskType=flush)
-    await eventually(lambda: master.role == "MASTER")
+    master = await start_master(start, flushDiskType=flush)
     assert (await client.send(master.address, b"held")).code == SUCCESS
     checkpoint = tmp_path / "r1" / "checkpoint"
     before = checkpoint.read_bytes() if checkpoint.exists() else None
@@ -220,16 +217,14 @@ async def test_a_failed_fsync_ends_the_replica_and_nothing_more_is_written(
     assert raised.group_contains(OSError, match="Input/output error")
     assert (checkpoint.read_bytes() if checkpoint.exists() else None) == before, "it would speak of bytes nobody has"
     monkeypatch.undo()
-    again = await start("r1")
-    await eventually(lambda: again.role == "MASTER")
+    again = await start_master(start)
     assert (await client.pull_all(again.address))[0].body == b"held"
 
 
 async def test_recovery_says_where_it_cut_and_why(
     start: Starter, client: Client, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    replica = await start("r1")
-    await eventually(lambda: replica.role == "MASTER")
+    replica = await start_master(start)
     for number in range(3):
         assert (await client.send(replica.address, b"%d" % number)).code == SUCCESS
     third = (await client.pull_all(replica.address))[2].physical_offset
@@ -240,8 +235,7 @@ async def test_recovery_says_where_it_cut_and_why(
         log.seek(third + 88)  # the body: its CRC is wrong now
         log.write(b"?")
     with caplog.at_level(logging.ERROR):
-        again = await start("r1")
-        await eventually(lambda: again.role == "MASTER")
+        again = await start_master(start)
     assert f"recovery cut the log at {third}: record at offset {third}: " in caplog.text
     assert "CRC" in caplog.text
     assert [each.body for each in await client.pull_all(again.address)] == [b"0", b"1"]

@@ -12,8 +12,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_replica.ha.links import FlowMeter
 from rocketmq_replica.log.epochs import EpochEntry, consistent_point
 from rocketmq_replica.sync_state import Proposal, SlaveProgress, SyncState
-from tests.replica.support import Client, FakeController, eventually
-from tests.replica.test_start_and_surface import start_pair
+from tests.replica.support import Client, FakeController, eventually, start_pair
 
 if TYPE_CHECKING:
     from tests.replica.support import Starter

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,82 +15,25 @@ from rocketmq_remoting.client_protocol import BatchedMessage, encode_batch
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.serialization import decode_properties
 from rocketmq_replica.controller import client as controller_client
-from rocketmq_replica.log.disk import StoreFileError
 from tests.replica.support import (
     Client,
     FakeController,
-    RunningReplica,
     Starter,
     configuration_text,
     eventually,
     fresh_address,
+    run_process,
+    start_master,
+    start_pair,
 )
 from tests.support.fake_broker import FakeGroup
 from tests.support.fake_name_server import FakeNameServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from rocketmq_remoting.command import RemotingCommand
-
-
-async def start_pair(
-    start: Starter, controller: FakeController, **keys: object
-) -> tuple[RunningReplica, RunningReplica]:
-    one = await start("r1", **keys)
-    await eventually(lambda: one.role == "MASTER")
-    two = await start("r2", **keys)
-    await eventually(lambda: controller.members == {1, 2})
-    await eventually(lambda: one.term.sync_state.members == {1, 2})
-    return one, two
-
-
-async def test_an_application_whose_outcome_is_unknown_is_repeated_with_the_same_id_and_code(
-    start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(controller_client, "CALL_TIMEOUT_SECONDS", 0.2)
-    controller.silent.add(RequestCode.CONTROLLER_APPLY_BROKER_ID)
-    replica = await start("r1")
-    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_APPLY_BROKER_ID) >= 2)
-    assert controller.next_id == 2, "granted once, although asked for twice"
-    assert (tmp_path / "r1" / "brokerIdentity-temp").exists()
-    controller.silent.clear()
-    await eventually(lambda: replica.role == "MASTER")
-    assert replica.broker_id == 1
-    assert [path.name for path in (tmp_path / "r1").glob("brokerIdentity*")] == ["brokerIdentity"]
-    assert controller.requests.count(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID) == 1
-
-
-async def test_a_refused_id_is_given_up_for_another_one(start: Starter, controller: FakeController) -> None:
-    controller.refused[RequestCode.CONTROLLER_APPLY_BROKER_ID] = ResponseCode.CONTROLLER_BROKER_ID_INVALID
-    replica = await start("r1")
-    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID) >= 2)
-    controller.next_id = 5
-    controller.refused.clear()
-    await eventually(lambda: replica.role == "MASTER")
-    assert replica.broker_id == 5
-
-
-async def test_nobody_electable_leaves_the_replica_fenced_until_somebody_is(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
-    controller.refused[RequestCode.CONTROLLER_ELECT_MASTER] = ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
-    replica = await start("r1")
-    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_ELECT_MASTER) >= 2)
-    assert replica.role == "FENCED"
-    assert 1 in controller.heartbeats, "it is alive all the same"
-    assert (await client.send(replica.address, b"x")).code == ResponseCode.SERVICE_NOT_AVAILABLE
-    controller.refused.clear()
-    await eventually(lambda: replica.role == "MASTER")
-
-
-async def test_a_damaged_identity_stops_the_start(start: Starter, tmp_path: Path) -> None:
-    (tmp_path / "r1").mkdir()
-    (tmp_path / "r1" / "brokerIdentity").write_text("")
-    replica = await start("r1")
-    with pytest.raises(ExceptionGroup) as caught:
-        await replica.task
-    assert caught.group_contains(StoreFileError, match="do not delete it")
 
 
 async def test_a_damaged_identity_is_named_without_a_traceback(controller: FakeController, tmp_path: Path) -> None:
@@ -109,31 +50,12 @@ async def test_a_damaged_identity_is_named_without_a_traceback(controller: FakeC
 
 async def test_a_store_has_one_owner(start: Starter, controller: FakeController, tmp_path: Path) -> None:
     """Only other processes are kept out: the lock is Java's, which is per process."""
-    replica = await start("r1")
-    await eventually(lambda: replica.role == "MASTER")
+    await start_master(start)
     config = tmp_path / "second.conf"
     config.write_text(configuration_text(tmp_path / "r1", controller.address, fresh_address()))
     code, errors = await run_process(config)
     assert code == 1
     assert "another process uses this store" in errors
-
-
-async def run_process(config: Path, stop_when: Callable[[], bool] | None = None) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "rocketmq_replica",
-        "--config",
-        str(config),
-        stderr=asyncio.subprocess.PIPE,
-        cwd=Path.cwd(),
-    )
-    if stop_when is not None:
-        await eventually(stop_when, within_seconds=30)
-        process.send_signal(signal.SIGTERM)
-    _, errors = await asyncio.wait_for(process.communicate(), 30)
-    assert process.returncode is not None
-    return process.returncode, errors.decode()
 
 
 async def test_a_process_ends_with_0_on_sigterm_and_keeps_its_log(
@@ -169,8 +91,7 @@ async def test_a_lost_answer_to_1001_is_waited_for_until_it_is_known(
 ) -> None:
     """Upstream #5663: the controller granted the larger set, the master did not hear of it."""
     monkeypatch.setattr(controller_client, "CALL_TIMEOUT_SECONDS", 0.2)
-    one = await start("r1", slaveTimeout=400)
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start, slaveTimeout=400)
     controller.silent = {RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.CONTROLLER_GET_REPLICA_INFO}
     two = await start("r2", slaveTimeout=400)
     await eventually(lambda: controller.members == {1, 2})
@@ -214,15 +135,6 @@ async def test_a_master_whose_mastership_was_taken_is_fenced_and_asks_for_an_ele
     await eventually(lambda: one.role in ("MASTER", "SLAVE"))
 
 
-async def test_sync_flush_acknowledges_after_the_disk(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
-    one, _two = await start_pair(start, controller, flushDiskType="SYNC_FLUSH")
-    answers = await asyncio.gather(*(client.send(one.address, b"x" * number) for number in range(50)))
-    assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
-    assert one.process.store.log.flushed_offset == one.process.store.max_offset
-
-
 async def test_the_ops_requests_tell_what_is(start: Starter, controller: FakeController, client: Client) -> None:
     one, two = await start_pair(start, controller)
     await client.send(one.address, b"x")
@@ -258,8 +170,7 @@ async def test_the_ops_requests_tell_what_is(start: Starter, controller: FakeCon
 async def test_only_live_keys_can_be_changed_and_all_of_them_or_none(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     for body in (b"minInSyncReplicas=2\nlistenPort=1\n", b"minInSyncReplicas=2\ninSyncReplicas=x\n"):
         answer = await client.ask(one.address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
         assert answer.code == ResponseCode.NO_PERMISSION
@@ -268,8 +179,7 @@ async def test_only_live_keys_can_be_changed_and_all_of_them_or_none(
 
 
 async def test_bad_role_notifications_are_refused(start: Starter, controller: FakeController, client: Client) -> None:
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     ext_fields = {"masterBrokerId": "1", "masterEpoch": "9", "masterAddress": one.address}
     answer = await client.ask(one.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=ext_fields)
     assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -278,24 +188,8 @@ async def test_bad_role_notifications_are_refused(start: Starter, controller: Fa
     assert one.process.broker.master.master_epoch == 1
 
 
-async def test_sends_are_checked(start: Starter, controller: FakeController, client: Client) -> None:
-    one = await start("r1", maxMessageSize=100)
-    await eventually(lambda: one.role == "MASTER")
-    assert (await client.send(one.address, b"x" * 101)).code == ResponseCode.MESSAGE_ILLEGAL
-    assert (await client.send(one.address, b"x", topic="no spaces")).code == ResponseCode.MESSAGE_ILLEGAL
-    assert (await client.send(one.address, b"x", topic="")).code == ResponseCode.MESSAGE_ILLEGAL
-    assert (await client.send(one.address, b"x", queue_id=4)).code == ResponseCode.SYSTEM_ERROR
-    answer = await client.send(one.address, b"x", queue_id=-1)
-    assert answer.code == ResponseCode.SUCCESS
-    assert 0 <= int((answer.ext_fields or {})["queueId"]) < 4
-    assert (await client.pull(one.address, 0, topic="Nowhere")).code == ResponseCode.TOPIC_NOT_EXIST
-    answer = await client.pull(one.address, 99)
-    assert answer.code == ResponseCode.PULL_OFFSET_MOVED
-
-
 async def test_a_batch_is_stored_message_by_message(start: Starter, controller: FakeController, client: Client) -> None:
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     ext_fields = {"a": "PG", "b": "Topic", "e": "1", "f": "0", "h": "0", "m": "true"}
     body = encode_batch([BatchedMessage(7, b"one", b"TAGS\x01red\x02"), BatchedMessage(0, b"two", b"TAGS\x01blue")])
     answer = await client.ask(one.address, RequestCode.SEND_BATCH_MESSAGE, ext_fields=ext_fields, body=body)
@@ -321,8 +215,7 @@ async def test_a_batch_is_stored_message_by_message(start: Starter, controller: 
 
 
 async def test_consumer_offsets_survive_a_restart(start: Starter, controller: FakeController, client: Client) -> None:
-    one = await start("r1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start)
     fields = {"consumerGroup": "CG", "topic": "Topic", "queueId": "0"}
     commit = fields | {"commitOffset": "17"}
     answer = await client.ask(one.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit)
@@ -335,27 +228,6 @@ async def test_consumer_offsets_survive_a_restart(start: Starter, controller: Fa
     await eventually(lambda: one.role != "FENCED")
     answer = await client.ask(one.address, RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
     assert (answer.ext_fields or {})["offset"] == "17"
-
-
-async def test_consumer_offsets_and_topics_survive_a_failover(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
-    one, two = await start_pair(start, controller)
-    fields = {"consumerGroup": "CG", "topic": "Made", "queueId": "0"}
-    topic = {"topic": "Made", "readQueueNums": "7", "writeQueueNums": "7", "perm": "6"}
-    assert (await client.ask(one.address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=topic)).code == 0
-    answer = await client.ask(
-        one.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields | {"commitOffset": "3"}
-    )
-    assert answer.code == ResponseCode.SUCCESS
-    await two.process.metadata.copy()
-    await one.stop()
-    controller.decide(2)
-    await controller.notify(2)
-    answer = await client.ask(two.address, RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
-    assert (answer.ext_fields or {})["offset"] == "3"
-    topics = json.loads((await client.ask(two.address, RequestCode.GET_ALL_TOPIC_CONFIG)).body or b"")
-    assert topics["topicConfigTable"]["Made"]["writeQueueNums"] == 7
 
 
 async def test_906_moves_a_slave_to_another_ha_address(
@@ -416,8 +288,7 @@ async def test_issue_52_a_new_list_of_name_servers_needs_no_restart(
     start: Starter, controller: FakeController, client: Client, name_server: FakeNameServer
 ) -> None:
     """apache/rocketmq-operator #52: the replica is at the new NameServer at once, and says what it was told."""
-    one = await start("r1", namesrvAddr="127.0.0.1:1")
-    await eventually(lambda: one.role == "MASTER")
+    one = await start_master(start, namesrvAddr="127.0.0.1:1")
     assert not name_server.registered
     code = RequestCode.UPDATE_BROKER_CONFIG
     assert (await client.ask(one.address, code, body=f"namesrvAddr={name_server.address}\n".encode())).code == 0

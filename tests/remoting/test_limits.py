@@ -1,9 +1,10 @@
-"""Half frames on many connections cost no more than the server's budget, and what they held is given back."""
+"""What a peer may cost: bytes of unfinished frames, lines of the log."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import request
 from rocketmq_remoting.handler import not_supported
-from rocketmq_remoting.limits import ByteBudget
+from rocketmq_remoting.limits import LINES_PER_WINDOW, WINDOW_SECONDS, ByteBudget, PeerLog
 from rocketmq_remoting.server import RemotingServer
 from tests.support.quiet_handler import QuietHandler
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
+
 
 HALF = 64 * 1024
 PER_HOST = 10 * HALF
@@ -50,7 +52,7 @@ async def half_frame(port: int, host: str) -> asyncio.StreamWriter:
 
 async def until(what) -> None:  # type: ignore[no-untyped-def]
     async with asyncio.timeout(15):
-        while not what():  # noqa: ASYNC110 - what is waited for belongs to the server
+        while not what():  # noqa: ASYNC110 - what is waited for happens in the server
             await asyncio.sleep(0.005)
 
 
@@ -89,3 +91,25 @@ def test_what_is_given_back_can_be_held_again() -> None:
     budget.change("b", -5)
     budget.change("a", -6)
     assert budget.change("b", 6) is None
+
+
+def test_a_window_has_its_lines_and_the_next_one_says_how_many_were_left_out(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_seconds = 1000.0
+    monkeypatch.setattr("rocketmq_remoting.limits.time.monotonic", lambda: now_seconds)
+    log = PeerLog(logging.getLogger("tests.peer_log"))
+    for number in range(LINES_PER_WINDOW + 7):
+        log.warning("peer %d", number)
+    assert len(caplog.records) == LINES_PER_WINDOW
+    now_seconds += WINDOW_SECONDS
+    log.warning("peer again")
+    told = [record.getMessage() for record in caplog.records[LINES_PER_WINDOW:]]
+    assert told == ["7 more warnings about peers were left out", "peer again"]
+
+
+def test_a_peers_words_begin_no_line_of_their_own(caplog: pytest.LogCaptureFixture) -> None:
+    log = PeerLog(logging.getLogger("tests.peer_log"))
+    log.warning("%s: %r said %s", "peer", b"x", "name\n2026-11-23 ERROR made up\x1b[31m Ünï\u202e")
+    (record,) = caplog.records
+    assert record.getMessage() == "peer: b'x' said name\\n2026-11-23 ERROR made up\\x1b[31m Ünï\\u202e"
