@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -27,7 +28,7 @@ from brokergroup_operator.controller.detect.holdings_watch import HoldingsWatch
 from brokergroup_operator.controller.detect.master_watch import MasterWatch, PauseGuard
 from brokergroup_operator.controller.detect.recovery import Recovery
 from brokergroup_operator.controller.group.adoption import AdoptionDesk
-from brokergroup_operator.controller.group.groups import GroupCredentials, Groups, ReceiverCheck, Whereabouts, note_pods
+from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck, credentials_at, dialled_at, note_pods
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.planes import Planes
 from brokergroup_operator.controller.peers.services import Services, is_running
@@ -88,8 +89,8 @@ class ControllerPlane(GroupVerbs):
         calls = BrokerCalls(
             self._client,
             settings,
-            credentials_of=GroupCredentials(groups),
-            dialled_at=Whereabouts(groups),
+            credentials_of=partial(credentials_at, groups),
+            dialled_at=partial(dialled_at, groups),
             receiver_check=ReceiverCheck(groups, directory),
         )
         services = Services(settings=settings, observer=observer, calls=calls, planes=Planes(self._client, settings))

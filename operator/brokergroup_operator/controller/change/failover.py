@@ -19,7 +19,6 @@ import structlog
 
 from brokergroup_operator.controller.change.fencing import FenceOutcome, NoFencer
 from brokergroup_operator.controller.detect.master_watch import Suspicion
-from brokergroup_operator.controller.detect.recovery import ActingMasters
 from brokergroup_operator.controller.directory.places import process_address
 from brokergroup_operator.controller.group.commits import decided_at_last
 from brokergroup_operator.controller.group.election_premises import (
@@ -134,30 +133,27 @@ class Failover(Part):
             group.waking.heard_seconds = now_seconds
         elif now_seconds - group.waking.heard_seconds > silence_seconds(group, self._settings):
             group.waking.wakes = False
-        return not group.waking.wakes or self._others_can_lead(group, record, master)
+        return not group.waking.wakes or self._someone_can_lead(group, record, besides=master)
 
     @staticmethod
-    def _others_can_lead(group: Group, record: BrokerGroupRecord, master: int) -> bool:
-        """Whether an election that passes the master over would succeed on what the others have reported."""
-        others = {one: replica for one, replica in group.live().items() if one != master and replica.has_reported}
-        request = ElectMaster(broker_name=record.broker_name, passed_over=frozenset({master}))
-        return step(record, request, others, group.binding.settings).code == ControllerCode.SUCCESS
+    def _someone_can_lead(group: Group, record: BrokerGroupRecord, *, besides: int | None = None) -> bool:
+        """Whether an election would succeed on what the members, `besides` this one, have reported.
 
-    @staticmethod
-    def _someone_can_lead(group: Group, record: BrokerGroupRecord) -> bool:
-        """Whether an election without a caller would succeed. The first one of a group waits for a broker to ask."""
+        The first election of a group waits for a broker to ask.
+        """
         if record.is_first_election and record.master_epoch == 0:
             return False
-        live = {broker_id: replica for broker_id, replica in group.live().items() if replica.has_reported}
-        trial = step(record, ElectMaster(broker_name=record.broker_name), live, group.binding.settings)
-        return trial.code == ControllerCode.SUCCESS
+        live = {one: replica for one, replica in group.live().items() if one != besides and replica.has_reported}
+        passed_over = frozenset({besides} if besides is not None else ())
+        request = ElectMaster(broker_name=record.broker_name, passed_over=passed_over)
+        return step(record, request, live, group.binding.settings).code == ControllerCode.SUCCESS
 
     def _is_worth_waiting_for(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Whether only a silent master could lead, and has not been silent for too long.
 
         On an ephemeral disk it never is too long: the fence would delete the last copy with the pod.
         """
-        if self._others_can_lead(group, record, master):
+        if self._someone_can_lead(group, record, besides=master):
             return False
         return group.binding.ephemeral or (
             group.silent_for_seconds(master) < self._settings.no_successor_patience_seconds
@@ -168,7 +164,7 @@ class Failover(Part):
 
         By its own word it is a slave and acknowledges nothing, so nothing is fenced or quieted first.
         """
-        if not group.changes.may_begin() or not self._others_can_lead(group, record, master):
+        if not group.changes.may_begin() or not self._someone_can_lead(group, record, besides=master):
             return False
         self._start(group, self._elect_for_deaf(group, record, master))
         return True
@@ -231,7 +227,8 @@ class Failover(Part):
             return decision
         timeline = masterless_timeline(group, record)
         if may_have_acting_masters(group, record):
-            wanted = replace(wanted, incumbent=(await self._recovery.acting_masters(group)).incumbent)
+            acting = await self._recovery.acting_masters(group)
+            wanted = replace(wanted, incumbent=next(iter(acting), None))
         decision = await group.decide(but_the_unsteady(group, wanted), timeline=timeline, premise=premise)
         _answered_at_once(group, decision)
         if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
@@ -421,7 +418,8 @@ class Failover(Part):
     ) -> Decision | None:
         """Elect, commit, tell; None if the premise does not hold on the record that is committed on."""
         group.changes.begins(timeline)
-        before, acting = group.record, ActingMasters()
+        before = group.record
+        acting: tuple[int, ...] = ()
         if before is not None and may_have_acting_masters(group, before):
             acting = await self._recovery.acting_masters(group)
         decisions: list[Decision] = []
@@ -441,7 +439,7 @@ class Failover(Part):
             finish(group, timeline, self._observer, Outcome.INCOMPLETE)
             return decisions[-1]
         course = self._executor.course_of(group, record.change, timeline=timeline)
-        course.acting = frozenset(acting.besides(record.master_broker_id))
+        course.acting = frozenset(acting) - {record.master_broker_id}
         await self._executor.run(course)
         if course.lost:
             withdraw(group, timeline, self._observer, "another plane took the change over")
@@ -477,7 +475,7 @@ class Failover(Part):
         premise: Premise,
         decisions: list[Decision],
         *,
-        acting: ActingMasters | None = None,
+        acting: tuple[int, ...] = (),
         wanted: ElectMaster | None = None,
     ) -> bool:
         """Commit the election; while the store is away this waits for it, because nothing else can help the group.
@@ -485,8 +483,7 @@ class Failover(Part):
         Raise `PremiseGoneError`, `RecordRefusedError` or `RecordCorruptError`: a retry mends none of them.
         """
         anybody = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
-        incumbent = acting.incumbent if acting is not None else None
-        request = replace(wanted or anybody, incumbent=incumbent, unfenced=timeline.unfenced)
+        request = replace(wanted or anybody, incumbent=next(iter(acting), None), unfenced=timeline.unfenced)
         request = replace(
             but_the_unsteady(group, request),
             plan=self._executor.plan(_kind(group, wanted), timeline.trigger, started_at=timeline.started_at),

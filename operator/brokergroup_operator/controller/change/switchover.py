@@ -437,7 +437,7 @@ class Drain(Part):
     not handled here.
 
     A pod that was removed by force is gone from the API at once, and its broker runs for one to three seconds. It is called at
-    the pod's own address as long as it is heard from there (`Whereabouts`); the registration of the next process ends its
+    the pod's own address as long as it is heard from there (`dialled_at`); the registration of the next process ends its
     mastership in the record, so that the commit's premise is gone.
     """
 

@@ -12,7 +12,6 @@ acknowledging. If none acts as master, an election waits for reports younger tha
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -33,22 +32,6 @@ POLL_SECONDS = 0.05
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ActingMasters:
-    """The living members that say that they are master, the weightiest first."""
-
-    broker_ids: tuple[int, ...] = ()
-
-    @property
-    def incumbent(self) -> int | None:
-        """The one whose acknowledgements count."""
-        return self.broker_ids[0] if self.broker_ids else None
-
-    def besides(self, broker_id: int | None) -> tuple[int, ...]:
-        """Those that must hear of another master before the other members do."""
-        return tuple(one for one in self.broker_ids if one != broker_id)
-
-
 class Recovery(Part):
     """Asks the brokers."""
 
@@ -58,27 +41,27 @@ class Recovery(Part):
         """
         while True:
             acting = await self._ask(group)
-            group.recovery.acting = acting.broker_ids
+            group.recovery.acting = acting
             live = group.live()
             highest = max((replica.epoch for replica in live.values()), default=-1)
-            if acting.incumbent in live and live[acting.incumbent].epoch >= highest:
-                return
-            if self._nobody_is_missing(group):
+            is_found = bool(acting) and acting[0] in live and live[acting[0]].epoch >= highest
+            if is_found or self._nobody_is_missing(group):
                 return
             await asyncio.sleep(POLL_SECONDS)
 
-    async def acting_masters(self, group: Group) -> ActingMasters:
-        """Return the members that act as master, or did when `find_incumbent` asked."""
+    async def acting_masters(self, group: Group) -> tuple[int, ...]:
+        """Return the members that act as master, or did when `find_incumbent` asked; first the one whose acknowledgements
+        count.
+        """
         try:
             await follow_the_moved(group)
         except (RecordStoreError, PremiseGoneError) as error:
             log.warning("addresses not followed yet", group=str(group.key), error=str(error))
-        acting = await self._ask(group)
-        if acting.broker_ids:
+        if acting := await self._ask(group):
             return acting
         live = group.live()
-        noted = ActingMasters(tuple(one for one in group.recovery.acting if one in live))
-        if not noted.broker_ids:
+        noted = tuple(one for one in group.recovery.acting if one in live)
+        if not noted:
             await self._until_reported_anew(group)
         return noted
 
@@ -97,12 +80,12 @@ class Recovery(Part):
             return True
         return all(one.broker_id in live for one in record.replicas.values() if one.registered)
 
-    async def _ask(self, group: Group) -> ActingMasters:
+    async def _ask(self, group: Group) -> tuple[int, ...]:
         """907 to every living member, side by side; one that does not answer by its deadline does not act as master."""
         live, addresses = group.live(), _addresses(group)
         links = await asyncio.gather(*(self._links_as_master(address) for address in addresses.values()))
         acting = {one: found for one, found in zip(addresses, links, strict=True) if found is not None}
-        return ActingMasters(tuple(sorted(acting, key=lambda one: _weight(live.get(one), acting[one], one))))
+        return tuple(sorted(acting, key=lambda one: _weight(live.get(one), acting[one], one)))
 
     async def _links_as_master(self, address: str) -> int | None:
         """Return how many slaves are linked to it; None if it does not act as master."""

@@ -129,20 +129,24 @@ class Groups:
             self._members_at.setdefault(replica.address, {})[group.key, replica.broker_id] = group
 
 
-class Whereabouts:
-    """Called with the address by which a broker is known; returns where to dial it. That differs in one case only.
+def credentials_at(groups: Groups, address: str) -> Credentials | None:
+    """Return the key for requests to a broker at this address: that of the group whose live member is there.
 
-    If a pod was removed by force, its Service leads elsewhere, and its process is dialled at the pod's own address: as long as
-    the member is alive on the open connection of its heartbeats from that host (safety rule 8).
+    If none is live, of any group with a member there.
     """
+    signing = [one for one in groups.members_at(address) if one[0].binding.credentials is not None]
+    found = max(signing, key=lambda one: one[0].is_live(one[1]), default=None)
+    return found[0].binding.credentials if found is not None else None
 
-    def __init__(self, groups: Groups) -> None:
-        self._groups = groups
 
-    def __call__(self, address: str) -> str:
-        """Where to dial."""
-        found = _member_at(self._groups, address)
-        return address if found is None else (_own_address_of_living(*found, address) or address)
+def dialled_at(groups: Groups, address: str) -> str:
+    """Return where to dial the broker that is known by this address. That differs in one case only.
+
+    If a pod was removed by force, its Service leads elsewhere, and its process is dialled at the pod's own address: as long as the
+    member is alive on the open connection of its heartbeats from that host (safety rule 8).
+    """
+    found = _member_at(groups, address)
+    return address if found is None else (_own_address_of_living(*found, address) or address)
 
 
 class ReceiverCheck:
@@ -240,18 +244,3 @@ def note_pods(group: Group, directory: GroupDirectory) -> None:
     for broker_id, replica in record.replicas.items():
         if replica.reserved_for:
             group.addresses.note(broker_id, AddressSource.POD, hosts.get(replica.reserved_for, ""), now_seconds)
-
-
-class GroupCredentials:
-    """Called with an address before each request to a broker: whose key it is signed with."""
-
-    def __init__(self, groups: Groups) -> None:
-        self._groups = groups
-
-    def __call__(self, address: str) -> Credentials | None:
-        """Return the credentials of the group whose live member is at this address; if none is live, of any group with a member
-        there.
-        """
-        signing = [one for one in self._groups.members_at(address) if one[0].binding.credentials is not None]
-        found = max(signing, key=lambda one: one[0].is_live(one[1]), default=None)
-        return found[0].binding.credentials if found is not None else None

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -58,6 +58,8 @@ MIN_IN_SYNC_REPLICAS = "minInSyncReplicas"
 PASSING_NAME = "BROKERGROUP_OPERATOR_PASSING"
 # Reading this much would hold up heartbeats: it is done in a thread.
 LARGE_BODY_BYTES = 256 * 1024
+
+Body = TypeVar("Body")
 
 log = structlog.get_logger(__name__)
 
@@ -166,42 +168,28 @@ class BrokerCalls:
         """907: which slaves are linked to this broker, and how far behind each is."""
         command = request(RequestCode.GET_BROKER_HA_STATUS)
         answer = await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
-        try:
-            return HARuntimeInfoBody.decode(answer.body)
-        except BodyError as error:
-            raise BrokerCallError(f"{address}: 907 answered something unreadable: {error}") from error
+        return _decoded(address, command, answer, HARuntimeInfoBody.decode)
 
     async def bytes_behind_dispatch(self, address: str) -> int | None:
         """28: how much of its log is not in consume queues and index yet; None if the broker does not say."""
-        answer = await self._ask(
-            address, request(RequestCode.GET_BROKER_RUNTIME_INFO), self._settings.small_rpc_deadline_seconds
-        )
-        try:
-            return _number(
-                BrokerRuntimeInfoBody.decode(answer.body).table.get("dispatchBehindBytes", ""), _DIGITS_OF_LONG
-            )
-        except BodyError as error:
-            raise BrokerCallError(f"{address}: 28 answered something unreadable: {error}") from error
+        command = request(RequestCode.GET_BROKER_RUNTIME_INFO)
+        answer = await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
+        table = _decoded(address, command, answer, BrokerRuntimeInfoBody.decode).table
+        return _number(table.get("dispatchBehindBytes", ""), _DIGITS_OF_LONG)
 
     async def routed_master(self, name_server: str, cluster_name: str, broker_name: str) -> str | None:
         """901: the address to which a NameServer sends the group's producers; None while it knows no master."""
         header = GetBrokerMemberGroupRequestHeader(cluster_name=cluster_name, broker_name=broker_name)
         command = request(RequestCode.GET_BROKER_MEMBER_GROUP, ext_fields=header.encode(), version=MQ_VERSION_5_5_0)
         answer = await self._ask(name_server, command, self._settings.name_server_deadline_seconds)
-        try:
-            return BrokerMemberGroupBody.decode(answer.body).broker_member_group.broker_addrs.get(MASTER_ID)
-        except BodyError as error:
-            raise BrokerCallError(f"{name_server}: 901 answered something unreadable: {error}") from error
+        members = _decoded(name_server, command, answer, BrokerMemberGroupBody.decode).broker_member_group
+        return members.broker_addrs.get(MASTER_ID)
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """26: the broker's configuration."""
-        answer = await self._ask(
-            address, request(RequestCode.GET_BROKER_CONFIG), self._settings.small_rpc_deadline_seconds
-        )
-        try:
-            return decode_properties(answer.body)
-        except BodyError as error:
-            raise BrokerCallError(f"{address}: 26 answered something unreadable: {error}") from error
+        command = request(RequestCode.GET_BROKER_CONFIG)
+        answer = await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
+        return _decoded(address, command, answer, decode_properties)
 
     async def min_in_sync_replicas(self, address: str) -> int | None:
         """26: the live value of minInSyncReplicas; None if the broker does not say."""
@@ -247,10 +235,7 @@ class BrokerCalls:
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         _must_succeed(address, command, answer)
-        try:
-            return TopicAnswerBody.decode(answer.body)
-        except BodyError as error:
-            raise BrokerCallError(f"{address}: 351 answered something unreadable: {error}") from error
+        return _decoded(address, command, answer, TopicAnswerBody.decode)
 
     async def put_topic(self, address: str, topic: TopicConfig) -> None:
         """17: make a topic, or change one; attributes that `topic` does not name stay."""
@@ -314,6 +299,15 @@ class BrokerCalls:
             access_key = credentials.access_key if credentials is not None else None
             raise NotPermittedError(address, command.code, answer.remark or "", access_key)
         return answer
+
+
+def _decoded(
+    address: str, command: RemotingCommand, answer: RemotingCommand, decode: Callable[[bytes | None], Body]
+) -> Body:
+    try:
+        return decode(answer.body)
+    except BodyError as error:
+        raise BrokerCallError(f"{address}: {command.code} answered something unreadable: {error}") from error
 
 
 def _must_succeed(address: str, command: RemotingCommand, answer: RemotingCommand) -> None:
