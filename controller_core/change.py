@@ -76,7 +76,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """906: the new master's HA address, or one where nobody listens."""
+    """906: the new master's HA address, or one where nothing listens."""
 
     broker_id: int
     nowhere: bool = False
@@ -276,7 +276,7 @@ def _move(record: BrokerGroupRecord, change: Change, seen: Observed, pace: Pace)
     return (
         Stage((Unregister(old, early=True),), at_most_seconds=pace.early_unregister_seconds),
         Stage(nowhere),
-        Stage(_tells(record, {old}, seen)),  # also one that is silent: nobody else hears before it has, or could have
+        Stage(_tells(record, {old}, seen)),  # also if silent: the others are told after it, or after its time
         Stage((Unregister(old),)),
         Stage((*new, *others), waits_for=new, releases=True),
         *_ending(record, change, (*_tells(record, {old}, seen), *others), seen, pace),
@@ -311,7 +311,7 @@ def _agreement(record: BrokerGroupRecord, seen: Observed) -> Sequence[Stage]:
         return (Stage((Probe(asked | seen.unheard),), releases=True),)
     stale = seen.acting - {master}
     if stale - seen.alive:
-        return (Stage(settled=True, releases=True),)  # it will be heard, or could have been: nobody is told before it
+        return (Stage(settled=True, releases=True),)  # it will be heard, or could have been: the others wait
     never_told = bool(stale) or (master in asked and master not in seen.acting)
     gone = sorted(one for one in record.replicas if one in stale or one not in seen.alive) if never_told else []
     first = _tells(record, stale, seen)

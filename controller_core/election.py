@@ -143,7 +143,7 @@ def _choose(electorate: Electorate, request: ElectMaster, caller: int | None) ->
     return choose_master(electorate, prefer=prefer)
 
 
-# Seats say whose data counts: the SyncStateSet, then the eligible, then (if the spec allows it) anybody.
+# Seats say whose data counts: the SyncStateSet, then the eligible, then (if the spec allows it) any replica.
 
 
 def choose_master(electorate: Electorate, *, prefer: int | None) -> Choice:
@@ -255,13 +255,13 @@ def _choose_designated(electable: dict[int, LiveReplica], *, prefer: int, name: 
     return Choice(broker_id=None, why=f"{prefer} was designated, but is not among {draw_ids(electable)} of the {name}")
 
 
-# No seat says whose data counts: nobody was elected yet, or the record went back in time, or the last seats were lost.
+# No seat says whose data counts: no master yet, or the record went back in time, or the last seats were lost.
 
 
 def choose_first_master(
     electorate: Electorate, *, caller: int | None, designated: bool, incumbent: int | None = None
 ) -> Choice:
-    """Choose where no SyncStateSet says whose data counts: nobody was elected yet, or the last member was cleaned."""
+    """Choose where no SyncStateSet says whose data counts: no master yet, or the last member was cleaned."""
     record, live = electorate.record, electorate.live
     electable = electorate.electable(record.replicas)
     if _is_barred(electorate, caller):

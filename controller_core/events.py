@@ -84,7 +84,7 @@ class MasterRenewed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterLost:
-    """Nobody is master any more. Java's event 3 without a winner. `unfenced`: the master before was not seen dead."""
+    """There is no master any more. Java's event 3 without a winner. `unfenced`: the master before was not seen dead."""
 
     unfenced: bool = False
 
@@ -120,7 +120,7 @@ class SeatsLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatsRegained:
-    """The last losers of a seat have what they had after all, and nobody was elected meanwhile (rule 2)."""
+    """The last losers of a seat have what they had after all, and no master was elected meanwhile (rule 2)."""
 
     broker_ids: frozenset[int]
 
@@ -317,7 +317,7 @@ def _apply_election(record: BrokerGroupRecord, event: MasterElected) -> BrokerGr
         eligible=event.eligible,
         lost_seats=frozenset(),
         unclean_elections=record.unclean_elections + event.unclean,
-        # Who is elected anew is no master of an older epoch any more.
+        # A master of a new epoch is not one of an older epoch any more.
         unfenced=_unfenced_after(record, event) - {event.broker_id},
     )
     elected = _with_marks(_with_sync_state_set(elected, frozenset({event.broker_id})), event.marks)
@@ -368,7 +368,7 @@ def _with_plan(
 
 
 def _apply_alteration(record: BrokerGroupRecord, event: SyncStateSetAltered) -> BrokerGroupRecord:
-    # Nor is who follows.
+    # A member of the set follows: it is no master of an older epoch any more.
     altered = replace(record, eligible=event.eligible, unfenced=record.unfenced - event.sync_state_set)
     return _with_marks(_with_sync_state_set(altered, event.sync_state_set), event.marks)
 
@@ -433,7 +433,7 @@ def _raised(epoch: int) -> int:
 
 
 def _with_sync_state_set(record: BrokerGroupRecord, sync_state_set: frozenset[int]) -> BrokerGroupRecord:
-    # Whoever holds data of the group has stored its id, even if its RegisterBroker was never seen.
+    # A member of the set has stored its id, even if its RegisterBroker was never seen.
     replicas = {
         broker_id: replace(replica, registered=True) if broker_id in sync_state_set else replica
         for broker_id, replica in record.replicas.items()

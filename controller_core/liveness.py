@@ -295,7 +295,7 @@ class HeartbeatTable:
             )
 
     def note_seats(self, record: BrokerGroupRecord | None) -> None:
-        """Note who is in the SyncStateSet under which epoch. Call it with each record seen, before `holding`; cheap.
+        """Note the SyncStateSet and its epoch. Call it with each record seen, before `holding`; cheap.
 
         What a member tells counts from here on. What was told under another epoch, or before it joined, may be older than a
         truncation and is forgotten.

@@ -29,7 +29,7 @@ class Phase(StrEnum):
     """How far a change has come. The first two may be given up; from `TELLING` on the new master is in the record."""
 
     FENCING = "Fencing"
-    """A silent master is being killed; nobody is elected before its death is confirmed, or the fence's time is over."""
+    """A silent master is being killed; the election waits for its confirmed death, or for the end of the fence's time."""
     QUIETING = "Quieting"
     """The old master is kept from acknowledging (`minInSyncReplicas=99`) until its slaves have all it acknowledged."""
     TELLING = "Telling"

@@ -152,7 +152,7 @@ def _losers(record: BrokerGroupRecord, request: ReportHoldings, settings: Contro
 
 
 def _marks(record: BrokerGroupRecord, holdings: list[Holding]) -> tuple[Mark, ...]:
-    """Return the marks that were raised, of those who still have a seat."""
+    """Return the raised marks of replicas that still have a seat."""
     return tuple(
         raised_mark(record, record.replicas[holding.broker_id], holding)
         for holding in sorted(holdings, key=lambda holding: holding.broker_id)

@@ -88,7 +88,7 @@ class AlterSyncStateSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetReplicaInfo:
-    """1004. Who is master, and what is the SyncStateSet?"""
+    """1004. The master and the SyncStateSet."""
 
     broker_name: str | None
 

@@ -18,7 +18,7 @@ class UnknownPolicyError(ValueError):
 
 
 class Adoption(Enum):
-    """Who may bring a broker id that the record does not know."""
+    """Which callers may bring a broker id that the record does not know."""
 
     NEVER = "Never"
     KNOWN_REQUESTERS = "KnownRequesters"

@@ -67,7 +67,7 @@ def step(
     decision = _decide(record, request, live, settings)
     after = decision.record
     if decision.changed and after is not None and after.eligible and not usable_eligible(after, settings):
-        # The floor was lowered or lifted: who was eligible under it may lack what is acknowledged from now on (rule 1).
+        # The floor was lowered or lifted: an eligible replica may lack what is acknowledged from now on (rule 1).
         events = (*decision.events, EligibleForgotten())
         return replace(decision, events=events, record=apply_events(record, events))
     return decision

@@ -94,7 +94,7 @@ def _alteration(
 ) -> SyncStateSetAltered:
     members = frozenset(request.sync_state_set)
     below = settings.shrink_floor and len(members) < settings.min_in_sync_replicas
-    # What one that shrinks first answered as it dropped somebody, nobody outside its set need have.
+    # What a master that shrinks first answered when it dropped a member, replicas outside its set may lack.
     answered = settings.masters_shrink_first and bool(record.sync_state_set - members)
     return SyncStateSetAltered(
         sync_state_set=members,

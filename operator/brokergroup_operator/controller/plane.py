@@ -204,7 +204,7 @@ class ControllerPlane(GroupVerbs):
         group.store_answers()
         try:
             delivered = self._store.watched(key)
-        except RecordStoreError:  # the group's own read tells of it
+        except RecordStoreError:  # the group's own read logs it
             delivered = None
         if delivered is None or not group.take_watched(delivered):
             group.distrust_copy(version)

@@ -46,7 +46,7 @@ class PlaneSettings:
     drain_seconds: float = 0.0
     # A closed connection alone is given this long to come back (a broker reconnects with its next heartbeat).
     reconnect_grace_seconds: float = 0.4
-    # A silent master is not given that long; one look whether anybody listens at its address takes at most this.
+    # A silent master is not given that long; one probe of its address takes at most this.
     probe_seconds: float = 0.2
     # Before a silent master is fenced the other planes have this long to say that they hear it; one that is down costs as much.
     other_planes_deadline_seconds: float = 0.25
@@ -80,7 +80,7 @@ class PlaneSettings:
     # An administrator's election waits so long for a change of master under way: its own caller waits 3 s.
     election_waits_seconds: float = 1.0
 
-    # A silent master that nobody could replace is left alone for this long, looked at again after each pause, then fenced as stuck.
+    # A silent master that no member could replace is left alone for this long, checked after each pause, then fenced as stuck.
     no_successor_patience_seconds: float = 30.0
     no_successor_pause_seconds: float = 0.25
 

@@ -509,7 +509,7 @@ class Failover(Part):
         withdraw(group, timeline, self._observer, "another plane, or the brokers themselves, were faster")
 
     def _nobody(self, group: Group, timeline: FailoverTimeline, decision: Decision, wanted: ElectMaster | None) -> None:
-        # A group that is being deleted loses its members one by one: that nobody is left is no incident.
+        # A group that is being deleted loses its members one by one: no incident.
         if _is_persons(wanted):
             finish(group, timeline, self._observer, Outcome.CANCELLED)
         elif decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving:

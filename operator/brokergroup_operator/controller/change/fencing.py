@@ -179,7 +179,7 @@ class KubernetesFencer:
                 pod = await self._api.get(PODS, name, namespace=namespace, timeout_seconds=ONE_CALL_SECONDS)
                 uid = pod["metadata"]["uid"]
                 if deleted_uid is not None and uid != deleted_uid:
-                    # Gone in spite of the finalizer: whoever removed it does so only for a pod whose containers have ended.
+                    # Gone in spite of the finalizer, which is removed only from a pod whose containers have ended.
                     return FenceOutcome(confirmed=True, how=f"pod {name} deleted and replaced")
                 if deleted_uid is None and not has_ip_of(pod, address):
                     # The address changed hands (safety rule 8): killing this pod would prove nothing about the silent one.
@@ -234,7 +234,7 @@ class KubernetesFencer:
                 timeout_seconds=ONE_CALL_SECONDS,
             )
         except (NotFoundError, InvalidError):
-            return  # somebody else was faster
+            return  # removed already
         except ApiError as error:
             log.warning("fence not released, the reconcile plane will", pod=metadata["name"], error=str(error))
 

@@ -256,7 +256,7 @@ class Switchover(Part):
             lost = await self._carry_out(group, record, run, change, address)
         except (BrokerCallError, SwitchoverFailedError, RecordStoreError, PremiseGoneError) as error:
             # A drain that has not begun to quiet the master is nothing to tell of: it is tried again, or a failover comes first.
-            # That of a master which does not answer any more is told of by the failover: its pod is going, nothing else can come.
+            # If the master does not answer any more, the failover reports it: its pod is going.
             is_over = change is None or isinstance(error, BrokerCallError) or not group.is_live(old)
             is_nothing = is_over and timeline.planned_cause is Cause.DRAIN
             if is_nothing or _is_moved(group.record, timeline) or self._is_anothers(group):

@@ -154,7 +154,7 @@ def place_of(pod: JsonObject) -> PodPlace | None:
 def is_at(pod: JsonObject, address: str) -> bool:
     """Whether the pod's broker is the one at this address (host:port): the one by which it is known, or its pod's own."""
     if not pod_ips(pod):
-        return False  # it has not begun: whoever had the address was another
+        return False  # it has not started: another pod had the address
     place = place_of(pod)
     return (place is not None and place.address == address) or has_ip_of(pod, address)
 

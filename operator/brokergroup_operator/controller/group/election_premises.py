@@ -105,7 +105,7 @@ def replaces_no_master(group: Group, wanted: ElectMaster, now: BrokerGroupRecord
     A failover establishes a death first, and a switchover drains a living master first.
     """
     if now is not None and group.holdings.epoch_jump is None and epoch_seen_above(now, group.live()) is not None:
-        return False  # the record went back in time: who acts as master is found out first
+        return False  # the record went back in time: first find the acting master
     master = now.granted_master_id if now is not None else None
     if master is None:
         return True

@@ -581,4 +581,4 @@ class Group:
     def _decided(self, task: asyncio.Task[Decision]) -> None:
         self._decisions.discard(task)
         if not task.cancelled():
-            task.exception()  # the one who asked may have left at its deadline
+            task.exception()  # the caller may have left at its deadline

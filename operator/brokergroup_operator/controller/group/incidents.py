@@ -36,7 +36,7 @@ class Incidents:
         self._open: FailoverTimeline | None = None
         self._awaited: frozenset[Step] = frozenset()
         self._told_of: int | None = None
-        # Changes of other planes that this one has superseded, and whose incidents are to be told of (takeover.py).
+        # Changes of other planes that this one has superseded, and whose incidents it must report (takeover.py).
         self.superseded: list[Change] = []
 
     @property

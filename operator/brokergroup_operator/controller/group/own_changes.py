@@ -126,7 +126,7 @@ class OwnChanges:
         """Since when the group has no master; None: it has one."""
         self.masterless_since_seconds = since_seconds
 
-    # ---- who was told
+    # ---- which members were told
 
     @property
     def told(self) -> Mapping[int, int]:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 # More in-sync replicas than any group has: a master with this setting acknowledges nothing (measured: within 5 ms).
 FENCING_MIN_IN_SYNC_REPLICAS = 99
 MIN_IN_SYNC_REPLICAS = "minInSyncReplicas"
-# Comes and goes at a slave, whose tables are then of another version than the master's. Nobody may write, read or consume with
+# Comes and goes at a slave, whose tables are then of another version than the master's. No client may write, read or consume with
 # it, if ever it stays: a slave that is made master right then may keep the group, and its own slaves copy it.
 PASSING_NAME = "BROKERGROUP_OPERATOR_PASSING"
 # Reading this much would hold up heartbeats: it is done in a thread.
@@ -85,7 +85,7 @@ class NotPermittedError(BrokerCallError):
         self.address = address
         self.code = code
         self.remark = remark
-        # Who signed it; None: nobody.
+        # The key it was signed with; None: unsigned.
         self.access_key = access_key
 
 

@@ -40,7 +40,7 @@ PRODUCER_GROUP = "brokergroup-operator-canary"
 _TEMPLATE = "TBW102"
 # An incident is looked at many times while so many messages are sent.
 _ACKNOWLEDGEMENTS_KEPT = 64
-# In Java's words and in the Python replica's, where the topic or the broker takes no messages from anybody.
+# In Java's words and in the Python replica's, where the topic or the broker takes no messages at all.
 _CLOSED_TO_ALL = "forbid"
 
 log = structlog.get_logger(__name__)
@@ -54,7 +54,7 @@ class _Answers:
     acknowledged: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=_ACKNOWLEDGEMENTS_KEPT))
     # The last refusal; None: a message was acknowledged since.
     refusal: Refusal | None = None
-    # What was told of it.
+    # What was reported of it.
     told: tuple[str | None, str] | None = None
 
 
@@ -146,7 +146,7 @@ class Canary(Part):
         """Send one message; return the address that acknowledged it."""
         broker = await self._route(group)
         message = _message(group.binding.broker_name)
-        # Not as whoever the record has at that address: a broker that came back elsewhere is routed to before it is written there.
+        # Signed as this group, not by address: a broker that came back elsewhere is routed to before the record has its address.
         calls = self._calls.signed_by(group.binding.credentials)
         if not await calls.deliver(broker, message):
             await calls.put_topic(broker, TOPIC_CONFIG)

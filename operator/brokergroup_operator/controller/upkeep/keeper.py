@@ -49,7 +49,7 @@ class _Care:
     # Members that could not be asked: not before this time, and how long to wait after the next failure.
     retry_seconds: dict[int, float] = field(default_factory=dict)
     tries: dict[int, int] = field(default_factory=dict)
-    # Whose configuration was asked for in vain: it is told of once.
+    # Members that did not answer 26: logged once.
     unanswered: set[int] = field(default_factory=set)
     epoch: int = 0
     configuration_of_epoch: int = 0
@@ -161,7 +161,7 @@ class Keeper(Part):
         if not is_outdated(group, record):
             await self._check_configuration(group, record, asked, care)
 
-    # ---- who has not been told
+    # ---- members that have not been told
 
     def _due(self, group: Group, record: BrokerGroupRecord, members: list[int], care: _Care) -> frozenset[int]:
         """Return the members to be told now. A member that could not be reached is asked less and less often."""

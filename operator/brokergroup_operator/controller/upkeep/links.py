@@ -135,7 +135,7 @@ class _Care:
     # For each member that was cured: how often, and not before when again. Forgotten when it has been linked.
     cures: dict[int, tuple[int, float]] = field(default_factory=dict)
     next_look_seconds: float = 0.0
-    # How often in a row the master did not answer 907: that is told of once, and it is asked less and less often.
+    # How often in a row the master did not answer 907: logged once, and asked with backoff.
     unanswered: int = 0
     task: asyncio.Task[None] | None = None
 
@@ -169,7 +169,7 @@ class Links(Part):
         for broker_id, state in care.missing.items():
             if self._needs_cure(group, care, broker_id, state, now_seconds):
                 await self._cure(group, record, broker_id, care)
-                # The group is under another epoch now. Whoever waits for it to be safe hears at once that the slave is linked.
+                # The group is under another epoch now. Callers that wait for it to be safe see the link at once.
                 if group.record is not None:
                     await self._look(group, group.record, care)
                 return
@@ -231,7 +231,7 @@ class Links(Part):
             for one, state in care.missing.items()
             if now_seconds - state.since_seconds >= self._settings.unlinked_alarm_seconds
         )
-        # Whoever is missing at all does not count for voluntary work; the alarm waits for those that do not come.
+        # A missing member does not count for voluntary work at once; the alarm waits.
         if group.links.unlinked != frozenset(care.missing):
             group.links.unlinked = frozenset(care.missing)
             group.changed()

@@ -144,7 +144,7 @@ DECODERS: Mapping[int, Callable[[RemotingCommand], Request]] = {
     RequestCode.CONTROLLER_GET_REPLICA_INFO: decode_get_replica_info,
     RequestCode.CLEAN_BROKER_DATA: decode_clean_broker_data,
 }
-"""The requests about one group whose answer does not depend on who asks."""
+"""The requests about one group whose answer does not depend on the caller."""
 
 
 def encode_decision(command: RemotingCommand, decision: Decision) -> RemotingCommand:
