@@ -253,9 +253,8 @@ class CommitLog:
         leftover = recovery.end_offset < self.max_offset and self._has_data_from(recovery.end_offset)
         if leftover:
             self.truncate(recovery.end_offset)
-        for file in (
-            self._files
-        ):  # a killed process may have left bytes in the page cache only, and they are about to be acknowledged
+        # A killed process may have left bytes in the page cache only, and they are about to be acknowledged.
+        for file in self._files:
             disk.sync_file(file.descriptor)
         self.max_offset = recovery.end_offset
         self.flusher.begins_at(recovery.end_offset)
@@ -336,9 +335,8 @@ class CommitLog:
         try:
             self._size_file(file)
             disk.sync_folder(self._folder)
-        except (
-            OSError
-        ):  # a file without its size looks damaged at the next start; without a durable name its content is lost
+        except OSError:
+            # A file without its size looks damaged at the next start; without a durable name its content is lost.
             os.close(file.descriptor)
             disk.unlink(path)
             raise

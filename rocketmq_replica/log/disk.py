@@ -199,9 +199,8 @@ def sync_names(folder: Path) -> None:
 def sync_path(folder: Path) -> None:
     """Make the names of the folder and its parents durable: the process that made them may have died before it synced."""
     for above in folder.absolute().parents:
-        with contextlib.suppress(
-            PermissionError
-        ):  # a folder that this process may not read was made by another one, long ago
+        # A folder that this process may not read was made by another one, long ago.
+        with contextlib.suppress(PermissionError):
             sync_names(above)
 
 

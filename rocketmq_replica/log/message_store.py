@@ -279,9 +279,8 @@ class MessageStore:
     def truncate(self, offset: int) -> None:
         """Cut the log, the queues and the epoch history at ``offset``, which must be a record boundary."""
         self.index.drop_beyond(offset)
-        if (
-            self._checkpoint.durable_offset > offset
-        ):  # before the cut: the next start must not require bytes that were cut on purpose
+        # Before the cut: the next start must not require bytes that were cut on purpose.
+        if self._checkpoint.durable_offset > offset:
             self._confirm_offset = min(self._confirm_offset, offset)
             self._checkpoint.save(lambda: replace(self._checkpoint_now(), durable_offset=0))
         self.log.truncate(offset)

@@ -75,7 +75,7 @@ MUTANTS = {
         "a fence timeout below the kubelet's least grace, and nothing in the pod that kills sooner",
         (
             Edit(
-                "operator/brokergroup_operator/api/brokergroup.py",
+                "operator/brokergroup_operator/api/failover_fields.py",
                 'whatever grace is asked for.",\n        ),\n    ] = 3000\n',
                 'whatever grace is asked for.",\n        ),\n    ] = 2000\n',
             ),

@@ -35,7 +35,16 @@ from rocketmq_replica.log.message_store import MessageStore, NewMessage, StorePa
 from rocketmq_replica.role_change import BrokerIdentity, GroupInfo
 from rocketmq_replica.tables import ConsumerOffsets
 from rocketmq_replica.topics import Topic, Topics
-from tests.replica.crashing_disk import REPLACED, DiskModel, Image, Operation, Recorder, SyncFile, SyncFolder, materialize
+from tests.replica.crashing_disk import (
+    REPLACED,
+    DiskModel,
+    Image,
+    Operation,
+    Recorder,
+    SyncFile,
+    SyncFolder,
+    materialize,
+)
 from tests.support.draws import WHOLE
 
 if TYPE_CHECKING:

@@ -110,9 +110,8 @@ def test_in_the_slaves_place_ours_sends_what_the_java_slave_sent(store: MessageS
             ours.append(link.receive(raw(frame), now_seconds=frame["t"]))
         else:
             theirs.append(raw(frame))
-            if (
-                len(theirs) > len(b"".join(ours[1:])) // 12 + 1
-            ):  # nothing had to be acknowledged: it only repeats itself
+            # Nothing had to be acknowledged: it only repeats itself.
+            if len(theirs) > len(b"".join(ours[1:])) // 12 + 1:
                 ours.append(link.keepalive(now_seconds=frame["t"], interval_seconds=IDLE_SECONDS))
     assert b"".join(ours) == b"".join(theirs)
     last = max(frame["offset"] + frame["bodySize"] for frame in frames if frame["type"] == "transfer")

@@ -7,10 +7,10 @@ about the value in use. Java keys are from RocketMQ 5.5.0, Python ones from ``ro
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.secret_names import SECRET_NAME
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
@@ -120,11 +120,3 @@ def shown(value: str) -> str:
     """A value for people; what a broker says is a stranger's text."""
     plain = "".join(char if char.isprintable() else " " for char in value)
     return plain if len(plain) <= 64 else f"{plain[:61]}..."
-
-
-WORDS: Final = (
-    r"passw|passphrase|pwd|[_.-]pass(?![a-z])|secret|token|credential|access[-_.]?key|private[-_.]?key|api[-_.]?key"
-    r"|signature|checkCode"
-)
-# What has one of these names is taken out whatever it holds.
-SECRET_NAME: Final = re.compile(WORDS, re.IGNORECASE)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api import bounds
-
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
 
@@ -205,13 +203,15 @@ def accepted_epoch(obj: JsonObject) -> int | None:
 
     Raises AnnotationError.
     """
+    from brokergroup_operator.api.bounds import JAVA_INT_MAX  # noqa: PLC0415 (the kubectl plugin starts without msgspec)
+
     text = (obj["metadata"].get("annotations") or {}).get(ANNOTATION_ACCEPT_EPOCH)
     if text is None:
         return None
-    digits = text.isascii() and text.isdecimal() and len(text) <= len(str(bounds.JAVA_INT_MAX))
-    if not digits or int(text) > bounds.JAVA_INT_MAX:
+    digits = text.isascii() and text.isdecimal() and len(text) <= len(str(JAVA_INT_MAX))
+    if not digits or int(text) > JAVA_INT_MAX:
         raise AnnotationError(
-            f"annotation {ANNOTATION_ACCEPT_EPOCH} is {text[:32]!r}, expected a number up to {bounds.JAVA_INT_MAX}"
+            f"annotation {ANNOTATION_ACCEPT_EPOCH} is {text[:32]!r}, expected a number up to {JAVA_INT_MAX}"
         )
     return int(text)
 

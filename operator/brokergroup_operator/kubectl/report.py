@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.broker_keys import SECRET_NAME, WORDS
+from brokergroup_operator.api.secret_names import SECRET_NAME, WORDS
 from brokergroup_operator.kubectl.command_line import (
     AllNamespaces,
     ForbiddenError,

@@ -187,9 +187,8 @@ def _payload(decision: Decision) -> tuple[dict[str, str] | None, bytes | None]: 
         case ApplyBrokerIdAnswer() as answer:
             applied = ApplyBrokerIdResponseHeader(cluster_name=answer.cluster_name, broker_name=answer.broker_name)
             return applied.encode(), None
-        case (
-            _
-        ):  # 1011 has neither; 1006 is written for many groups at once; what the controller asks itself never travels
+        case _:
+            # 1011 has neither; 1006 is written for many groups at once; what the controller asks itself never travels.
             return None, None
 
 
