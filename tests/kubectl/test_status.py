@@ -178,7 +178,7 @@ RENEWED: dict[str, Any] = {"holderIdentity": "operator-1", "leaseDurationSeconds
     ("lease", "told"),
     [
         (None, "orders: operator {}/its-lease is away (its Lease is gone)"),
-        ({"leaseDurationSeconds": 3}, "orders: operator {}/its-lease is away (nobody holds its Lease)"),
+        ({"leaseDurationSeconds": 3}, "orders: operator {}/its-lease is away (its Lease has no holder)"),
         (
             RENEWED | {"renewTime": "2026-01-01T00:00:00.000000Z"},
             "orders: operator {}/its-lease is away (its Lease was last renewed",

@@ -87,9 +87,9 @@ def _why(error: Exception, namespace: str | None) -> str:
     needed = f"a Role in {namespace}" if namespace else "a ClusterRole"
     match getattr(error, "status", None):
         case 401:
-            return f"the API server does not know who asks ({error}); expected a token that it takes"
+            return f"the API server does not accept the credentials ({error}); expected a token that it takes"
         case 403:
-            return f"the right to list {_KIND} {place} is missing ({error}); expected {needed} that gives it, bound to who asks"
+            return f"the right to list {_KIND} {place} is missing ({error}); expected {needed} that gives it, bound to this user"
         case 404:
             return f"this cluster has no kind {_KIND} ({error}); expected the operator's CRDs"
     return f"the API server can't be asked ({error})"

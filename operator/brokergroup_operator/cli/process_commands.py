@@ -167,7 +167,7 @@ def sandbox(
 
     if not is_loopback_host(host):
         raise typer.BadParameter(
-            f"{host!r}: expected a loopback address: whoever reaches the API can run programs here", param_hint="--host"
+            f"{host!r}: expected a loopback address: a client of the API can run programs here", param_hint="--host"
         )
 
     host = plain_host(host)

@@ -225,10 +225,8 @@ def report(  # noqa: PLR0913 - an option is an argument
     if objective_percent is not None and not 1 < objective_percent < 100:
         raise fail(f"--objective {objective_percent}: expected a percentage above 1 and below 100, as 99.95")
     with known_errors(fail):
-        period = _named(period, time_zone)
+        period, window, until_ms = _period(period, time_zone, until)
         folder = None if out is None else _made_folder(Path(str(out).replace("{period}", period or "all")), fail)
-        until_ms = _instant(until) if until else None
-        window = _window(period, time_zone, end_ms=until_ms)
         cluster = objectives_of_cluster(objectives_namespace, kubeconfig, asked=objectives_from_cluster)
         for note in cluster.notes:
             typer.echo(f"sla report: {note}", err=True)
@@ -295,8 +293,10 @@ def backfill(
     if period is not None and samples.form != "http":
         raise fail(f"--period {period}: expected none with --from {samples.form}: every day of the files is taken")
     with known_errors(fail):
+        from sla_reports.measures.periods import window_of
+
         # No margin: a day of the table is whole, or it replaces a whole one.
-        origin = samples.of(given, _window(period, "UTC"), margin_ms=0)
+        origin = samples.of(given, window_of(period, "UTC") if period else None, margin_ms=0)
         from sla_reports.readers.samples import NOT_COUNTED, readable_errors
         from sla_reports.reduction.daily_table import append_days, append_lake
         from sla_reports.report import no_series_of_ours, wanted
@@ -381,26 +381,17 @@ def _errors_of_reading() -> tuple[type[Exception], ...]:
     )  # fmt: skip
 
 
-def _named(period: str | None, time_zone: str) -> str | None:
-    from sla_reports.measures.periods import named
+def _period(period: str | None, time_zone: str, until: str | None) -> "tuple[str | None, Window | None, int | None]":
+    """Return the period's name and window, and the instant up to which it has data. Raises PeriodError."""
+    from sla_reports.measures.periods import PeriodError, instant_of, named, window_of, zone_of
 
-    return named(period, time_zone, now_ms=time.time_ns() // 1_000_000) if period else None
-
-
-def _window(period: str | None, time_zone: str, *, end_ms: int | None = None) -> "Window | None":
-    from sla_reports.measures.periods import window_of, zone_of
-
-    zone_of(time_zone)
-    return window_of(period, time_zone, end_ms=end_ms) if period else None
-
-
-def _instant(until: str) -> int:
-    from sla_reports.measures.periods import PeriodError, instant_of
-
+    name = named(period, time_zone, now_ms=time.time_ns() // 1_000_000) if period else None
     try:
-        return instant_of(until)
+        until_ms = instant_of(until) if until else None
     except PeriodError as error:
         raise PeriodError(f"until {error}") from error
+    zone_of(time_zone)
+    return name, window_of(name, time_zone, end_ms=until_ms) if name else None, until_ms
 
 
 @contextmanager

@@ -22,7 +22,7 @@ MEMBER_ADVICE = {
     "CatchingUp": "it copies what it lacks: kubectl brokergroup lag {group} -w",
     "OutOfSync": "nothing shows that its process runs: kubectl describe pod {pod}; kubectl logs {pod}",
     "Unheard": "the operator has it register again, then replaces its process by itself: kubectl logs {pod}",
-    "Unlinked": "the operator tells it again where its master is: kubectl brokergroup lag {group} -w; kubectl logs {pod}",
+    "Unlinked": "the operator sends it its master's address again: kubectl brokergroup lag {group} -w; kubectl logs {pod}",
     "NotReady": "its pod is not ready: kubectl describe pod {pod}",
     "Lost": "neither a running pod nor a heartbeat: kubectl describe pod {pod};"
     " if its volume is lost for good, kubectl brokergroup rebuild {group} {id}",
@@ -109,7 +109,7 @@ def explanation(group: JsonObject, *, doubt: str = "") -> Iterator[str]:
 def _members(group: JsonObject) -> Iterator[str]:
     status, name = group.get("status") or {}, group["metadata"]["name"]
     if not status.get("master"):
-        yield "  there is no master: a failover is under way, or nobody may be elected (kubectl brokergroup status)"
+        yield "  there is no master: a failover is under way, or no member may be elected (kubectl brokergroup status)"
     members = sorted(status.get("members") or [], key=lambda item: int(item["brokerId"]))
     for member in members:
         advice = MEMBER_ADVICE.get(member["state"], "").format(pod=member["pod"], group=name, id=member["brokerId"])

@@ -86,7 +86,7 @@ def silent_for(lease: JsonObject) -> str:
     """Return why no operator holds the Lease; empty while one does."""
     renewed = lease.get("renewTime")
     if not lease.get("holderIdentity") or not renewed:
-        return "nobody holds its Lease"
+        return "its Lease has no holder"
     seconds = (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(str(renewed))).total_seconds()
     if seconds <= float(lease.get("leaseDurationSeconds") or 0) + PATIENCE_SECONDS:
         return ""

@@ -1,1 +1,1 @@
-"""What the operator tells about itself: metrics, Events, the incident log."""
+"""What the operator reports about itself: metrics, Events, the incident log."""

@@ -147,7 +147,7 @@ GROUP = Dashboard(
         ),
         of_each_group(
             "How many members have every acknowledged message?",
-            "The SyncStateSet, and who left it while nothing could be acknowledged without them (eligible). Both may "
+            "The SyncStateSet, and members that left it while nothing could be acknowledged without them (eligible). Both may "
             "be elected cleanly.",
             {"in the set": names.SYNC_STATE_SET_SIZE, "eligible": names.ELIGIBLE_SIZE},
             thresholds=((None, RED), (2.0, GREEN)),
@@ -169,7 +169,7 @@ GROUP = Dashboard(
         ),
         lines(
             "How long ago was each member heard?",
-            "Past the heartbeat timeout (3 s by default) a master is suspected and asked itself.",
+            "Past the heartbeat timeout (3 s by default) a master is suspected, and sent a request.",
             {EACH_MEMBER: f"min by (broker_group, broker_id) ({names.HEARTBEAT_AGE_SECONDS}{SELECT})"},
             unit="s",
             thresholds=((None, GREEN), (3.0, RED)),
@@ -304,7 +304,7 @@ FAILOVER = Dashboard(
 )
 
 
-# Operator: are its pods there, what are they asked, what do they refuse?
+# Operator: are its pods there, which requests do they get, which do they refuse?
 def _by_group(name: str) -> str:
     return f"sum by (namespace, broker_group) ({name}{SELECT})"
 
@@ -312,7 +312,7 @@ def _by_group(name: str) -> str:
 OPERATOR = Dashboard(
     uid="brokergroup-operator",
     title="Broker groups: operator",
-    description="Are the operator's pods there, what are they asked, what do they refuse?",
+    description="Are the operator's pods there, which requests do they get, which do they refuse?",
     panels=(
         number(
             "How many operator pods answer, and which build?",
