@@ -24,8 +24,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.chaos_faults import KINDS, Fault, Striker, plan
-from benchmarks.chaos_history import RecordHistory, compare_logs
+from benchmarks.chaos_faults import KINDS, Fault, RecordHistory, Striker, compare_logs, plan
 from brokergroup_operator.demo.client import DemoProducer, Ledger, ReadbackError, read_keys
 from brokergroup_operator.demo.processes import ChildProcess, DemoProcesses, free_port
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group

@@ -1,7 +1,8 @@
-"""The faults of the chaos run: which there are, and how each is struck.
+"""The faults of the chaos run, and the check of what must hold afterwards.
 
-A fault names a role, not a broker: whom it hits is decided when it is struck, by the record of that moment. A victim that is not
-there (its pod is being started) makes the strike do nothing, and the run says so.
+A fault names a role, not a broker: the record at the moment of the strike decides which pod it hits. If that pod does not exist
+(it is being started), the strike does nothing, and the run reports that. The history of the record is what a watch of the
+BrokerGroupState delivers; a deletion of the object would show as epochs that fall.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from brokergroup_operator.demo.watched_group import WatchedGroup
 from brokergroup_operator.kube import ApiError, KubernetesApi
 from brokergroup_operator.kube.resources import PODS
 from kube_sandbox.kubelet.files import read_container_pid
+from rocketmq_remoting.message_record import Host
+from rocketmq_replica.log.message_store import MessageStore, StorePaths
 
 SINGLE = (
     "kill_master",
@@ -184,3 +187,72 @@ class Striker:
         task = asyncio.create_task(work)
         self.later.add(task)
         task.add_done_callback(self.later.discard)
+
+
+_MONOTONIC = ("masterEpoch", "syncStateSetEpoch", "nextBrokerId")
+
+
+@dataclass
+class RecordHistory:
+    """Judges each version of the record against those before it."""
+
+    highest: dict[str, int] = field(default_factory=dict)
+    check_codes: dict[int, set[str]] = field(default_factory=dict)
+    masters: dict[int, set[int]] = field(default_factory=dict)
+    fallen: list[str] = field(default_factory=list)
+
+    def see(self, record: dict[str, Any]) -> None:
+        """One version of the record."""
+        for name in _MONOTONIC:
+            value, before = int(record.get(name, 0)), self.highest.get(name, 0)
+            if value < before:
+                self.fallen.append(f"{name} fell from {before} to {value}")
+            self.highest[name] = max(value, before)
+        for replica in record.get("replicas", []):
+            if replica.get("registerCheckCode"):
+                self.check_codes.setdefault(replica["brokerId"], set()).add(replica["registerCheckCode"])
+        if record.get("masterBrokerId") is not None:
+            self.masters.setdefault(int(record["masterEpoch"]), set()).add(int(record["masterBrokerId"]))
+
+    @property
+    def reused_ids(self) -> list[int]:
+        """Broker ids that were claimed under two check codes."""
+        return sorted(broker_id for broker_id, codes in self.check_codes.items() if len(codes) > 1)
+
+    @property
+    def shared_epochs(self) -> list[int]:
+        """Master epochs under which the record named two masters."""
+        return sorted(epoch for epoch, masters in self.masters.items() if len(masters) > 1)
+
+
+def compare_logs(store_directories: list[Path]) -> list[str]:
+    """Where the stopped replicas' commit logs differ below the shortest end, byte by byte; empty when they don't."""
+    logs = {str(directory): _log_bytes(directory) for directory in store_directories}
+    (first_name, first), *others = sorted(logs.items())
+    differences = []
+    for name, data in others:
+        length = min(len(first), len(data))
+        if first[:length] != data[:length]:
+            at = next(index for index in range(length) if first[index] != data[index])
+            differences.append(f"{first_name} and {name} differ at offset {at}")
+    return differences
+
+
+def _log_bytes(directory: Path) -> bytes:
+    """The valid part of a log, as the replica itself reads it when it starts."""
+    store = MessageStore(
+        StorePaths(directory, directory / "commitlog", directory / "epochFileCheckpoint"),
+        file_size_bytes=_file_size(directory / "commitlog"),
+        store_host=Host("127.0.0.1", 10911),
+    )
+    try:
+        parts: list[bytes] = []
+        while part := store.log.read(sum(map(len, parts)), store.max_offset):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        store.close()
+
+
+def _file_size(commit_log: Path) -> int:
+    return next(file.stat().st_size for file in sorted(commit_log.iterdir()))

@@ -4,9 +4,9 @@
 
 Both kinds stand at the same time and are measured in turn, run by run, so that whatever else the machine does strikes both. A run
 is two thirds of throughput (4 connections with 128 unanswered sends each) and one of latency (1 connection, 8 unanswered). All
-members of the SyncStateSet acknowledge, flushing is asynchronous, messages have 1 KiB. ``asynchronous`` is a group of the same size
-whose master alone acknowledges, measured in turn with a synchronous one: what synchronous replication costs. Replication is an
-empty slave that catches up with a log written before. On a shared machine the processor time per send says more than sends per
+members of the SyncStateSet acknowledge, flushing is asynchronous, messages have 1 KiB. ``asynchronous`` is a group of the same
+size whose master alone acknowledges, measured in turn with a synchronous one: what synchronous replication costs. Replication is
+an empty slave that catches up with a log written before. On a shared machine the processor time per send says more than sends per
 second; both are given.
 
 One line of JSON; exit 0 only if everything was measured and no acknowledged message is missing from any replica. Whether the
@@ -30,14 +30,18 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.replica_groups import (
+    Figures,
     Group,
     MeasurementError,
+    Result,
     StuckSlaveError,
+    cost_of_waiting,
+    judge_targets,
     processor_seconds,
+    produce,
     start_bench_name_server,
+    times_before,
 )
-from benchmarks.replica_load import Result, produce
-from benchmarks.replica_report import Figures, cost_of_waiting, judge_targets, times_before
 from rocketmq_remoting.errors import RemotingError
 from tests.real.parts.process import RealProcessError
 

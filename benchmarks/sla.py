@@ -30,10 +30,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 
-from benchmarks.sla_goals import goals_of, ratios_of  # noqa: E402
-from benchmarks.sla_process import expected_seconds, measured, row_of, runs_that_fit  # noqa: E402
-from benchmarks.sla_rows import pays_from, rows_of, seconds_of_1000_groups  # noqa: E402
-from benchmarks.sla_samples import make_lake  # noqa: E402
+from benchmarks.sla_figures import goals_of, pays_from, ratios_of, rows_of, seconds_of_1000_groups  # noqa: E402
+from benchmarks.sla_lab import (  # noqa: E402
+    expected_seconds,
+    make_lake,
+    measured,
+    row_of,
+    runs_that_fit,
+)
 
 _ENGINES = ("ours", "spark_sql", "duckdb", "polars")
 # The same kernel without Spark, what making the daily table costs, and what a report reads out of it.

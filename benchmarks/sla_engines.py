@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 
-from benchmarks.sla_meter import available_memory_bytes, tree_cpu_seconds  # noqa: E402
-from benchmarks.sla_samples import DAY_MS, DAYS, START_MS, STEP_MS  # noqa: E402
+from benchmarks.sla_lab import DAY_MS, DAYS, START_MS, STEP_MS, available_memory_bytes, tree_cpu_seconds  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -3,10 +3,10 @@
     python benchmarks/sla_readers.py FOLDER --samples 10000000 --runs 3
 
 Files are written first, and not counted. A run reads everything and adds it up in one Spark job, so that nothing is left unread;
-the sums must be those of what was written. The processor time is that of all that takes part, the JVM that receives the samples and
-the job's planning included: what a report pays until its reduction begins. A job costs something however little it reads, so each
-reader is measured at two sizes, and both are told: the larger one as it was, and what a job and a sample cost apart. The server of
-the `prometheus` reader is a process of its own that hands out answers which lie ready: what is measured is the reader.
+the sums must be those of what was written. The processor time is that of all that takes part, the JVM that receives the samples
+and the job's planning included: what a report pays until its reduction begins. A job costs something however little it reads, so
+each reader is measured at two sizes, and both are told: the larger one as it was, and what a job and a sample cost apart. The
+server of the `prometheus` reader is a process of its own that hands out answers which lie ready: what is measured is the reader.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ import pyarrow.compute as pc  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 from pyspark.sql import functions as sql  # noqa: E402
 
-from benchmarks.sla_meter import tree_cpu_seconds  # noqa: E402
-from benchmarks.sla_samples import DAY_MS, DAYS, START_MS, Lake, make_lake  # noqa: E402
+from benchmarks.sla_lab import DAY_MS, DAYS, START_MS, Lake, make_lake, tree_cpu_seconds  # noqa: E402
 from sla_reports.readers import json_forms, lake, prometheus  # noqa: E402
 from sla_reports.readers.text import read_openmetrics, read_tsdb_dump  # noqa: E402
 from sla_reports.series import parse_series  # noqa: E402

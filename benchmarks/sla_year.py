@@ -25,8 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
-from benchmarks.sla_meter import tree_cpu_seconds  # noqa: E402
-from benchmarks.sla_samples import STEP_MS  # noqa: E402
+from benchmarks.sla_lab import STEP_MS, tree_cpu_seconds  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.chaos_faults import plan
-from benchmarks.chaos_history import RecordHistory, compare_logs
+from benchmarks.chaos_faults import RecordHistory, compare_logs, plan
 from rocketmq_remoting.message_record import Host
 from rocketmq_replica.log.message_store import MessageStore, NewMessage, StorePaths
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.replica_groups import TOPIC, Group
-from benchmarks.replica_load import produce
-from benchmarks.replica_report import Figures, cost_of_waiting, judge_targets
+from benchmarks.replica_groups import TOPIC, Figures, Group, cost_of_waiting, judge_targets, produce
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, start_master
 
 if TYPE_CHECKING:

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from benchmarks import sla, sla_engines, sla_process, sla_year
-from benchmarks.sla_goals import goals_of, ratios_of
-from benchmarks.sla_process import measured, row_of, runs_that_fit
-from benchmarks.sla_rows import pays_from, rows_of, seconds_of_1000_groups
-from benchmarks.sla_samples import STEP_MS, make_lake
+from benchmarks import sla, sla_engines, sla_lab, sla_year
+from benchmarks.sla_figures import goals_of, pays_from, ratios_of, rows_of, seconds_of_1000_groups
+from benchmarks.sla_lab import STEP_MS, make_lake, measured, row_of, runs_that_fit
 from tests.sla.histories import runs_of
 
 if TYPE_CHECKING:
@@ -125,7 +123,7 @@ def test_who_takes_too_long_is_stopped_and_keeps_what_it_told(
     told = tmp_path / "program.py.pid"
     # The limit passes once the program has said its half line, however busy the machine is.
     clock = SimpleNamespace(monotonic=lambda: 700.0 if told.exists() else 0.0, sleep=time.sleep)
-    monkeypatch.setattr(sla_process, "time", clock)
+    monkeypatch.setattr(sla_lab, "time", clock)
     row = _measured(tmp_path, _HALF_A_LINE)
     assert (row["stopped_for"], row["stopped_after_s"]) == ("time", 700)
     assert (row["runs"], row["warm"], row["cpu_s"]) == (1, False, 2.0)
@@ -139,9 +137,9 @@ def test_who_leaves_nothing_to_others_is_stopped(
     what: str, tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if what == "memory":
-        monkeypatch.setattr(sla_process, "available_memory_bytes", lambda: 1 << 29)
+        monkeypatch.setattr(sla_lab, "available_memory_bytes", lambda: 1 << 29)
     else:
-        monkeypatch.setattr(sla_process, "_LEAST_FREE_BYTES", 1 << 60)
+        monkeypatch.setattr(sla_lab, "_LEAST_FREE_BYTES", 1 << 60)
     assert _measured(tmp_path, "time.sleep(600)")["stopped_for"] == what
     assert list(scratch.iterdir()) == []
 
