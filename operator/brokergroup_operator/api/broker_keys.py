@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 NAME_SERVERS: Final = "namesrvAddr"
 MINIMUM: Final = "minInSyncReplicas"
 ROLE: Final = "brokerRole"
-# What broker.conf has of these is a beginning: the controller gives each broker its own.
+# Values in broker.conf are initial ones: the controller assigns the final ones to each broker.
 ASSIGNED_KEYS: Final = frozenset({"brokerId", ROLE})
-# No group has that many members: a broker with this minimum acknowledges nothing.
+# More than any group's members: a broker with this minimum acknowledges nothing.
 QUIET_MINIMUM: Final = "99"
 _BOTH: Final = frozenset(
     {
@@ -48,8 +48,8 @@ HOT_KEYS: Final = {
         "waitTimeMillsInSendQueue",
     },
 }
-# What SEND_OK rests on: with another value of one of these a message is acknowledged by fewer disks than spec.durability says,
-# before it is on one (flushDiskType), or not at all. Without the controller's mode, or as ASYNC_MASTER, Java asks no slave.
+# Keys that SEND_OK depends on: another value acknowledges a message on fewer disks than spec.durability promises, or on none
+# (flushDiskType). Without the controller mode, or as ASYNC_MASTER, a Java broker waits for no slave.
 DURABILITY_KEYS: Final = frozenset(
     {
         "allAckInSyncStateSet",
@@ -61,7 +61,7 @@ DURABILITY_KEYS: Final = frozenset(
         ROLE,
     }
 )
-# What a broker has by itself of those keys that are watched although nobody wrote them.
+# The brokers' own defaults of watched keys that the operator does not set.
 DEFAULTS: Final = {
     Implementation.REPLICA: {
         "brokerElectionPriority": "2147483647",
@@ -76,7 +76,7 @@ DEFAULTS: Final = {
         "slaveTimeout": "3000",
     },
 }
-# Written at the start; a Java broker takes them by request 25 as well. (Paths, ports and addresses have no effect then.)
+# Rendered for the start; a Java broker also accepts them by request 25. (Paths, ports and addresses have no effect there.)
 _WRITTEN_AT_THE_START: Final = frozenset(
     {
         "brokerClusterName",
@@ -88,12 +88,12 @@ _WRITTEN_AT_THE_START: Final = frozenset(
 )
 
 
-# Holds a password, and its name does not say so.
+# Holds a password although its name does not show it.
 _SECRET_ALL_THE_SAME: Final = frozenset({"initAuthenticationUser"})
 
 
 def watched_keys(spec: BrokerGroupSpec) -> frozenset[str]:
-    """The keys that are read back from this group's brokers; never one whose value is a secret."""
+    """Return the keys to read back from this group's brokers, without those that hold secrets."""
     keys = (
         HOT_KEYS[spec.implementation] | DURABILITY_KEYS | DEFAULTS[spec.implementation].keys() | _WRITTEN_AT_THE_START
     )
@@ -102,7 +102,7 @@ def watched_keys(spec: BrokerGroupSpec) -> frozenset[str]:
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether a broker means the same by both: 4 and 04, TRUE and true, a list in another order."""
+    """Whether both values are equal to a broker: 4 and 04, TRUE and true, a list in another order."""
     return one == other or _meaning(one) == _meaning(other)
 
 
@@ -117,6 +117,6 @@ def _plain(part: str) -> str:
 
 
 def shown(value: str) -> str:
-    """A value for people; what a broker says is a stranger's text."""
+    """Return a broker's value as short printable text, for messages."""
     plain = "".join(char if char.isprintable() else " " for char in value)
     return plain if len(plain) <= 64 else f"{plain[:61]}..."

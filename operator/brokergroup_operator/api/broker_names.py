@@ -25,14 +25,14 @@ _LABELS_OF_A_PODS_NAME = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameClaim:
-    """What a BrokerGroup says of its broker name. The claim with the lowest `rank` keeps it."""
+    """A BrokerGroup's claim to its broker name. The claim with the lowest `rank` keeps the name."""
 
     namespace: str
     name: str
     cluster_name: str
     broker_name: str
     name_servers: frozenset[str] = frozenset()
-    # Services of whose pods a NameServer is one: who is told the Service reaches the pod as well.
+    # Services whose pods include a NameServer: a client of the Service reaches that pod too.
     services: frozenset[str] = frozenset()
     has_begun: bool = False
     has_registered: bool = False
@@ -41,7 +41,7 @@ class NameClaim:
 
     @property
     def lives(self) -> bool:
-        """Whether brokers of this very object have registered: such a group is never held back."""
+        """Whether brokers of this object have registered: such a group is never held back."""
         return self.has_begun and self.has_registered
 
     @property
@@ -60,7 +60,7 @@ class NameClaim:
 
 
 def claim_of(group: JsonObject, *, has_registered: bool) -> NameClaim:
-    """The claim of a BrokerGroup object; `has_registered`: a broker of its record has."""
+    """Return the claim of a BrokerGroup object; `has_registered`: whether a broker of its record has registered."""
     metadata, spec = group["metadata"], group.get("spec") or {}
     namespace, name = str(metadata["namespace"]), str(metadata["name"])
     addresses = [_seen_from(namespace, str(one)) for one in spec.get("nameServers") or []]
@@ -79,13 +79,13 @@ def claim_of(group: JsonObject, *, has_registered: bool) -> NameClaim:
 
 
 def holder_before(own: NameClaim, others: Iterable[NameClaim]) -> NameClaim | None:
-    """The group that keeps the name that `own` wants; None where `own` may have it."""
+    """Return the claim that keeps the name instead of `own`; None if `own` may have it."""
     before = [one for one in others if one.rank < own.rank and shared_by(own, one)]
     return min(before, key=lambda one: one.rank, default=None)
 
 
 def shared_by(own: NameClaim, other: NameClaim) -> str:
-    """Where the two would be taken for one broker; empty: nowhere."""
+    """Return where the two would count as one broker; empty: nowhere."""
     if own.broker_name != other.broker_name or (own.namespace, own.name) == (other.namespace, other.name):
         return ""
     common = (own.name_servers & (other.name_servers | other.services)) | (own.services & other.name_servers)
@@ -96,13 +96,13 @@ def shared_by(own: NameClaim, other: NameClaim) -> str:
 
 
 def _plainest(addresses: frozenset[str]) -> list[str]:
-    """Without the second meaning of an address whose first is there too."""
+    """Return the addresses without a second meaning whose first one is among them."""
     hosts = {one: one.rpartition(":")[0] for one in addresses}
     return [one for one in addresses if not any(hosts[one].startswith(f"{host}.") for host in hosts.values())]
 
 
 def complaint(own: NameClaim, holder: NameClaim) -> str:
-    """What a person reads."""
+    """Return the message for the condition."""
     told = (
         f"spec.brokerName is {own.broker_name!r}, and group {holder} has that name {shared_by(own, holder)}: clients and"
         " the controller would take both for one broker."
@@ -117,7 +117,7 @@ def complaint(own: NameClaim, holder: NameClaim) -> str:
 
 
 def _seen_from(namespace: str, address: str) -> tuple[str, ...]:
-    """What a NameServer's address can mean to pods of this namespace, without the domain of the cluster.
+    """Return what a NameServer's address can mean to pods of this namespace, without the cluster's domain.
 
     `ns:9876` in `team` is `ns.team:9876`. `ns.team` is a Service of `team`, or pod `ns` of a headless Service `team` beside us.
     """
@@ -138,7 +138,7 @@ def _seen_from(namespace: str, address: str) -> tuple[str, ...]:
 
 
 def _service_of(address: str) -> str:
-    """Of a pod's name, `ns-0.ns.team:9876`, the Service that gives it: `ns.team:9876`. Of anything else nothing."""
+    """Return the Service in a pod's name: `ns.team:9876` of `ns-0.ns.team:9876`. Empty for other addresses."""
     pod, _, rest = address.partition(".")
     host = rest.rpartition(":")[0]
     return rest if not pod.isdigit() and len(host.split(".")) == _LABELS_OF_A_PODS_NAME - 1 else ""

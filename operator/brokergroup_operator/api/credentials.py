@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
 
 
-# Printable ASCII without `"`, `\` and `$`: JSON, Java properties and placeholders leave the rest alone.
+# Printable ASCII without `"`, `\` and `$`: JSON, Java properties and placeholders do not change the rest.
 USABLE: Final = re.compile(r"[ !#%-\[\]-~]{1,512}")
 
 
 class CredentialPair(NamedTuple):
-    """What the Secret holds. Not for texts of any kind."""
+    """The content of the Secret. Must not appear in any text."""
 
     access_key: str
     secret_key: str
@@ -34,7 +34,7 @@ class CredentialPair(NamedTuple):
 
 
 class CredentialsError(Exception):
-    """The Secret is missing or can't be used; ``reason`` is the condition's, the message says what to do about it."""
+    """The Secret is missing or unusable; ``reason`` is for the condition, the message names the remedy."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -42,12 +42,12 @@ class CredentialsError(Exception):
 
 
 def credentials_in(secret: JsonObject) -> CredentialPair:
-    """The pair in a Secret; raises CredentialsError."""
+    """Return the pair in a Secret. Raises CredentialsError."""
     return CredentialPair(_entry(secret, names.CREDENTIALS_ACCESS_KEY), _entry(secret, names.CREDENTIALS_SECRET_KEY))
 
 
 def secret_not_found(namespace: str, name: str) -> CredentialsError:
-    """For the caller that looked for it."""
+    """Return the error for a Secret that does not exist."""
     return CredentialsError(
         Reason.SECRET_NOT_FOUND,
         f"Secret {namespace}/{name} does not exist: create it with the keys"
@@ -56,7 +56,7 @@ def secret_not_found(namespace: str, name: str) -> CredentialsError:
 
 
 def secret_not_readable(namespace: str, name: str) -> CredentialsError:
-    """For the caller that was refused."""
+    """Return the error for a Secret that the operator has no right to read."""
     return CredentialsError(
         Reason.SECRET_NOT_READABLE,
         f"The operator may not read Secret {namespace}/{name}: its role needs the verb get on it"

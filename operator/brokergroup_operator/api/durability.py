@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 
 REPLICAS_FOR_STRICT_BY_DEFAULT: Final = 3
-# The last version of which it was seen that a master asks before its SyncStateSet gets smaller; 5.5.0 asks afterwards.
+# The last version known to ask the controller before its master shrinks the SyncStateSet; 5.5.0 asks afterwards.
 LAST_VERSION_TO_ASK_FIRST: Final = (5, 3, 3)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AcknowledgementRule:
-    """When a broker says SEND_OK."""
+    """When a broker answers SEND_OK."""
 
     all_acknowledge: bool
-    # Below that many in the SyncStateSet, a write is refused.
+    # A write is refused while the SyncStateSet is smaller.
     minimum_in_sync: int
-    # Where not all acknowledge: how many disks have a message before it is.
+    # Without all_acknowledge: how many disks hold a message before SEND_OK.
     acknowledging: int = 1
     # How long a slave may lag before the master drops it from the set; while it lags, all-ack writes wait for it.
     slave_not_caught_up_milliseconds: int
 
     @property
     def shrink_floor(self) -> bool:
-        """Whether the SyncStateSet may not shrink below the minimum: what is acknowledged is then on that many disks (rule 1)."""
+        """Whether the SyncStateSet may not shrink below the minimum: each acknowledged message is on that many disks (rule 1)."""
         return self.all_acknowledge and self.minimum_in_sync > 1
 
 
@@ -65,14 +65,14 @@ RULES: Final = {
 
 
 def effective_durability(spec: BrokerGroupSpec) -> Durability:
-    """What the spec says, or what follows from the number of voting replicas where it says nothing."""
+    """Return the spec's durability, by default the one for its number of voting replicas."""
     if spec.durability is not None:
         return spec.durability
     return Durability.STRICT if voting_replicas(spec) >= REPLICAS_FOR_STRICT_BY_DEFAULT else Durability.AVAILABLE
 
 
 def acknowledgement_rule(spec: BrokerGroupSpec) -> AcknowledgementRule:
-    """The durability's rule, with what spec.replication says over it."""
+    """Return the durability's rule, overridden by spec.replication."""
     rule, wish = RULES[effective_durability(spec)], spec.replication
     minimum = wish.min_in_sync_replicas or rule.minimum_in_sync
     lag_seconds = wish.slave_not_catch_up_seconds
@@ -105,16 +105,16 @@ LEARNER: Final = "true"
 
 
 def voting_replicas(spec: BrokerGroupSpec) -> int:
-    """How many members vote: who may be in the SyncStateSet, and master."""
+    """Return how many members vote, that is, may be in the SyncStateSet and master."""
     return max(1, spec.replicas - spec.replication.learners)
 
 
 def beyond_voters(broker_ids: Iterable[int], *, replicas: int, learners: int) -> frozenset[int]:
-    """Who of these members is to be a learner."""
+    """Return which of these members are to be learners."""
     return frozenset(sorted(broker_ids)[max(1, replicas - learners) :]) if learners else frozenset()
 
 
 def runs_as_learner(pod: JsonObject | None) -> bool:
-    """What its process was started as: that counts until another is, whatever the spec says meanwhile."""
+    """Whether the pod's process was started as a learner. That holds until the next process, whatever the spec says."""
     annotations = ((pod or {}).get("metadata") or {}).get("annotations") or {}
     return bool(annotations.get(names.ANNOTATION_LEARNER) == LEARNER)

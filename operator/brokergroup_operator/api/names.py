@@ -37,16 +37,16 @@ LABEL_APP_COMPONENT: Final = "app.kubernetes.io/component"
 LABEL_APP_PART_OF: Final = "app.kubernetes.io/part-of"
 LABEL_APP_VERSION: Final = "app.kubernetes.io/version"
 LABEL_APP_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
-# The release's (Helm), and by default Argo CD's: what bears it without an owner is pruned by the application of that name. On
-# nothing that we make; taken off what older versions made with it.
+# Belongs to the release (Helm), and by default to Argo CD, which prunes unowned objects with this label. We do not set it, and
+# remove it from objects of older versions.
 LABEL_APP_INSTANCE: Final = "app.kubernetes.io/instance"
 APP_NAME: Final = "rocketmq-broker"
 APP_NAME_SERVER: Final = "rocketmq-nameserver"
 APP_PROXY: Final = "rocketmq-proxy"
 MANAGED_BY: Final = "brokergroup-operator"
-# The Lease, unless `--lease-name` says another name.
+# The Lease, unless `--lease-name` names another.
 DEFAULT_LEASE: Final = "brokergroup-operator"
-# On the operator's own pods, by the chart: app.kubernetes.io/name is what a release calls it (nameOverride), this is not.
+# On the operator's own pods, by the chart: a release may change app.kubernetes.io/name (nameOverride), but not this.
 LABEL_COMPONENT: Final = f"{GROUP}/component"
 COMPONENT_OPERATOR: Final = "operator"
 
@@ -54,7 +54,7 @@ ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 ANNOTATION_REVISION: Final = f"{GROUP}/revision"
 # On a BrokerGroup: a person accepts that the brokers' master epoch is up to this number (docs/concepts/architecture.md, rule 3).
 ANNOTATION_ACCEPT_EPOCH: Final = f"{GROUP}/accept-epoch"
-# On a BrokerGroup: another value restarts its pods one by one. Kubernetes' own word.
+# On a BrokerGroup: another value restarts its pods one by one. Kubernetes' own annotation.
 ANNOTATION_RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 # On a pod: the hot keys that its process was given last; the operation in whose course it was made; that it is to leave the group.
 ANNOTATION_HOT_CONFIG: Final = f"{GROUP}/hot-config"
@@ -65,14 +65,14 @@ ANNOTATION_LEAVING: Final = f"{GROUP}/leaving"
 ANNOTATION_ADDRESS: Final = f"{GROUP}/address"
 # On a pod: the uid of the BrokerGroup that it was made for. Its fence's key is made from it, also after that group was orphaned.
 ANNOTATION_GROUP_UID: Final = f"{GROUP}/group-uid"
-# On a BrokerGroup that has begun to give an owner to what has none.
+# On a BrokerGroup that adopts unowned objects.
 ANNOTATION_TAKES_BACK: Final = f"{GROUP}/takes-back"
-# On a pod: "true" where its broker was started as an async learner.
-# On an Event: the change of master that it is about.
+# On a pod: "true" if its broker was started as an async learner.
+# On an Event: its change of master.
 ANNOTATION_INCIDENT: Final = f"{GROUP}/incident"
 ANNOTATION_LEARNER: Final = f"{GROUP}/learner"
 
-# On a BrokerGroup: the namespace and name of the Lease whose holder reconciles it, and nobody else (docs/adr/0010).
+# On a BrokerGroup: namespace and name of the Lease whose holder alone reconciles it (docs/adr/0010).
 ANNOTATION_OPERATOR: Final = f"{GROUP}/operator"
 
 # Held by a BrokerGroup until its children are gone: nothing rests on the owner garbage collector.
@@ -80,7 +80,7 @@ FINALIZER_BROKER_GROUP: Final = f"{GROUP}/brokergroup"
 # Held by the pod of a fenced master until its containers are reported terminated (docs/concepts/architecture.md, rule 7).
 FINALIZER_FENCE: Final = f"{GROUP}/fence"
 
-# On a BrokerGroupState: which write it is, so that one with an unknown outcome is known again.
+# On a BrokerGroupState: the id of the write, by which a write with an unknown outcome is found.
 ANNOTATION_LAST_WRITE: Final = f"{GROUP}/last-write"
 
 FIELD_MANAGER_CONTROLLER: Final = "brokergroup-controller"
@@ -99,18 +99,18 @@ CERTIFICATE_KEY_FILE: Final = "tls.key"
 # The environment variables of a broker's container that carry the credentials.
 ENVIRONMENT_ACCESS_KEY: Final = "BROKER_ACCESS_KEY"
 ENVIRONMENT_SECRET_KEY: Final = "BROKER_SECRET_KEY"  # noqa: S105 (the name of a variable)
-# And the address that others know it by, where that is not its pod's.
+# The broker's known address, if that is not its pod's.
 ENVIRONMENT_BROKER_HOST: Final = "BROKER_HOST"
 ENVIRONMENT_LISTEN_PORT: Final = "LISTEN_PORT"
-# And which of a pod's addresses, and of its node's, it uses, where the group names a family.
+# Which of the pod's and the node's addresses it uses, if the group names an IP family.
 ENVIRONMENT_IP_FAMILY: Final = "POD_IP_FAMILY"
 ENVIRONMENT_POD_IPS: Final = "POD_IPS"
 ENVIRONMENT_NODE_IPS: Final = "NODE_IPS"
 # A node's zone, by Kubernetes' own label.
 LABEL_ZONE: Final = "topology.kubernetes.io/zone"
-# Of a node; no standard, but what most who have racks use.
+# A node's rack; not a standard label, but the most common one.
 LABEL_RACK: Final = "topology.kubernetes.io/rack"
-# Of a BrokerGroup: whom it is for, as reports are divided.
+# A BrokerGroup's tenant; reports are divided by it.
 LABEL_TENANT: Final = f"{GROUP}/tenant"
 
 CONTAINER_BROKER: Final = "broker"
@@ -132,7 +132,7 @@ OWN_VOLUMES: Final = (
     VOLUME_FENCE_KEY,
 )
 CONFIG_FILE: Final = "broker.conf"
-# Beside it, where the controllers speak TLS: whose certificates the fence believes. Public, and followed while the pod runs.
+# Beside it, if the controllers use TLS: the certificate authority that the fence trusts. Public, re-read while the pod runs.
 AUTHORITY_FILE: Final = "controller-ca.crt"
 
 STORE_DIR: Final = "/var/lib/rocketmq/store"
@@ -144,7 +144,7 @@ FENCE_KEY_DIR: Final = "/etc/brokergroup/fence"
 
 # Below a broker's port: RocketMQ's second listener for everything but sends and pulls.
 FAST_PORT_OFFSET: Final = 2
-# Above a broker's port: where the fences of a group ask each other, and the operator gives its orders, by UDP.
+# Above a broker's port: the fence's UDP port, for the group's other fences and for the operator's orders.
 FENCE_PORT_OFFSET: Final = 2
 # Names of a broker's ports: a Service finds them on each pod, also while the numbers change.
 PORT_BROKER: Final = "broker"
@@ -155,12 +155,12 @@ PORT_METRICS: Final = "metrics"
 
 
 def pod_name(group: str, broker_id: int) -> str:
-    """The pod and the claim of a broker id carry the same name: the volume belongs to the id, not to a place."""
+    """Return the name of a broker id's pod and claim: the volume belongs to the id."""
     return f"{group}-{broker_id}"
 
 
 def broker_id_of_pod_name(group: str, name: str) -> int | None:
-    """The broker id in a pod or claim name of this group, or None if the name has another form."""
+    """Return the broker id in a pod or claim name of this group, None if the name has another form."""
     prefix = f"{group}-"
     digits = name.removeprefix(prefix)
     if not name.startswith(prefix) or not digits.isdecimal() or digits.startswith("0"):
@@ -169,7 +169,7 @@ def broker_id_of_pod_name(group: str, name: str) -> int | None:
 
 
 def commit_log_claim_name(pod: str) -> str:
-    """The claim of a member's commit log, where that has a volume of its own."""
+    """Return the name of the claim for a commit log with its own volume."""
     return f"{pod}-commitlog"
 
 
@@ -190,16 +190,16 @@ def disruption_budget_name(group: str) -> str:
 
 
 def master_disruption_budget_name(group: str) -> str:
-    """With a dot, which no group's name has: `<group>-master` may be another group, and its slaves' budget is called so."""
+    """Return a name with a dot, which no group's name has: a group `<group>-master` would have a budget of that name."""
     return f"{group}.master"
 
 
 class AnnotationError(Exception):
-    """The annotation does not say what it should; the message names it, its value and what was expected."""
+    """The annotation's value is invalid; the message names it, its value and what was expected."""
 
 
 def accepted_epoch(obj: JsonObject) -> int | None:
-    """Up to which epoch a person accepts a jump (docs/concepts/architecture.md, rule 3); None where nobody said.
+    """Return the highest epoch that a user accepts by annotation (docs/concepts/architecture.md, rule 3), or None.
 
     Raises AnnotationError.
     """
@@ -217,6 +217,6 @@ def accepted_epoch(obj: JsonObject) -> int | None:
 
 
 def operator_of(group_object: JsonObject) -> str | None:
-    """Which operator reconciles the group, as `namespace/name` of its Lease; None where none has taken it yet."""
+    """Return which operator reconciles the group, as `namespace/name` of its Lease; None before any has."""
     text = (group_object["metadata"].get("annotations") or {}).get(ANNOTATION_OPERATOR)
     return str(text) if text else None

@@ -27,22 +27,22 @@ FENCE_HEARTBEAT_TIMEOUT: Final = "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS"
 
 
 def wanted(spec: BrokerGroupSpec) -> bool:
-    """Whether the pods have one: it kills a broker that is stopped when its pod is deleted."""
+    """Whether the pods have a fence. It kills a broker that is stopped while its pod is deleted."""
     return spec.failover.isolation.enabled
 
 
 def kills_the_isolated(spec: BrokerGroupSpec) -> bool:
-    """Java brokers only: a Python master that was frozen asks the controller anew before it acknowledges."""
+    """Whether the fence kills an isolated broker: a Java one only. After a freeze a Python master asks the controller first."""
     return wanted(spec) and spec.implementation is Implementation.ROCKETMQ
 
 
 def shortest_heartbeat_timeout_milliseconds(failover: FailoverSpec) -> int:
-    """After this silence a broker may be given up."""
+    """Return the shortest silence after which a broker counts as lost."""
     return failover.minimum_heartbeat_timeout_milliseconds or failover.heartbeat_timeout_milliseconds
 
 
 def trust_without_confirmation(spec: BrokerGroupSpec) -> str:
-    """Why an election may be trusted although no kubelet confirmed the master's death; empty: it may not."""
+    """Return why an election is safe without the kubelet's confirmation of the master's death; empty: it is not."""
     if not kills_the_isolated(spec):
         return ""
     failover = spec.failover
@@ -60,7 +60,7 @@ def trust_without_confirmation(spec: BrokerGroupSpec) -> str:
 
 
 def told(pod: JsonObject, variable: str) -> int | None:
-    """What the fence of this pod was told by a variable, in milliseconds; None if it was not."""
+    """Return the milliseconds in an environment variable of this pod's fence, or None."""
     for container in (pod.get("spec") or {}).get("containers") or []:
         if container.get("name") == names.CONTAINER_FENCE:
             values = [str(one.get("value")) for one in container.get("env") or [] if one.get("name") == variable]
@@ -69,7 +69,7 @@ def told(pod: JsonObject, variable: str) -> int | None:
 
 
 def kills_after_seconds(pod: JsonObject) -> float:
-    """After how long a silence the fence of this pod has killed its broker, by the times it was told; 0 where it does not."""
+    """Return the silence after which this pod's fence has killed its broker, by its environment; 0 if it does not kill."""
     fence_timeout, heartbeat_timeout = told(pod, FENCE_TIMEOUT), told(pod, FENCE_HEARTBEAT_TIMEOUT)
     if fence_timeout is None or heartbeat_timeout is None:
         return 0.0
@@ -92,11 +92,11 @@ class FenceKeys:
         return f"{group}-fence-{self._made('name', group_uid)[:_MARK_BYTES].hex()}"
 
     def key_in(self, pod: JsonObject) -> bytes | None:
-        """The key that this pod's fence has; None where it has none of ours: an older pod, or another root's."""
+        """Return the key of this pod's fence; None if it has none from this root."""
         made_for = (pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_GROUP_UID)
         for owner in pod["metadata"].get("ownerReferences") or []:
             if owner.get("kind") == names.BROKER_GROUP_KIND:
-                # Of the group before this one, where that was orphaned.
+                # The uid of the earlier group, if that was orphaned.
                 uid = str(made_for or owner["uid"])
                 mounted = [
                     (volume.get("secret") or {}).get("secretName") for volume in pod["spec"].get("volumes") or []

@@ -9,5 +9,5 @@ WORDS: Final = (
     r"passw|passphrase|pwd|[_.-]pass(?![a-z])|secret|token|credential|access[-_.]?key|private[-_.]?key|api[-_.]?key"
     r"|signature|checkCode"
 )
-# What has one of these names is taken out whatever it holds.
+# Entries with such a name are removed from objects, logs, conditions and Events, whatever their value.
 SECRET_NAME: Final = re.compile(WORDS, re.IGNORECASE)

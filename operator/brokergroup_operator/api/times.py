@@ -24,11 +24,11 @@ MOMENT_PATTERN: Final = (
 
 
 class MomentError(ValueError):
-    """No time; the message says the value and what was expected."""
+    """The text is no time; the message has the value and what was expected."""
 
 
 def moment(text: str) -> dt.datetime:
-    """The time in UTC. Raises MomentError; seconds of 60 and 24:00 are no times here, as in Kubernetes."""
+    """Return the time in UTC. Raises MomentError, as Kubernetes also for second 60 and for 24:00."""
     try:
         if re.fullmatch(MOMENT_PATTERN, text) is None:
             raise MomentError(f"{text!r}: {EXPECTED_TIME}")
@@ -40,7 +40,7 @@ def moment(text: str) -> dt.datetime:
 
 
 def told(then: dt.datetime) -> str:
-    """To the second, as metav1.Time."""
+    """Return the time as text to the second, as metav1.Time."""
     return then.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -131,7 +131,7 @@ TIME_ZONES: Final = tuple(_NAMES.split())
 
 
 def is_unknown(name: str) -> bool:
-    """Whether neither the list nor the machine's own database, which may be newer, has a time zone of this name."""
+    """Whether neither our list nor the machine's database, which may be newer, has this time zone."""
     if name in TIME_ZONES:
         return False
     try:

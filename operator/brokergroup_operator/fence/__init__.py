@@ -1,4 +1,4 @@
-"""FENCES. The small process beside a broker that kills it when it may no longer be master and nobody outside can stop it.
+"""FENCES. The small process beside a broker that kills it when it may no longer be master and cannot be stopped from outside.
 
-Imports nobody of the operator: it has to stay small (30 MiB), and runs where there is no Kubernetes API.
+It imports nothing of the operator: it must stay small (30 MiB), and runs without access to the Kubernetes API.
 """

@@ -18,7 +18,7 @@ def main() -> int:
     except (FenceSettingsError, OSError) as error:
         sys.stderr.write(f"fence: {error}\n")
         return 2
-    # A pod that is deleted has its fence asked to go together with its broker, which may still be master for a while.
+    # On the pod's deletion the kubelet stops fence and broker together; the broker may remain master for a while.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: watchman.leave())
     watchman.run()

@@ -32,7 +32,7 @@ _READ_BYTES: Final = 64 * 1024
 
 
 class Line:
-    """At most one question at a time. ``answered`` gets the answer, or None when there will be none."""
+    """A connection with at most one open question. ``answered`` gets the answer, or None if there will be none."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Line:
     ) -> None:
         self.address = address
         self.asked_at = 0.0
-        """When the last question was asked."""
+        """Time of the last question."""
         self.not_understood: str | None = None
-        """Why what the other side sent last could not be read (no frames, a certificate that is not believed)."""
+        """Why the peer's last bytes were unreadable (no frames, an untrusted certificate)."""
         self._book = book
         self._selector = selector
         self._answered = answered
@@ -60,11 +60,11 @@ class Line:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer is waited for."""
+        """Whether a question is open."""
         return self._deadline is not None
 
     def ask(self, question: RemotingCommand, *, now: float, timeout_seconds: float) -> None:
-        """Send a question; not while one is waited for."""
+        """Send a question; not while one is open."""
         self._opaque = (self._opaque + 1) % 2**31
         self.asked_at, self._deadline = now, now + timeout_seconds
         try:
@@ -76,12 +76,12 @@ class Line:
             self._give_up()
 
     def expire(self, now: float) -> None:
-        """Give the question up when its time is over."""
+        """Abandon the question at its deadline."""
         if self._deadline is not None and now >= self._deadline:
             self._give_up()
 
     def close(self) -> None:
-        """Let go of the connection; nobody is told."""
+        """Close the connection without calling ``answered``."""
         if self._socket is not None:
             self._selector.unregister(self._socket)
             self._socket.close()
@@ -106,7 +106,7 @@ class Line:
         self._wire.begin()
 
     def on_ready(self, events: int) -> None:
-        """The selector says that the socket can be read or written."""
+        """Read or write: the selector reports the socket ready."""
         try:
             if events & selectors.EVENT_WRITE:
                 self._send()
@@ -156,29 +156,29 @@ class Line:
 
 
 class Wire(Protocol):
-    """One connection's. Bytes to be sent are taken with ``outgoing``, after each call."""
+    """The layer between one socket and its frames. After each call, ``outgoing`` returns the bytes to send."""
 
     def begin(self) -> None:
-        """The connection stands."""
+        """Start, once the socket is connected."""
 
     def send(self, data: bytes) -> None:
-        """A whole frame is to be sent, as soon as that is possible."""
+        """Send a whole frame as soon as possible."""
 
     def receive(self, data: bytes) -> bytes:
-        """The bytes of frames in what the other side sent. RemotingError: nothing more can be read."""
+        """Return the frames' bytes in the received ones. Raises RemotingError if nothing more can be read."""
 
     def outgoing(self) -> bytes:
-        """What is to be sent now."""
+        """Return and forget the bytes to send now."""
 
 
 class PlainWire:
-    """Frames as they are."""
+    """Plain frames."""
 
     def __init__(self) -> None:
         self._outgoing = b""
 
     def begin(self) -> None:
-        """Nobody has to be greeted."""
+        """Do nothing: there is no handshake."""
 
     def send(self, data: bytes) -> None:
         self._outgoing += data
@@ -192,7 +192,7 @@ class PlainWire:
 
 
 class TlsWire:
-    """Frames in TLS; what is to be sent waits for the end of the handshake."""
+    """Frames in TLS; frames to send wait for the end of the handshake."""
 
     def __init__(self, channel: TlsChannel) -> None:
         self._channel = channel
@@ -220,7 +220,7 @@ class TlsWire:
 
 
 def tls_wires(settings: TlsSettings, now_seconds: Callable[[], float]) -> Callable[[], Wire]:
-    """Makes the wires of one side. ``FenceSettingsError`` when a file cannot be used."""
+    """Return a factory of TLS wires; each connection re-reads changed certificate files. Raises FenceSettingsError."""
     from rocketmq_remoting.tls import ClientTls, TlsChannel, TlsConfigurationError, TlsFiles  # noqa: PLC0415 (memory)
 
     try:
@@ -235,23 +235,26 @@ _RETRY_SECONDS: Final = 0.5
 
 
 class AddressBook:
-    """The numbers of a few names."""
+    """IP addresses of a few host names, resolved in a thread without blocking; the last answer stays until a newer one.
+
+    An isolated pod has no DNS either; a fence that waited for it would not kill.
+    """
 
     def __init__(self, addresses: tuple[Address, ...]) -> None:
         self._numbers: dict[str, tuple[str, ...]] = {}
         self._names = sorted({address.host for address in addresses if not is_ip(address.host)})
 
     def start(self) -> None:
-        """Begin to ask, if there is a name at all."""
+        """Start resolving, if there is a name at all."""
         if self._names:
             threading.Thread(target=self._refresh_for_ever, name="names", daemon=True).start()
 
     def resolve(self, address: Address) -> str | None:
-        """The number of a host, None while nobody has told it yet."""
+        """Return the IP address of a host, None before the first answer."""
         return next(iter(self.resolve_all(address.host)), None)
 
     def resolve_all(self, host: str) -> tuple[str, ...]:
-        """All that a name stands for: the pods behind a headless Service."""
+        """Return all IP addresses of a name: the pods behind a headless Service."""
         return (host,) if is_ip(host) else self._numbers.get(host, ())
 
     def _refresh_for_ever(self) -> None:

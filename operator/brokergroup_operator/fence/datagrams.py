@@ -48,14 +48,14 @@ _ASKS: Final = b"BGQ1"
 _SAYS: Final = b"BGA1"
 _NONCE_BYTES: Final = 8
 _OUTSTANDING: Final = 64
-# Whoever reaches the port can fill it without end; meanwhile nothing else would be done, and that ends as a kill of a
-# healthy master, or as none of an isolated one.
+# A flood of the port must not keep the loop from its other work: that would end in the kill of a healthy master, or in none of an
+# isolated one.
 _MOST_AT_A_TIME: Final = 64
 _LONGEST_MILLISECONDS: Final = 2**32 - 1
 
 
 class Word(NamedTuple):
-    """What another fence said when it was asked: since when it has heard no controller."""
+    """Another fence's answer: for how long it has heard no controller."""
 
     broker_id: int
     asked_at: float
@@ -63,7 +63,7 @@ class Word(NamedTuple):
 
 
 def bound_socket(local: Address) -> socket.socket:
-    """A UDP socket that never waits. OSError where the port is taken."""
+    """Return a non-blocking UDP socket. Raises OSError if the port is taken."""
     family = socket.AF_INET6 if ":" in local.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_DGRAM)
     bound.settimeout(0)
@@ -72,7 +72,7 @@ def bound_socket(local: Address) -> socket.socket:
 
 
 def datagrams(bound: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
-    """What has come, and from where; not more than a bound at a time."""
+    """Yield received datagrams with their senders, at most a fixed number."""
     for _ in range(_MOST_AT_A_TIME):
         try:
             yield bound.recvfrom(2048)
@@ -83,7 +83,7 @@ def datagrams(bound: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
 
 
 class Peers:
-    """One UDP socket, for questions and answers. `ordered` gets whatever is neither, and may hand back an answer to it."""
+    """One UDP socket, for questions and answers. `ordered` gets every other datagram, and may return an answer to it."""
 
     def __init__(self, local: Address, broker_name: str, ordered: Callable[[bytes], bytes | None]) -> None:
         self.socket = bound_socket(local)
@@ -92,9 +92,9 @@ class Peers:
         self._asked: dict[bytes, tuple[int, float]] = {}
 
     def ask(self, member: Member, *, now: float, pods: tuple[str, ...] = ()) -> None:
-        """Ask the fence beside that replica; its address has to be a number.
+        """Ask the fence beside that replica, if its address is an IP address.
 
-        Where `pods` is given, the replica is one of those whatever its address is: each is asked, and none but its own answers.
+        With `pods`, the replica is one of these, whatever its address: all are asked, and only its own fence answers.
         """
         broker = heard_address(member.address)
         hosts = [host for host in pods or ((broker.host,) if broker is not None else ()) if is_ip(host)]
@@ -110,7 +110,7 @@ class Peers:
                 self.socket.sendto(question, (host, fence_of(broker).port))
 
     def read(self, *, own_id: int | None, hears_none_for_seconds: float | None) -> list[Word]:
-        """Answer what was asked of us; returns what others said."""
+        """Answer received questions; return received answers."""
         words: list[Word] = []
         for data, sender in datagrams(self.socket):
             if data.startswith(_ASKS) and len(data) >= _QUESTION.size:
@@ -142,7 +142,7 @@ ORDER: Final = b"BGO1"
 CONFIRMATION: Final = b"BGD1"
 NONCE_BYTES: Final = 16
 KEY_BYTES: Final = 32
-# Longer than any operator takes between challenge and order.
+# Longer than an operator needs between challenge and order.
 CHALLENGE_SECONDS: Final = 2.0
 _MAC_BYTES: Final = 32
 _SHAPES: Final = {
@@ -156,17 +156,17 @@ _KEY_AGE_SECONDS: Final = 1.0
 
 
 class Message(NamedTuple):
-    """A datagram whose mac is right."""
+    """A datagram with a valid mac."""
 
     tag: bytes
     nonce: bytes
     challenge: bytes = b""
-    # When the dead process had been started, in seconds since its machine's boot.
+    # Start time of the dead process, in seconds since its machine's boot.
     process_started: float = 0.0
 
 
 def seal(message: Message, key: bytes, pod_uid: str) -> bytes:
-    """The datagram."""
+    """Return the datagram for a message."""
     shape = _SHAPES[message.tag]
     fields = message[1 : 1 + len(shape.unpack(bytes(shape.size)))]
     body = message.tag + shape.pack(*fields)
@@ -174,7 +174,7 @@ def seal(message: Message, key: bytes, pod_uid: str) -> bytes:
 
 
 def open_sealed(datagram: bytes, key: bytes, pod_uid: str) -> Message | None:
-    """What it says; None for anything that a holder of the key has not said for this pod."""
+    """Return the message; None unless its mac is by this key and for this pod."""
     shape = _SHAPES.get(datagram[:4])
     if shape is None or len(datagram) != 4 + shape.size + _MAC_BYTES:
         return None
@@ -189,7 +189,7 @@ def _mac(body: bytes, key: bytes, pod_uid: str) -> bytes:
 
 
 class KeyFile:
-    """The group's key as its Secret is mounted: hexadecimal. Read at most once a second; a pod may start before its Secret."""
+    """The group's key in its mounted Secret: hexadecimal. Read at most once a second: a pod may start before its Secret exists."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -197,7 +197,7 @@ class KeyFile:
         self._read_at: float | None = None
 
     def key(self, now: float) -> bytes | None:
-        """None while there is none, or it is no key."""
+        """Return the key; None if the file is missing or holds no key."""
         if self._path is not None and (self._read_at is None or now - self._read_at >= _KEY_AGE_SECONDS):
             self._read_at, self._key = now, self._read(self._path)
         return self._key
@@ -215,13 +215,13 @@ class KeyFile:
 class _Asked:
     challenge: bytes
     at: float
-    # When its process had been started, once the order was carried out.
+    # Start time of the killed process, once the order was carried out.
     killed: float | None = None
 
 
 @dataclass(slots=True)
 class KillOrders:
-    """The fence's side. `kill` ends the broker, and tells when its process had been started; None: not known to be dead."""
+    """The fence's side. `kill` kills the broker and returns the start time of its process; None if its death is unproven."""
 
     pod_uid: str
     keys: KeyFile
@@ -229,7 +229,7 @@ class KillOrders:
     _asked: dict[bytes, _Asked] = field(default_factory=dict)
 
     def answer(self, datagram: bytes, now: float) -> bytes | None:
-        """What goes back to whoever sent this; `now` is of a clock that goes on while the machine sleeps."""
+        """Return the reply to this datagram, or None; `now` is from a clock that continues during suspend."""
         if datagram[:4] not in (QUESTION, ORDER) or (key := self.keys.key(now)) is None:
             return None
         said = open_sealed(datagram, key, self.pod_uid)

@@ -1,25 +1,24 @@
 """When the broker of this pod must die: pure, time comes as an argument (ADR 8; docs/concepts/architecture.md, rule 7).
 
-An unmodified Java master that is cut off or frozen may acknowledge, later, what no other replica has. Whoever elects another
-one waits for ``heartbeatTimeout + fenceTimeout`` first, counted from the last heartbeat, which may be one heartbeat interval
-older than the cut; so a master that has been cut off from every controller for less than that, and dies then, can do no harm.
-Four cases:
+An unmodified Java master that is cut off or frozen may later acknowledge messages that no other replica has. Before it elects
+another master, a controller waits for ``heartbeatTimeout + fenceTimeout`` after the last heartbeat, which may be one heartbeat
+interval older than the cut. A master that dies before that does no harm. Five cases:
 
 * *Isolated*: no controller has answered for the isolation timeout.
-* *Nobody can elect*: none has answered, but every other replica that could be elected says that it hears none either. A
+* *No election possible*: none has answered, but every other replica that could be elected reports the same. A
   controller that hears none of them can make none of them master: the broker lives on, through an outage or a restart of all
   operators. As soon as one of them hears a controller again, or is heard no more itself, this excuse ends, and a shorter time
   than ``fenceTimeout`` is left.
 * *Frozen*: we ourselves did not run, and not for want of a processor. The broker beside us did not run either, and is about
-  to go on with what waits in its sockets. Nobody is asked first.
-* *Starved*: we did not run because others had the processor, and so could ask nobody. That time is forgiven, but only up to
+  to process what waits in its sockets. The fence kills without a question.
+* *Starved*: we did not run because others had the processor, so we could not ask. That time is excused, but only up to
   ``bound_seconds``: it ends before another master can be elected, whatever the reason why no controller was heard.
 * *Deposed*: a controller says that another replica is master now, and the broker does not answer, or is still master long
   after.
 
-A controller counts as heard at the moment in which it was *asked*: an answer that waited in a socket is old news.
+A controller counts as heard at the time of the *question*: its answer may have waited in a socket.
 
-Only a broker that may be master is killed: a slave acknowledges nothing. Once killed, the new process is nobody until a
+Only a broker that may be master is killed: a slave acknowledges nothing. After a kill the new process has no role until a
 controller grants it a role, so nothing is killed again before a controller was heard.
 """
 
@@ -30,28 +29,28 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-# Of fenceTimeout, how much is used after an excuse has ended; the rest is for looking, asking and killing.
+# Share of fenceTimeout that passes after an excuse has ended; the rest is for evaluating, asking and killing.
 _SHARE_OF_FENCE_TIMEOUT: Final = 2 / 3
-# Of the isolation timeout: from when on the others are asked, and how long they must have heard nothing themselves.
+# Share of the isolation timeout after which the other fences are asked, and for which they must have heard no controller.
 _SHARE_BEFORE_ASKING: Final = 0.5
 _QUESTIONS_IN_ISOLATION: Final = 5
-# More stalls than these since a controller was heard are long past the bound: each is at least ``NOTICED_SECONDS`` (processes.py).
+# With more stalls than this since the last contact, the bound has passed: each lasts at least ``NOTICED_SECONDS`` (processes.py).
 _STALLS_KEPT: Final = 512
 
 
 class LocalRole(Enum):
-    """What the broker beside us says of itself (907)."""
+    """The role that this pod's broker reports (907)."""
 
     MASTER = "master"
     SLAVE = "slave"
     SILENT = "silent"
-    # It answered, but not this question (it may ask for a signature).
+    # It answered with an error (it may require a signature).
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One replica of the group, as a controller shows it (1006)."""
+    """One replica of the group in a controller's answer (1006)."""
 
     broker_id: int
     address: str
@@ -61,9 +60,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a controller said of the group; ``own_id`` is the replica at our address, None while it has none.
+    """A controller's answer about the group; ``own_id`` is the replica at our address, None if there is none.
 
-    ``stops``: all pods of the group are stopped, and nobody is elected.
+    ``stops``: the whole group is being stopped, and no master will be elected.
     """
 
     own_id: int | None
@@ -84,46 +83,46 @@ class FenceRules:
 
     isolation_seconds: float
     fence_timeout_seconds: float
-    # After this silence of a broker, and ``fence_timeout_seconds`` more, another one is elected at the earliest.
+    # A controller elects another master after this silence plus ``fence_timeout_seconds`` at the earliest.
     heartbeat_timeout_seconds: float
-    # The silence may have begun so long before the cut: the next heartbeat was due at the moment of it.
+    # The silence may have begun this long before the cut, if the next heartbeat was due at that moment.
     heartbeat_interval_seconds: float
     # A broker that a controller calls deposed, and that does not answer for this long, is frozen ...
     deposed_silent_seconds: float = 1.0
     # ... but not if it is so young that it is only starting.
     starting_seconds: float = 30.0
-    # A master beside which no other replica was alive for this long has nobody to hand over to. Longer than a controller that has
-    # just started may take to hear the others' heartbeats.
+    # A master without another live replica for this long has no successor. Longer than a controller that has just started needs to
+    # hear the others' heartbeats.
     alone_seconds: float = 3.0
-    # One that goes on calling itself master for this long was not reached by its role change (worst case measured: 5 s).
+    # A deposed broker that reports itself master for this long has missed its role change (worst case measured: 5 s).
     deposed_master_seconds: float = 8.0
 
     @property
     def bound_seconds(self) -> float:
-        """The longest a master lives that hears no controller and has no excuse, however little we ourselves were let run."""
+        """Return the longest life of a master that hears no controller and has no excuse, however starved its fence is."""
         silent_seconds = self.heartbeat_timeout_seconds - self.heartbeat_interval_seconds
         return max(self.isolation_seconds, silent_seconds + self.fence_timeout_seconds * _SHARE_OF_FENCE_TIMEOUT)
 
     @property
     def question_period_seconds(self) -> float:
-        """How often a controller is asked."""
+        """Return the time between two questions to a controller."""
         return self.isolation_seconds / _QUESTIONS_IN_ISOLATION
 
     @property
     def asking_others_after_seconds(self) -> float:
-        """Silence of the controllers after which the other replicas and the broker are asked."""
+        """Return the silence of all controllers after which the fence asks the other fences and its broker."""
         return self.isolation_seconds * _SHARE_BEFORE_ASKING
 
     @property
     def left_after_excuse_seconds(self) -> float:
-        """How long an excuse lasts: who hears controllers again when it ends is elected ``fenceTimeout`` later at the earliest."""
+        """Return how long an excuse lasts: a replica that hears a controller again is elected after ``fenceTimeout`` or later."""
         return min(self.isolation_seconds, self.fence_timeout_seconds * _SHARE_OF_FENCE_TIMEOUT)
 
     def blind_seconds(self, silence_seconds: float) -> float:
-        """How long another replica must have heard no controller to count as cut off, where we have heard none for so long.
+        """Return how long another replica must have heard no controller to count as cut off together with us.
 
-        One that was cut off later than we by more than ``fenceTimeout``, less the heartbeat that we did not send any more, would
-        still count as alive when we count as fenced; whatever made us late to judge makes that difference no smaller.
+        A replica that was cut off later than we, by more than ``fenceTimeout`` less our missing heartbeat, would still count as
+        alive when we count as fenced. A late evaluation does not reduce that difference.
         """
         later_seconds = min(
             self.left_after_excuse_seconds, self.fence_timeout_seconds - self.heartbeat_interval_seconds
@@ -152,17 +151,17 @@ class _PeerWord:
 
 @dataclass(slots=True)
 class FenceCore:
-    """Everything one fence knows. Times are seconds of one clock that goes on while the machine sleeps."""
+    """The state of one fence. Times are seconds of one clock that continues during suspend."""
 
     rules: FenceRules
     started_at: float
-    # An earlier fence of this pod heard a controller: silence means something from the start. One that never heard any may only
-    # not understand them (a certificate that it does not believe, a wrong address), and kills nobody.
+    # Whether an earlier fence of this pod heard a controller: then silence counts from the start. A fence that never heard one may
+    # be misconfigured (an untrusted certificate, a wrong address), and does not kill.
     heard_before: bool = False
     told: Told | None = None
     _heard_at: float | None = None
     _excused_at: float | None = None
-    # When we were kept from running by other work, not by a freeze.
+    # Times in which other work, not a freeze, kept us from running.
     _stalls: deque[_Stall] = field(default_factory=lambda: deque(maxlen=_STALLS_KEPT))
     _peers: dict[int, _PeerWord] = field(default_factory=dict)
     _local: LocalRole | None = None
@@ -176,10 +175,10 @@ class FenceCore:
     def __post_init__(self) -> None:
         self._armed = self.heard_before
 
-    # What happened.
+    # Observations.
 
     def controller_answered(self, now: float, told: Told | None, *, asked_at: float) -> None:
-        """A controller answered what it was asked then; ``told`` is None if it does not know the group."""
+        """Record a controller's answer to the question of ``asked_at``; ``told`` is None if it does not know the group."""
         self._heard_at, self._excused_at = asked_at, None
         self._armed = True
         if told is None:
@@ -199,11 +198,11 @@ class FenceCore:
         self._alone = self._alone_since is not None and now - self._alone_since >= self.rules.alone_seconds
 
     def peer_answered(self, asked_at: float, broker_id: int, hears_none_for_seconds: float) -> None:
-        """The fence of another replica said since when it has heard no controller; it may have heard one since it was asked."""
+        """Record how long another replica's fence has been without a controller. The answer may be older than its last contact."""
         self._peers[broker_id] = _PeerWord(asked_at, hears_none_for_seconds)
 
     def local_answered(self, now: float, role: LocalRole, *, process_age_seconds: float | None) -> None:
-        """The broker beside us was asked what it is; without a process there is nobody to be asked."""
+        """Record the broker's answer about its role. ``process_age_seconds`` is None if no broker process runs."""
         self._local, self._local_at = role, now
         if role is not LocalRole.SILENT or process_age_seconds is None:
             self._local_silent_since = None
@@ -213,21 +212,21 @@ class FenceCore:
             self._deposed_at = None
 
     def woke(self, now: float, paused_seconds: float, *, starved_seconds: float) -> None:
-        """We did not run for so long, and for ``starved_seconds`` of it we wanted to (the scheduler's own word)."""
+        """Record that we did not run for this long, and waited in the run queue for ``starved_seconds`` of it."""
         self._stalls.append(_Stall(now, min(paused_seconds, starved_seconds)))
 
     def killed(self) -> None:
-        """The broker is dead; the next process is nobody until a controller says otherwise."""
+        """Record that the broker is dead; the next process has no role until a controller names one."""
         self._armed = False
         self._deposed_at = None
         self._alone_since, self._alone = None, False
         self.told = None
 
-    # What to do.
+    # Decisions.
 
     @property
     def role_word(self) -> str:
-        """``master`` as long as the broker may think so: also after the record named another, until it has stepped down.
+        """Return the broker's role for the preStop hook. ``master`` lasts until the broker steps down, whatever the record says.
 
         ``alone``: it is master, and no other replica will take its place: none is alive, or the whole group stops.
         """
@@ -238,23 +237,23 @@ class FenceCore:
         return "master" if self.told.we_are_master or self._deposed_at is not None else "slave"
 
     def hears_none_for_seconds(self, now: float) -> float | None:
-        """Since when no controller has answered, for the others; None if none ever has."""
+        """Return the time without a controller's answer, for the other fences; None before the first answer."""
         return None if self._heard_at is None else now - self._heard_at
 
     def asks_others(self, now: float) -> tuple[Member, ...]:
-        """The replicas whose word is wanted now."""
+        """Return the replicas whose fences to ask now."""
         if not self._armed or self._silence_seconds(now) < self.rules.asking_others_after_seconds:
             return ()
         return self._candidates()
 
     def asks_local(self, now: float) -> bool:
-        """Whether the broker's own word is wanted now."""
+        """Whether to ask the broker about its role now."""
         if self._deposed_at is not None:
             return True
         return self._armed and self._silence_seconds(now) >= self.rules.asking_others_after_seconds
 
     def look(self, now: float) -> Kill | None:
-        """Whether the broker has to die now."""
+        """Return the reason to kill the broker now, or None."""
         if not self._armed:
             return None
         known_at = self._nobody_could_elect(now)
@@ -293,12 +292,12 @@ class FenceCore:
         return now - self._silent_since
 
     def _starved_seconds(self) -> float:
-        """For how long of the silence we were kept from asking anybody."""
+        """Return for how much of the silence we could not ask."""
         since = self._silent_since
         return sum(max(0.0, min(stall.starved_seconds, stall.ended_at - since)) for stall in self._stalls)
 
     def _may_be_master(self) -> bool:
-        """The broker's own word if it is younger than the silence, else the controller's last one."""
+        """Whether the broker may be master: by its own report if younger than the silence, else by the controller's last answer."""
         if self._local_at > self._silent_since:
             if self._local is LocalRole.MASTER:
                 return True
@@ -307,10 +306,9 @@ class FenceCore:
         return self.told is not None and self.told.we_are_master
 
     def _candidates(self) -> tuple[Member, ...]:
-        """Who else could be elected: the SyncStateSet, and whoever was alive to join it.
+        """Return the other replicas that could be elected: the SyncStateSet, and those alive that may join it.
 
-        Replicas that are eligible only (rule 1) need no question: they exist only while the set is below its minimum, and then
-        a master acknowledges nothing.
+        Merely eligible replicas (rule 1) exist only while the set is below its minimum; a master then acknowledges nothing.
         """
         if self.told is None:
             return ()
@@ -321,7 +319,7 @@ class FenceCore:
         )
 
     def _nobody_could_elect(self, now: float) -> float | None:
-        """When that was last so, by what the others said. It lies in the past where we were late to read their words."""
+        """Return when no replica could last be elected, by the others' answers (read late: in the past). None: one may be."""
         if self.told is None or self._silence_seconds(now) < self.rules.asking_others_after_seconds:
             return None
         words = [self._peers.get(member.broker_id) for member in self._candidates()]

@@ -33,7 +33,7 @@ _LEAVE: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class DeletionFence:
-    """Run ``run()``; it returns when the pod is being deleted and its broker has ended."""
+    """The fence of a Python broker. ``run()`` returns when the pod is being deleted and its broker has ended."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Raises FenceSettingsError."""
@@ -79,7 +79,7 @@ class DeletionFence:
 
 
 def _order_socket(environment: Mapping[str, str]) -> socket.socket | None:
-    """Where orders come; None where the operator gives none, or the port is taken: the pod's deletion is left then."""
+    """Return the socket for orders; None without a key, or if the port is taken: then only the pod's deletion remains."""
     if key_file(environment) is None or not environment.get("FENCE_LOCAL_ADDRESS"):
         return None
     address = fence_of(own_address(environment, "FENCE_LOCAL_ADDRESS"))
@@ -102,7 +102,7 @@ def main() -> int:
 
 
 def tell(event: str, **facts: object) -> None:
-    """Write a line to standard output; `facts` must be values of JSON."""
+    """Write one line of JSON to standard output, as all our processes log; `facts` must be JSON values."""
     line = {"event": event, "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **facts}
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()

@@ -36,12 +36,12 @@ class BrokerProcesses:
         self._broker_started: float | None = None
 
     def refresh(self, now: float) -> None:
-        """Search again, now and then."""
+        """Search again if the last search is a second old."""
         if self._searched_at is None or now - self._searched_at >= _SEARCH_SECONDS:
             self.search(now)
 
     def search(self, now: float) -> None:
-        """Let go of what has ended, take hold of what is new."""
+        """Release processes that have ended, hold new ones."""
         self._searched_at = now
         for pid, pidfd in list(self._held.items()):
             if _has_ended(pidfd):
@@ -56,23 +56,23 @@ class BrokerProcesses:
 
     @property
     def pids(self) -> list[int]:
-        """Those held."""
+        """Return the pids of the held processes."""
         return sorted(self._held)
 
     def any_left(self, now: float) -> bool:
-        """Whether one runs; searches."""
+        """Search, and return whether a process runs."""
         self.search(now)
         return bool(self._held)
 
     def age_seconds(self, now: float) -> float | None:
-        """How long the oldest has run; ``now`` is of the boot clock, as start times are."""
+        """Return the age of the oldest process; ``now`` is from the boot clock, as start times are."""
         ages = [now - started for pid in self._held if (started := _started_at(pid)) is not None]
         return max(ages, default=None)
 
     def broker_is_stopped(self) -> bool:
-        """Whether the broker itself, the oldest of those held, was stopped (SIGSTOP): it ends by no SIGTERM.
+        """Whether the broker itself, the oldest held process, is stopped (SIGSTOP), and so does not act on SIGTERM.
 
-        Hooks, probes and what a person runs in the container carry its marks too.
+        Hooks, probes and commands run by hand in the container carry the same marks.
         """
         started = {pid: _started_at(pid) for pid in self._held}
         oldest = min(
@@ -81,7 +81,7 @@ class BrokerProcesses:
         return oldest is not None and _state(oldest) == _STOPPED
 
     def kill(self, now: float, *, deadline_seconds: float = 2.0) -> list[int]:
-        """SIGKILL to all of them, those held first; returns the pids. A stopped process dies of it too."""
+        """Send SIGKILL to all of them, held ones first; return the pids. It kills a stopped process too."""
         killed: list[int] = []
         until = time.monotonic() + deadline_seconds
         while True:
@@ -95,9 +95,9 @@ class BrokerProcesses:
                 return sorted(set(killed))
 
     def kill_and_prove(self, now: float) -> tuple[list[int], float | None]:
-        """Kill all of them; the pids, and when the broker that was held last had been started, which is dead now.
+        """Kill all of them; return the pids, and the start time of the last held broker, which is dead now.
 
-        None instead where one is left, and where none was ever held: what was never seen may run unseen.
+        The start time is None if a process is left, or if none was ever held: an unseen broker may still run.
         """
         self.search(now)
         killed = self.kill(now)
@@ -118,7 +118,7 @@ class BrokerProcesses:
         return all(mark in entries for mark in self._marks)
 
     def _hold(self, pid: int) -> int | None:
-        """The pidfd first, then the question again: what a pidfd names cannot change in between."""
+        """Open the pidfd first, then check the marks again: the process that a pidfd names cannot change in between."""
         try:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -147,7 +147,7 @@ def _wait_ended(pidfds: list[int], until: float) -> None:
 
 
 def _started_at(pid: int) -> float | None:
-    """On the boot clock."""
+    """Return the start time on the boot clock."""
     fields = _stat_fields(pid)
     return int(fields[_START_TIME]) / _CLOCK_TICKS if fields else None
 
@@ -158,7 +158,7 @@ def _state(pid: int) -> str | None:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields behind the program's name, which is in parentheses and may hold anything; none of a process that is gone."""
+    """Return the fields after the program's name, which may hold any text in its parentheses; empty if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123 (as above)
             return file.read().rpartition(")")[2].split()
@@ -166,17 +166,17 @@ def _stat_fields(pid: int) -> list[str]:
         return []
 
 
-# A loop that comes back later than this did not run.
+# A loop that is later than this did not run.
 NOTICED_SECONDS = 0.3
 
 
 def boot_seconds() -> float:
-    """Now, on the clock that never stands still."""
+    """Return the time on the clock that continues during suspend."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def starved_seconds() -> float:
-    """For how long of our life we stood in the run queue; 0 for ever where the kernel does not say."""
+    """Return how long this process has waited in the run queue since its start; 0 if the kernel does not report it."""
     try:
         with open("/proc/self/schedstat", encoding="ascii") as file:  # noqa: PTH123 (asked ten times a second)
             return int(file.read().split()[1]) / 1e9
@@ -186,26 +186,26 @@ def starved_seconds() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """We did not run for ``seconds``, and for ``starved_seconds`` of it we wanted to."""
+    """This process did not run for ``seconds``, and waited in the run queue for ``starved_seconds`` of it."""
 
     seconds: float
     starved_seconds: float
 
     @property
     def was_starved(self) -> bool:
-        """Mostly kept from running, not stopped: others ran meanwhile, so the broker may have run too."""
+        """Whether the process mostly waited for a processor, and was not stopped: then the broker may have run meanwhile."""
         return self.starved_seconds >= self.seconds / 2
 
 
 class PauseWatch:
-    """Ask it right after every wait."""
+    """Detects pauses of this process. Call ``look`` right after every wait."""
 
     def __init__(self, now: float, starved: float) -> None:
         self._now = now
         self._starved = starved
 
     def look(self, now: float, starved: float, *, waited_at_most_seconds: float) -> Pause | None:
-        """The pause since the last look, beyond what we wanted to wait; None if there was none to speak of."""
+        """Return the pause since the last call, beyond the intended wait; None if it was short."""
         late = now - self._now - waited_at_most_seconds
         starved_since = starved - self._starved
         self._now, self._starved = now, starved

@@ -1,4 +1,4 @@
-"""What the fence is told, all of it by its environment: the operator renders it (reconcile/render/pods.py)."""
+"""The fence's settings, all from its environment, which the operator renders (reconcile/render/pods.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocketmq_remoting.address import EXPECTED, Address, heard_address, ip_of_fa
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The fences of a group ask each other at the broker's port plus this: broker, HA, fence. By UDP.
+# UDP port of the fence: the broker's port plus this (broker, HA, fence).
 FENCE_PORT_OFFSET: Final = 2
 CONTAINER_VARIABLE: Final = "BROKERGROUP_CONTAINER"
 POD_VARIABLE: Final = "POD_UID"
@@ -20,26 +20,26 @@ ROLE_FILE: Final = "role"
 
 
 class FenceSettingsError(ValueError):
-    """The environment is not what the operator renders: names the variable, its value and what was expected."""
+    """The environment is not as the operator renders it; the message names the variable, its value and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """How one side is spoken to over TLS; without an authority any certificate is believed, as RocketMQ does by default."""
+    """TLS towards one peer; without an authority every certificate is trusted, as RocketMQ does by default."""
 
     authority: Path | None = None
-    # What we show where that is asked for, and its key; both or neither.
+    # Our certificate for a peer that requests one, and its key; both or neither.
     certificate: Path | None = None
     key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceSettings:
-    """One pod's fence."""
+    """Settings of one pod's fence."""
 
     pod_uid: str
     broker_name: str
-    # As the record has it, and where it listens in the pod.
+    # The broker's address in the record, and where it listens in the pod.
     broker_address: Address
     local_address: Address
     controllers: tuple[Address, ...]
@@ -48,9 +48,9 @@ class FenceSettings:
     heartbeat_timeout_seconds: float
     heartbeat_interval_seconds: float
     run_dir: Path | None
-    # The name of the group's pods, where their fences aren't reached at the addresses by which the brokers are known.
+    # DNS name of the group's pods, if their fences are not reachable at the brokers' known addresses.
     pods: str = ""
-    # The group's fence key; None: this fence obeys no order.
+    # The group's fence key; None: this fence accepts no order.
     key_file: Path | None = None
     # None: plain frames.
     controller_tls: TlsSettings | None = None
@@ -76,13 +76,13 @@ class FenceSettings:
             pods=environment.get("FENCE_PODS", ""),
             key_file=key_file(environment),
             controller_tls=_tls(environment, "FENCE_CONTROLLER"),
-            # The broker in our own pod: nobody else has its address, so there is nobody to be told from it.
+            # The broker is in our own pod, so its address proves its identity.
             broker_tls=_tls(environment, "FENCE_BROKER"),
         )
 
 
 def own_address(environment: Mapping[str, str], name: str, *, otherwise: Address | None = None) -> Address:
-    """The address in this variable, whose host may be all of the pod's: then POD_IP_FAMILY says which. FenceSettingsError."""
+    """Return a variable's address. If its host lists all of the pod's, POD_IP_FAMILY selects one. Raises FenceSettingsError."""
     if otherwise is not None and not environment.get(name):
         return otherwise
     hosts, _, port = _required(environment, name).rpartition(":")
@@ -90,17 +90,17 @@ def own_address(environment: Mapping[str, str], name: str, *, otherwise: Address
 
 
 def fence_of(broker: Address) -> Address:
-    """Where the fence beside the broker at this address listens."""
+    """Return the address of the fence beside the broker at this address."""
     return Address(broker.host, broker.port + FENCE_PORT_OFFSET)
 
 
 def pod_uid(environment: Mapping[str, str]) -> str:
-    """The mark of this pod's processes. Raises FenceSettingsError."""
+    """Return the pod's uid, which marks its processes. Raises FenceSettingsError."""
     return _required(environment, POD_VARIABLE)
 
 
 def key_file(environment: Mapping[str, str]) -> Path | None:
-    """Where the group's fence key is mounted; None where the operator gives no orders."""
+    """Return the path of the group's fence key; None if the operator gives no orders."""
     text = environment.get("FENCE_KEY_FILE")
     return Path(text) if text else None
 

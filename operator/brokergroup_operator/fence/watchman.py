@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 TICK_SECONDS: Final = 0.05
-# While the pod is leaving, the role is asked for more often: a preStop hook waits for it.
+# While the pod is being deleted, the fence asks more often: a preStop hook waits for the role.
 _LEAVING_PERIOD_SECONDS: Final = 0.1
 _LOCAL_PERIOD_SECONDS: Final = 0.2
 _LOCAL_TIMEOUT_SECONDS: Final = 0.5
@@ -46,7 +46,7 @@ _PEERS_PERIOD_SECONDS: Final = 0.1
 
 
 class Watchman:
-    """Run ``run()``; it returns when the pod is leaving and the broker has ended."""
+    """The fence's loop. ``run()`` returns when the pod is being deleted and the broker has ended."""
 
     def __init__(self, settings: FenceSettings) -> None:
         self._settings = settings
@@ -80,11 +80,11 @@ class Watchman:
         self._leaving = False
 
     def leave(self) -> None:
-        """The pod is to go: stay until the broker has ended, and ask for its role more often."""
+        """Note the pod's deletion: stay until the broker has ended, and ask for its role more often."""
         self._leaving = True
 
     def run(self) -> None:
-        """Watch."""
+        """Run until the pod is being deleted and its broker has ended."""
         tell("watching", controllers=[str(address) for address in self._settings.controllers])
         while True:
             now = self.turn(TICK_SECONDS)
@@ -92,14 +92,14 @@ class Watchman:
                 return
 
     def close(self) -> None:
-        """Let go of all sockets."""
+        """Close all sockets."""
         for line in (*self._controllers, self._broker):
             line.close()
         self._peers.close()
         self._selector.close()
 
     def turn(self, wait_seconds: float) -> float:
-        """Wait, read, look, ask; returns the time of it."""
+        """Wait, read, evaluate, ask; return the time of this turn."""
         ready = self._selector.select(wait_seconds)
         now = boot_seconds()
         if (pause := self._pauses.look(now, starved_seconds(), waited_at_most_seconds=wait_seconds)) is not None:
@@ -168,7 +168,7 @@ class Watchman:
         self.core.controller_answered(boot_seconds(), told, asked_at=self._controllers[index].asked_at)
 
     def _tell_what_is_not_understood(self, index: int) -> None:
-        """Once for each reason, not five times a second."""
+        """Log once for each reason, not five times a second."""
         line = self._controllers[index]
         if line.not_understood != self._not_understood.get(index):
             self._not_understood[index] = line.not_understood
@@ -184,7 +184,7 @@ class Watchman:
     def _look(self, now: float) -> None:
         verdict = self.core.look(now)
         if verdict is None and self._leaving and self._processes.broker_is_stopped():
-            # Its SIGTERM would stay pending, and the kubelet would wait out preStop hook and grace before it kills.
+            # Its SIGTERM would stay pending, and the kubelet would wait for preStop hook and grace period before SIGKILL.
             verdict = Kill(STOPPED_WHILE_DELETED)
         if verdict is not None:
             self._kill(verdict, now)
@@ -200,27 +200,27 @@ def _wires(settings: TlsSettings | None) -> Callable[[], Wire]:
     return PlainWire if settings is None else tls_wires(settings, boot_seconds)
 
 
-# In the answer to 1006, beside Java's body: of the groups asked for, those that their owner has deleted or hibernated.
+# Field of the answer to 1006, beside Java's body: those of the requested groups that are deleted or hibernated.
 STOPPING_GROUPS: Final = "brokergroupStopping"
 
 
 def controller_question(broker_name: str) -> RemotingCommand:
-    """Who is master and who is in sync: open to everybody, answered from memory."""
+    """Return the request for master and SyncStateSet (1006): it needs no signature, and is answered from memory."""
     return request(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=encode_broker_names([broker_name]))
 
 
 def broker_question() -> RemotingCommand:
-    """907 (GET_BROKER_HA_STATUS)."""
+    """Return the request for the broker's role (907, GET_BROKER_HA_STATUS)."""
     return request(RequestCode.GET_BROKER_HA_STATUS)
 
 
 def is_word_of_a_controller(answer: RemotingCommand | None) -> bool:
-    """Whether a controller that can decide has answered; one that does not lead (2007, Java) cannot."""
+    """Whether the answer is from a controller that can decide; a Java controller that does not lead (2007) cannot."""
     return answer is not None and answer.code == ResponseCode.SUCCESS
 
 
 def told_by(answer: RemotingCommand, broker_name: str, own_address: Address) -> Told | None:
-    """What a controller said of our group; None if it does not know it, or says nothing that can be read."""
+    """Return a controller's answer about our group; None if it does not know the group, or is unreadable."""
     try:
         info = BrokerReplicasInfoBody.decode(answer.body).replicas_info_table.get(broker_name)
     except BodyError:
@@ -247,7 +247,7 @@ def _members(info: ReplicasInfo) -> tuple[Member, ...]:
 
 
 def local_role(answer: RemotingCommand | None) -> LocalRole:
-    """What the broker's answer to 907 means."""
+    """Return the role in the broker's answer to 907."""
     if answer is None:
         return LocalRole.SILENT
     if answer.code != ResponseCode.SUCCESS:
@@ -262,7 +262,7 @@ KNOWN_ROLES: Final = ("master", "alone", "slave")
 
 
 class RoleFile:
-    """Written when the word changes; a folder that cannot be written is told once and costs only the waiting."""
+    """The file with the broker's role for the preStop hook. An unwritable folder is logged once; the hook then does not wait."""
 
     def __init__(self, folder: Path | None) -> None:
         self._file = None if folder is None else folder / ROLE_FILE
@@ -270,16 +270,16 @@ class RoleFile:
 
     @property
     def was_known(self) -> bool:
-        """Whether an earlier fence of this pod had heard a controller: the file outlives the container."""
+        """Whether an earlier fence of this pod had heard a controller: the file survives the container."""
         try:
             return self._file is not None and self._file.read_text(encoding="ascii").strip() in KNOWN_ROLES
         except (OSError, UnicodeDecodeError):
             return False
 
     def write(self, word: str) -> str | None:
-        """Write it, if it is another than before; returns what went wrong, if something did.
+        """Write the role if it has changed; return the error, or None.
 
-        What is not known is not written: the last word stays, as the sign that a controller was heard once.
+        An unknown role is not written: the last one stays, as the sign that a controller was heard once.
         """
         if self._file is None or word == self._written or word not in KNOWN_ROLES:
             return None

@@ -1,11 +1,11 @@
 """A thin asyncio client of the Kubernetes API, for the paths where a deadline on every request matters.
 
 Kopf and the official client serve the reconcile plane well, but neither gives what a consensus write needs: a deadline
-on every request, no silent retry of a write, and an error that says *"this write may or may not have happened"* instead
+on every request, no silent retry of a write, and an error for a write *that may or may not have happened*, instead
 of guessing. So the failover path and the process kubelet speak to the API through this package:
 
 * ``resources``: which kinds there are and where they live;
-* ``settings``: where the API is and how to prove who we are (kubeconfig, in-cluster, plain URL);
+* ``settings``: address and credentials (kubeconfig, in-cluster, plain URL);
 * ``client``: one method per verb, plain dictionaries in and out;
 * ``errors``: one exception type per caller's policy;
 * ``reflector``: a level-triggered local copy of a kind, by list and watch.

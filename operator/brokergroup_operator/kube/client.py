@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 JsonObject = dict[str, Any]
 
 DEFAULT_TIMEOUT_SECONDS = 5.0
-# Requests under way at once; the others wait their turn, within their own deadlines. An API server sheds a client that asks for
-# 10,000 records at once. Reads and writes wait apart: a commit does not stand behind the reads of a start.
+# Concurrent requests; further ones wait, within their own deadlines: an API server rejects a client that requests 10,000 records
+# at once. Reads and writes have separate limits, so a commit does not wait behind the reads of a start.
 MOST_READS_IN_FLIGHT = 64
 MOST_WRITES_IN_FLIGHT = 64
-# A server that is overloaded may say for how long; more than this is not believed.
+# Upper bound of an overloaded server's Retry-After.
 LONGEST_RETRY_AFTER_SECONDS = 30.0
-# One page of a list: decoding it keeps the event loop for some 10 ms.
+# One page of a list: decoding it blocks the event loop for some 10 ms.
 PAGE_OBJECTS = 250
-# A watch is ended by the server at the time asked for; the client waits this much longer before it calls it dead.
+# The server ends a watch at the requested time; the client waits this much longer before it gives the connection up.
 WATCH_GRACE_SECONDS = 5.0
 
 
@@ -107,7 +107,7 @@ class KubernetesApi:
         return cls(settings_in_cluster())
 
     def guarded(self, may_write_seconds: Callable[[], float]) -> KubernetesApi:
-        """Another client of the same server, that asks before each write for how long it may be under way.
+        """Return a client of the same server that calls ``may_write_seconds`` before each write, for how long the write may take.
 
         A write that may not begin raises ``NotLeadingError``; one that has begun waits no longer than it may.
         """
@@ -179,7 +179,7 @@ class KubernetesApi:
         field_selector: str = "",
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> AsyncGenerator[ObjectList]:
-        """The same page by page, so that a large collection does not keep the event loop. All pages are of one moment.
+        """Yield a collection page by page, so that a large one does not block the event loop. All pages show the same moment.
 
         ``timeout_seconds`` is for each page. ``GoneError`` when the server has forgotten that moment before the last page.
         """
@@ -213,7 +213,7 @@ class KubernetesApi:
         field_manager: str = "",
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> JsonObject:
-        """Create an object; the namespace comes from the object unless given."""
+        """Create an object, by default in the namespace of its metadata."""
         place = namespace or obj.get("metadata", {}).get("namespace")
         if resource.namespaced and not place:
             raise ValueError(f"{resource.kind}: namespace is {place!r}, expected the namespace to create it in")
@@ -280,7 +280,7 @@ class KubernetesApi:
         dry_run: bool = False,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> JsonObject:
-        """Server-side apply: the object holds exactly the fields that ``field_manager`` wants to own. A dry run only judges."""
+        """Server-side apply: the object holds exactly the fields that ``field_manager`` is to own. A dry run only validates."""
         metadata = obj.get("metadata", {})
         return await self.patch(
             resource,
@@ -307,7 +307,7 @@ class KubernetesApi:
         propagation_policy: str = "",
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> JsonObject:
-        """DELETE an object; with ``uid`` or ``resource_version`` only that very one (else ``ConflictError``)."""
+        """DELETE an object. ``uid`` and ``resource_version`` are preconditions (else ``ConflictError``)."""
         options: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
@@ -329,7 +329,7 @@ class KubernetesApi:
         uid: str | None = None,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> JsonObject:
-        """Give a pod its node, as the scheduler does. A pod that has one already raises ``ConflictError``."""
+        """Bind a pod to a node, as the scheduler does. Raises ``ConflictError`` for a pod that has a node."""
         metadata: JsonObject = {"name": name, "namespace": namespace}
         if uid is not None:
             metadata["uid"] = uid
@@ -429,7 +429,7 @@ class KubernetesApi:
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._closed:
-            # A poll that outlives its plane would else open connections that nothing closes.
+            # A poll that outlives its plane would otherwise open connections that nothing closes.
             raise ApiUnavailableError(f"{self.url}: not sent, this client is closed")
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, ssl=self._settings.tls or True)
@@ -440,7 +440,7 @@ class KubernetesApi:
 
 
 async def _wait_for_room(room: asyncio.Semaphore, what: str, timeout_seconds: float) -> float:
-    """Wait until a request may be sent; returns what is left of its time. ``ApiUnavailableError``: it was not sent."""
+    """Wait until a request may be sent; return the rest of its time. Raises ``ApiUnavailableError`` if none is left."""
     if not room.locked():
         await room.acquire()
         return timeout_seconds
@@ -457,7 +457,7 @@ async def _wait_for_room(room: asyncio.Semaphore, what: str, timeout_seconds: fl
 
 
 def _retry_after_seconds(text: str) -> float:
-    """``Retry-After`` in seconds; a date, which API servers do not send, counts as nothing."""
+    """Return ``Retry-After`` in seconds; 0 for a date, which API servers do not send."""
     return min(float(text), LONGEST_RETRY_AFTER_SECONDS) if text.isascii() and text.isdecimal() else 0.0
 
 
@@ -492,7 +492,7 @@ def _watch_event(what: str, line: bytes) -> WatchEvent:
 
 
 def decode(content: bytes) -> dict[str, Any]:
-    """Any answer of the API is a JSON object; a proxy's plain text becomes the message of a ``Status``."""
+    """Return an answer of the API, a JSON object. Other text, from a proxy, becomes the message of a ``Status``."""
     try:
         return msgspec.json.decode(content, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):

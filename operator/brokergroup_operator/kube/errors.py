@@ -30,9 +30,9 @@ UNDECLARED_FIELD: Final = "field not declared in schema"
 
 
 class ApiError(Exception):
-    """The API server refused, or could not be asked. ``status`` is the HTTP status, None where none was received.
+    """The API server refused a request or was not reachable. ``status`` is the HTTP status, None if none was received.
 
-    ``retry_after_seconds`` is how long the server wants to be left alone (``Retry-After`` of a 429 or 503); 0: it said nothing.
+    ``retry_after_seconds`` is the ``Retry-After`` of a 429 or 503, 0 without one.
     """
 
     retry_after_seconds: float = 0.0
@@ -68,19 +68,19 @@ class InvalidError(ApiError):
 
 
 class ApiUnavailableError(ApiError):
-    """The request did nothing: a read that failed, a connection never made, or the server asked us to come later."""
+    """The request had no effect: a failed read, a connection never made, or the server asks for a later retry."""
 
 
 class NotLeadingError(ApiUnavailableError):
-    """A write that was not sent, because whoever asked for it may no longer write."""
+    """A write that was not sent, because this process may no longer write."""
 
 
 class OutcomeUnknownError(ApiError):
-    """A write was sent and no answer tells whether it was done (timeout, lost connection, 5xx)."""
+    """A write was sent, and its outcome is unknown (timeout, lost connection, 5xx)."""
 
 
 def error_from_status(what: str, http_status: int, status_object: dict[str, Any], *, write: bool) -> ApiError:
-    """Translate a ``Status`` object into the exception whose type says what to do. ``what`` names the request."""
+    """Return the exception for a ``Status`` object; its type is the caller's policy. ``what`` names the request."""
     reason, said = str(status_object.get("reason", "")), str(status_object.get("message", "no message"))
     message = f"{what}: {http_status} {reason}: {said}"
     if http_status == 422 and _is_another_object(status_object):
@@ -99,7 +99,7 @@ def error_from_status(what: str, http_status: int, status_object: dict[str, Any]
 
 
 def _is_another_object(status_object: dict[str, Any]) -> bool:
-    """A PATCH that names a uid is answered like this where the name is another object's by now; a PUT is a conflict then."""
+    """Whether a PATCH with a uid met another object of that name. A PUT gets a conflict then."""
     causes = (status_object.get("details") or {}).get("causes") or []
     return bool(causes) and all(cause.get("field") == "metadata.uid" for cause in causes)
 
@@ -110,7 +110,7 @@ def _field_messages(status_object: dict[str, Any]) -> tuple[str, ...]:
     return tuple(f"{cause.get('field', '')}: {cause.get('message', '')}" for cause in causes)
 
 
-# Operator pods that lost the API at one moment must not ask again at one moment.
+# Operator pods that lost the API at the same moment must not retry at the same moment.
 LEAST_SHARE_OF_PAUSE = 0.5
 
 
@@ -119,7 +119,7 @@ def _jitter() -> float:
 
 
 class Backoff:
-    """The pauses of one caller. `reset` after a call that was answered."""
+    """Pauses between the retries of one caller, doubling, with jitter. Call `reset` after a success."""
 
     def __init__(self, first_seconds: float, longest_seconds: float, *, jitter: Callable[[], float] = _jitter) -> None:
         self._first_seconds = first_seconds
@@ -128,11 +128,11 @@ class Backoff:
         self._whole_seconds = first_seconds
 
     def next_seconds(self, retry_after_seconds: float = 0.0) -> float:
-        """The next pause; the one after it is twice as long. `retry_after_seconds`: what the server asked for (429, 503)."""
+        """Return the next pause, at least the server's `retry_after_seconds` (429, 503); the one after it is twice as long."""
         pause_seconds = self._whole_seconds * self._jitter()
         self._whole_seconds = min(2 * self._whole_seconds, self._longest_seconds)
         return max(pause_seconds, retry_after_seconds)
 
     def reset(self) -> None:
-        """Begin with the first pause again."""
+        """Start again with the first pause."""
         self._whole_seconds = self._first_seconds

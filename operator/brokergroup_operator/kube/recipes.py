@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 async def delete_held(api: KubernetesApi, pod: JsonObject, *, finalizer: str, timeout_seconds: float) -> None:
-    """Kill this pod, and no other of its name.
+    """Delete this pod (by uid) without grace, and keep its object by a finalizer until its containers are reported terminated.
 
-    Raises ConflictError where it is not as it was read, NotFoundError where it is gone.
+    A pod deleted without grace disappears from the API at once while its containers may still run, so its absence proves nothing.
+    Raises ConflictError if it has changed since it was read, NotFoundError if it is gone.
     """
     metadata = pod["metadata"]
     finalizers = metadata.get("finalizers", [])
@@ -35,8 +36,8 @@ async def delete_held(api: KubernetesApi, pod: JsonObject, *, finalizer: str, ti
             content_type=PatchType.MERGE,
             timeout_seconds=timeout_seconds,
         )
-    # A pod that is being deleted already takes no new finalizer. With one second of grace it is the kubelet that removes the
-    # object, after the containers have ended; with none the API would remove it at once.
+    # A pod that is already being deleted accepts no new finalizer. With one second of grace the kubelet removes the object, after
+    # the containers have ended; without grace the API would remove it at once.
     await api.delete(
         PODS,
         metadata["name"],
@@ -54,9 +55,9 @@ BYTES: Final = 32
 async def kept_secret(
     api: KubernetesApi, name: str, *, namespace: str, labels: Mapping[str, str], timeout_seconds: float
 ) -> bytes:
-    """The 32 bytes of this Secret, which is made if it is not there.
+    """Return the 32 random bytes of this Secret. The first caller creates it, the others read it.
 
-    Raises InvalidError where it holds something else, ApiError where it can be neither read nor made.
+    Raises InvalidError if it holds something else, ApiError if it can be neither read nor created.
     """
     try:
         return _value(await api.get(SECRETS, name, namespace=namespace, timeout_seconds=timeout_seconds))
@@ -69,7 +70,7 @@ async def kept_secret(
 
 
 def secret_object(name: str, value: bytes, *, namespace: str, labels: Mapping[str, str]) -> JsonObject:
-    """A Secret of one entry, which never changes: hexadecimal, so that a file of it is text."""
+    """Return an immutable Secret with one entry, in hexadecimal so that its file is text."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",

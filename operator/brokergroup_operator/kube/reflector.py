@@ -39,9 +39,9 @@ def key_of(obj: JsonObject) -> ObjectKey:
 
 
 class Reflector:
-    """Run ``run()`` as a task; read ``objects``; be told through ``on_change`` (in the event loop: it must not block).
+    """Run ``run()`` as a task; read ``objects``; ``on_change`` is called for each change (in the event loop: it must not block).
 
-    ``on_change`` hears ADDED, MODIFIED and DELETED. After a relist the differences are told in the same words, so a
+    ``on_change`` gets ADDED, MODIFIED and DELETED. A relist reports the differences as the same events, so a
     listener never needs to know that the watch was broken. A DELETED found by relist carries the last object seen.
     """
 
@@ -72,7 +72,7 @@ class Reflector:
         return MappingProxyType(self._objects)
 
     async def wait_synced(self, timeout_seconds: float) -> None:
-        """Wait for the first list; raises ApiUnavailableError, with what the API said or why nobody could ask it."""
+        """Wait for the first list. Raises ApiUnavailableError with the last error of the API or of the connection."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._synced.wait()
@@ -83,7 +83,7 @@ class Reflector:
             ) from error
 
     async def run(self) -> None:
-        """List, then watch, for ever; cancel the task to stop. An API that is away is asked again, ever less often."""
+        """List, then watch, until the task is cancelled. While the API is unavailable, retry with backoff."""
         backoff = Backoff(FIRST_BACKOFF_SECONDS, LAST_BACKOFF_SECONDS)
         clock = asyncio.get_running_loop().time
         while True:

@@ -1,4 +1,4 @@
-"""Where the API server is and how we prove who we are: from a kubeconfig, from inside a pod, or from a plain URL."""
+"""Address of the API server and our credentials: from a kubeconfig, from inside a pod, or from a plain URL."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""The way back: from our controller to a Java controller that knows nothing of the groups yet.
+"""The way back: from our controller to a Java controller that does not know the groups yet.
 
-1. *Stop ours.* Our controller is stopped before this begins: its record store is held by this process, and this process listens
-   at its address, where it grants nothing. From here on nobody can grant anything, and brokers keep their roles.
-2. *Verify* that the brokers do what the record says.
-3. *Prepare.* The Java controller is taught ids and epochs up to one below the brokers' (``teach.py``). It has no master to notify
-   of, and everything it could say to a broker is older than what the broker knows.
-4. *List.* Every broker is given the Java controllers' addresses; it is there when the Java controller hears it itself.
-5. *Finish.* The present master is elected into its present epoch, and the SyncStateSet raised to its present epoch: brokers find
-   what they knew. Only now the Java controller can grant, and it is the only one.
+1. *Stop ours.* Our controller must be stopped: this process holds its record store and listens at its address, but grants
+nothing. From here on no controller can grant anything, and brokers keep their roles. 2. *Verify* that the brokers agree with the
+record. 3. *Prepare.* The Java controller gets ids and epochs up to one below the brokers' (``teach.py``). It has no master to
+announce, and everything that it could send to a broker is older than the broker's own state. 4. *List.* Every broker gets the
+Java controllers' addresses; it has arrived when the Java controller hears its heartbeat. 5. *Finish.* The present master is
+elected into its present epoch, and the SyncStateSet raised to its present epoch: for brokers nothing changes. Only now can the
+Java controller grant, and it is the only one.
 
-Until the last step, going back is undone by making Java forget the group, giving the old lists back and starting ours again.
+Until the last step this can be undone: remove the group from the Java controller, restore the old lists, start ours again.
 """
 
 from __future__ import annotations
@@ -50,23 +49,23 @@ POLL_SECONDS = 0.25
 
 
 class BackError(Exception):
-    """The way back ended early. The message says in which state things are, and what to do."""
+    """The way back ended early. The message has the present state, and the next step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackSettings:
-    """What the way back is told. ``controller_list`` is the ``controllerAddr`` that brokers get; empty: every member."""
+    """Options of the way back. ``controller_list`` is the ``controllerAddr`` for the brokers; empty: every member."""
 
     controller: str
     own_address: str
     controller_list: str = ""
-    # Controllers of ours whose host is gone and cannot refuse a connection.
+    # Our controllers whose host is gone, so that it cannot refuse a connection.
     gone: frozenset[str] = frozenset()
     list_deadline_seconds: float = LIST_DEADLINE_SECONDS
 
 
 class Back:
-    """The groups of one record store, on their way to a Java controller."""
+    """Moves the groups of one record store to a Java controller."""
 
     def __init__(
         self,
@@ -86,7 +85,7 @@ class Back:
         self._controller_list = settings.controller_list
 
     async def check(self) -> tuple[Metadata, list[Lesson]]:
-        """Everything that can be known before anything is changed. ``BackError`` says what is in the way."""
+        """Check everything that can be checked before a change. Raises ``BackError`` with the obstacle."""
         try:
             lessons = [make_lesson(record) for record in self._records]
         except LessonError as error:
@@ -119,7 +118,7 @@ class Back:
         return metadata, lessons
 
     async def _require_ours_stopped(self, metadata: Metadata) -> None:
-        """Whoever brokers list, besides this process and the Java controllers they go to, could still grant something."""
+        """Require that every listed controller is stopped, besides this process and the Java controllers: it could still grant."""
         going_to = {self._settings.own_address, self._settings.controller, *metadata.peers}
         listed = (one for one in listed_controllers(self._brokers.values()) if one not in going_to)
         running = await not_stopped(self._calls, listed, gone=self._settings.gone)
@@ -130,7 +129,7 @@ class Back:
             )
 
     async def run(self) -> list[JavaState]:
-        """Go back; returns the states that the Java controller leads with. ``BackError`` if it did not come to that."""
+        """Go back; return the states with which the Java controller leads. Raises ``BackError`` otherwise."""
         metadata, lessons = await self.check()
         assert metadata.leader is not None
         self._report("verified", groups=[lesson.broker_name for lesson in lessons], leader=metadata.leader)
@@ -177,7 +176,7 @@ class Back:
         return state
 
     async def _undo(self, teacher: Teacher, lessons: list[Lesson], error: Exception) -> None:
-        """Make Java forget, give the lists back; then ours may be started again."""
+        """Remove the groups from the Java controller and restore the lists; then ours may be started again."""
         failed: dict[int, str] = {}
         for lesson in lessons:
             with contextlib.suppress(MigrationCallError):

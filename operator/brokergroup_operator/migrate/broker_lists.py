@@ -24,24 +24,24 @@ LIST_DEADLINE_SECONDS = RE_READ_SECONDS + 3.0 + 12.0
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """The addresses of a ``controllerAddr``, each in its one spelling."""
+    """Return the addresses of a ``controllerAddr``, each in its canonical spelling."""
     return tuple(one_spelling(part.strip()) for part in text.split(";") if part.strip())
 
 
 def reachable(brokers: Mapping[int, BrokerSaid | str]) -> dict[int, BrokerSaid]:
-    """Those who answered."""
+    """Return the brokers that answered."""
     return {broker_id: said for broker_id, said in brokers.items() if isinstance(said, BrokerSaid)}
 
 
 def who_lists(brokers: Mapping[int, BrokerSaid | str], address: str) -> frozenset[int]:
-    """Whose configuration names this controller already; it may not be in use yet."""
+    """Return the brokers whose configuration already names this controller; it may not be in use yet."""
     return frozenset(
         broker_id for broker_id, said in reachable(brokers).items() if address in split_list(said.listed_controllers)
     )
 
 
 def cannot_take(brokers: Mapping[int, BrokerSaid | str], controller_list: str) -> list[str]:
-    """Why brokers cannot use this list; nothing if they can. With a DNS look-up it is one name for all."""
+    """Return why brokers cannot use this list; empty if they can. With a DNS look-up the list is a single name."""
     if len(split_list(controller_list)) == 1:
         return []
     return [
@@ -55,7 +55,7 @@ def cannot_take(brokers: Mapping[int, BrokerSaid | str], controller_list: str) -
 async def change_lists(
     calls: JavaCalls, brokers: Mapping[int, BrokerSaid | str], controller_address: str
 ) -> dict[int, str]:
-    """Give every broker that answered the same list; returns why not, for those who refused it."""
+    """Set this list at every broker that answered; return the refusals by broker id."""
     failed: dict[int, str] = {}
     for broker_id, said in sorted(reachable(brokers).items()):
         try:
@@ -66,7 +66,7 @@ async def change_lists(
 
 
 async def restore_lists(calls: JavaCalls, brokers: Mapping[int, BrokerSaid | str]) -> dict[int, str]:
-    """Give every broker the list it had when it was asked."""
+    """Set every broker's list to the one it reported; return the refusals by broker id."""
     failed: dict[int, str] = {}
     for broker_id, said in sorted(reachable(brokers).items()):
         try:
@@ -77,7 +77,7 @@ async def restore_lists(calls: JavaCalls, brokers: Mapping[int, BrokerSaid | str
 
 
 def listed_controllers(groups: Iterable[Mapping[int, BrokerSaid | str]]) -> tuple[str, ...]:
-    """Every controller that any broker of these groups lists."""
+    """Return every controller that a broker of these groups lists."""
     return tuple(
         dict.fromkeys(
             address
@@ -91,14 +91,18 @@ def listed_controllers(groups: Iterable[Mapping[int, BrokerSaid | str]]) -> tupl
 async def not_stopped(
     calls: JavaCalls, addresses: Iterable[str], *, gone: frozenset[str] = frozenset()
 ) -> dict[str, str]:
-    """Which of these may still be running, and what says so. ``gone`` are those of which no answer is enough."""
+    """Return which of these controllers may still run, and why.
+
+    Only a refused connection proves that one is stopped: silence may be a broken network with a live controller behind it. For
+    those in ``gone``, silence is enough.
+    """
     asked = list(addresses)
     found = await asyncio.gather(*(_sign_of_life(calls, address, gone) for address in asked))
     return {address: sign for address, sign in zip(asked, found, strict=True) if sign is not None}
 
 
 async def has_died(calls: JavaCalls, broker: str) -> bool:
-    """Whether nobody listens at a broker's address."""
+    """Whether a broker's host refuses connections at its address."""
     try:
         await calls.broker_configuration(broker)
     except NobodyListensError:

@@ -1,19 +1,19 @@
-"""The cut: from the Java controller to ours, so that at no moment two can grant a mastership.
+"""The cut-over: from the Java controller to ours, so that at no moment two controllers can grant a mastership.
 
-The order, and what each step rests on:
+The steps, and why each is safe:
 
-1. *Follow.* The Java controller decides; its state is read again and again. Ours listens, grants nothing.
-2. *Stop.* A human (or whatever runs it) stops every member of the Java controller's group. Refused connections at every member,
-   for a while, are the proof; silence is not. Brokers keep their roles while no controller answers. The last state read is the
-   one it died with, or older by the reading period at most.
-3. *Verify.* The brokers themselves are held against that state: who acts as master, in which epoch, how many are in sync. If it
-   does not fit, the cut ends here: the Java controller is started again, nothing has changed.
-4. *List.* Every broker is given the new ``controllerAddr``; the first heartbeat at ours, which no old list names, proves that a
-   broker has dropped the old one. A Java controller that comes back before that is noticed, the lists are given back, and it
-   leads on. Where the lists name ours already, the proof is time: two minutes; or, with ``java_stays_stopped``, somebody's word,
-   and then ours leads at once.
-5. *Lead.* The record is written, with the same master, epoch and ids, and a SyncStateSet epoch a little above, so that the
-   master takes it whatever it had last; then the plane begins on the address the brokers know.
+1. *Follow.* The Java controller decides; its state is read repeatedly. Ours listens and grants nothing.
+2. *Stop.* The user (or an automation) stops every member of the Java controller's group. Connections refused by every member, for
+   a while, are the proof; silence is not. Brokers keep their roles while no controller answers. The last state read is the final
+   one, or older by at most the reading period.
+3. *Verify.* The brokers are compared with that state: acting master, epoch, number in sync. If they differ, the cut-over ends
+   here: the Java controller is started again, nothing has changed.
+4. *List.* Every broker gets the new ``controllerAddr``; the first heartbeat at ours, which no old list names, proves that the
+   broker has dropped the old one. If a Java controller returns before that, the lists are restored, and it goes on leading. If
+   the lists name ours already, the proof is time, two minutes; with ``java_stays_stopped`` the user vouches for it, and ours
+   leads at once.
+5. *Lead.* The record is written, with the same master, epoch and ids, and a slightly higher SyncStateSet epoch, so that the
+   master accepts it whatever it had last; then the plane starts at the address that the brokers know.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ POLL_SECONDS = 0.25
 
 
 class CutOverError(Exception):
-    """The cut did not happen. The message says in which state things are, and what to do."""
+    """The cut-over did not happen. The message has the present state, and the next step."""
 
 
 class Report(Protocol):
-    """Hears of each step as it happens."""
+    """Called with each step as it happens."""
 
     def __call__(self, step: str, **facts: object) -> None:
         """Must return at once."""
@@ -73,25 +73,25 @@ class Report(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CutOverSettings:
-    """What a cut is told. ``controller_list`` is the ``controllerAddr`` that brokers get."""
+    """Options of a cut-over. ``controller_list`` is the ``controllerAddr`` for the brokers."""
 
     own_address: str
     controller_list: str
     java_stays_stopped: bool = False
     # Whether other groups of the same Java controller may be left without a controller.
     leave_others: bool = False
-    # Addresses that cannot refuse a connection any more, since their host is gone: no answer is enough there.
+    # Addresses whose host is gone, so that it cannot refuse a connection: there silence is enough.
     gone: frozenset[str] = frozenset()
     stop_deadline_seconds: float = 600.0
     list_deadline_seconds: float = LIST_DEADLINE_SECONDS
     refused_for_seconds: float = REFUSED_FOR_SECONDS
     verify_deadline_seconds: float = VERIFY_DEADLINE_SECONDS
-    # From a broker's look at its list to its first heartbeat at whom it names.
+    # Time from a broker's reading of its list to its first heartbeat at a new controller.
     settle_seconds: float = SETTLE_SECONDS
 
 
 class CutOver:
-    """One cut of all groups of a Java controller."""
+    """One cut-over of all groups of a Java controller."""
 
     def __init__(
         self,
@@ -112,13 +112,13 @@ class CutOver:
         self._listed_ours: dict[str, frozenset[int]] = {}
 
     async def run(self) -> list[BrokerGroupRecord]:
-        """Do everything up to the moment before ours leads; returns the records to lead with. ``CutOverError`` if not."""
+        """Do every step before ours leads; return the records to lead with. Raises ``CutOverError``."""
         self._require_every_group()
         await self._follow_until_stopped()
         await self._verify("start the Java controller again: nothing has changed", ignore=frozenset())
         await self._list()
         try:
-            # A broker that died meanwhile is for the failover that ours begins with: nobody can have changed the set since.
+            # A broker that died meanwhile is left to the first failover of ours: the set cannot have changed since.
             await self._verify("nobody leads", ignore=frozenset({Kind.UNREACHABLE, Kind.SET_DISAGREES}))
         except CutOverError as error:
             await self._give_back(str(error))
@@ -128,7 +128,7 @@ class CutOver:
         return records
 
     async def abandon(self) -> str:
-        """Give back the lists that were changed, if any; returns what to do. For a cut that was ended from outside."""
+        """Restore changed lists, if any; return the next step for the user. For a cut-over that was ended from outside."""
         return await self._restore() if self._lists_changed else "Start those Java controllers that were stopped"
 
     # ---- the steps
@@ -151,7 +151,7 @@ class CutOver:
 
     async def _follow_until_stopped(self) -> None:
         self._report("follow", controllers=self._members(), then="stop every one of these Java controllers")
-        # Beside the question who is gone, which may wait for hosts that do not answer: the state must be read all the while.
+        # Concurrently with the search for running members, which may wait for silent hosts: the state must be read all the time.
         following = asyncio.create_task(self._read_states_for_ever(), name="rmq:follow java")
         try:
             await self._wait_until_all_refuse()
@@ -196,7 +196,7 @@ class CutOver:
                 self._report("changed", group=name, state=state.describe())
 
     def _members(self) -> tuple[str, ...]:
-        """Everybody who must be stopped: the controller group, and whoever else the brokers list besides ours."""
+        """Return the controllers that must be stopped: the controller group, and every other one that brokers list, except ours."""
         listed = listed_controllers(group.brokers for group in self._groups.values())
         everybody = dict.fromkeys((*self._reading.members, *listed))
         return tuple(one for one in everybody if one != self._settings.own_address)
@@ -213,11 +213,11 @@ class CutOver:
         return None
 
     async def _not_refusing(self) -> dict[str, str]:
-        """Which of them may still be running, and what says so."""
+        """Return which of them may still run, and why."""
         return await not_stopped(self._calls, self._members(), gone=self._settings.gone)
 
     async def _verify(self, otherwise: str, *, ignore: frozenset[Kind]) -> None:
-        """Ask the brokers until they agree with the last state, or it is clear that they do not."""
+        """Ask the brokers until they agree with the last state, or clearly do not."""
         clock = asyncio.get_running_loop().time
         give_up_seconds = clock() + self._settings.verify_deadline_seconds
         while True:
@@ -257,11 +257,11 @@ class CutOver:
         self._report("heard", brokers={name: sorted(self._quiet.heard(name)) for name in self._groups})
 
     async def _all_heard(self, began_seconds: float, listed_before: dict[str, frozenset[int]]) -> bool:
-        """Whether every broker that lives is here, and is known to list nobody else any more."""
+        """Whether every live broker sends heartbeats here, and is known to have dropped every other controller."""
         for name, missing in self._missing().items():
             brokers = reachable(self._groups[name].brokers)
             for broker_id in missing:
-                # One that died meanwhile has the new list in its file, and a failover waits for whoever leads.
+                # A broker that died meanwhile has the new list in its file, and its failover waits for the leading controller.
                 if not await has_died(self._calls, brokers[broker_id].address):
                     return False
         if self._settings.java_stays_stopped or not any(listed_before.values()):
@@ -281,7 +281,7 @@ class CutOver:
             await self._give_back(f"a Java controller answers again: {answering}")
 
     async def _restore(self) -> str:
-        """Give the lists back, and wait until nobody uses the new one any more; returns what to do then."""
+        """Restore the lists, and wait until no broker uses the new one; return the next step for the user."""
         failed: dict[int, str] = {}
         for group in self._groups.values():
             failed |= await restore_lists(self._calls, group.brokers)
@@ -311,7 +311,7 @@ class CutOver:
 
 
 def blocking_doubts(plans: Iterable[GroupPlan]) -> list[str]:
-    """What must be settled first, in words."""
+    """Return the doubts that block the cut-over, as text."""
     return [
         f"{plan.record.broker_name}: {doubt.what}: {doubt.remedy}"
         for plan in plans
@@ -325,7 +325,7 @@ def _blocks(doubt: Doubt) -> bool:
 
 
 def _with_lists_of(group: JavaGroup, brokers: dict[int, BrokerSaid | str]) -> dict[int, BrokerSaid | str]:
-    """What brokers say now, with the lists they had at first: those are what would be given back."""
+    """Return the brokers' present answers with their original lists, which are the ones to restore."""
     first = reachable(group.brokers)
     return {
         broker_id: replace(said, listed_controllers=first[broker_id].listed_controllers)

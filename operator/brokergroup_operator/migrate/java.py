@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 
 MIGRATED = "migrated"
-"""The register check code of a migrated id is not to be had from Java: ``<address>;migrated`` stands for it."""
+"""Java does not disclose a register check code; a migrated id gets ``<address>;migrated`` instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JavaState:
-    """One group in a Java controller's tables, as far as 1006 shows it. Who is alive is perishable and not compared."""
+    """One group in a Java controller's tables, as 1006 shows it. Comparison ignores ``alive``, which changes by itself."""
 
     broker_name: str
     addresses: Mapping[int, str] = field(default_factory=dict)
@@ -55,14 +55,14 @@ class JavaState:
     alive: frozenset[int] = field(default=frozenset(), compare=False)
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one readable line."""
         members = ",".join(str(one) for one in sorted(self.sync_state_set))
         return f"master={self.master_broker_id} epoch={self.master_epoch} set={{{members}}}@{self.sync_state_set_epoch}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSaid:
-    """What one broker says of itself: 26, 28, 907 and 1007. ``slave_id`` is its broker id, None where it acts as master."""
+    """One broker's answers about itself: 26, 28, 907 and 1007. ``slave_id`` is its broker id, None if it acts as master."""
 
     address: str
     cluster_name: str = ""
@@ -79,43 +79,43 @@ class BrokerSaid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JavaGroup:
-    """One group as everybody sees it. ``brokers`` holds a text instead where a broker did not answer: why."""
+    """One group in the view of controller, NameServers and brokers. ``brokers`` has the error of a broker that did not answer."""
 
     state: JavaState
     next_broker_id: int
     cluster_names: frozenset[str] = frozenset()
     brokers: Mapping[int, BrokerSaid | str] = field(default_factory=dict)
-    # The state was the same a moment later.
+    # Whether a second reading gave the same state.
     steady: bool = True
 
     @property
     def cluster_name(self) -> str:
-        """The cluster the brokers say they belong to; empty where they disagree or none said."""
+        """Return the cluster that the brokers report; empty if they disagree or none answered."""
         said = {one.cluster_name for one in self.brokers.values() if isinstance(one, BrokerSaid)} or self.cluster_names
         return next(iter(said)) if len(said) == 1 else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Everything that was read in one go."""
+    """The result of one reading."""
 
     controller: str
     leader: str
     peers: tuple[str, ...]
     groups: tuple[JavaGroup, ...]
-    # Names that were asked for or are at the NameServer, and that the controller does not know.
+    # Requested names, or names at the NameServers, that the controller does not know.
     unknown: tuple[str, ...] = ()
-    # Groups at the NameServers that the controller decides for too, and that were not asked for.
+    # Further groups at the NameServers that the controller decides for, and that were not requested.
     others: tuple[str, ...] = ()
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Every address by which this controller group is known. (jRaft names its Raft addresses as peers.)"""
+        """Return every known address of this controller group. (jRaft names its Raft addresses as peers.)"""
         return tuple(dict.fromkeys((self.leader, self.controller, *self.peers)))
 
 
 def state_of(broker_name: str, info: ReplicasInfo) -> JavaState:
-    """The answer to 1006 as a state."""
+    """Return the state in an answer to 1006."""
     replicas = (*info.in_sync_replicas, *info.not_in_sync_replicas)
     return JavaState(
         broker_name=broker_name,
@@ -129,7 +129,7 @@ def state_of(broker_name: str, info: ReplicasInfo) -> JavaState:
 
 
 def record_of(state: JavaState, *, cluster_name: str, next_broker_id: int = 1) -> BrokerGroupRecord:
-    """The record that says the same. Every id counts as registered: a disk may know it, and an election must ask for it."""
+    """Return the equivalent record. Every id counts as registered, since a disk may know it and an election must consider it."""
     return BrokerGroupRecord(
         cluster_name=cluster_name,
         broker_name=state.broker_name,
@@ -146,7 +146,7 @@ def record_of(state: JavaState, *, cluster_name: str, next_broker_id: int = 1) -
 
 
 def with_set_epoch_above(record: BrokerGroupRecord, margin: int) -> BrokerGroupRecord:
-    """The same with a SyncStateSet epoch that is surely above the brokers', so that the master takes it at its next poll."""
+    """Return the record with a SyncStateSet epoch above the brokers', so that the master accepts it at its next poll."""
     return replace(record, sync_state_set_epoch=record.sync_state_set_epoch + margin)
 
 
@@ -159,23 +159,23 @@ _Body = TypeVar("_Body")
 
 
 class MigrationCallError(Exception):
-    """A controller or broker did not do what it was asked, or did not answer."""
+    """A controller or broker refused a request, or did not answer."""
 
 
 class NobodyListensError(MigrationCallError):
-    """The peer's host refused the connection: surely no process has that port."""
+    """The peer's host refused the connection: no process has that port."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """1005 of one controller: who leads, as far as it knows, and who belongs to its group."""
+    """One controller's answer to 1005: the leader that it knows, and the members of its group."""
 
     leader: str | None
     peers: tuple[str, ...]
 
 
 class JavaCalls:
-    """The client side. The client belongs to the caller. With credentials every request is signed: brokers may ask for it."""
+    """Requests to Java controllers and brokers. The caller owns the client. With credentials every request is signed."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class JavaCalls:
         self._credentials = credentials
 
     async def ask(self, address: str, command: RemotingCommand) -> RemotingCommand:
-        """The answer, whatever its code. ``NobodyListensError`` or ``MigrationCallError`` when there is none."""
+        """Return the answer with any code. Raises ``NobodyListensError`` or ``MigrationCallError`` without an answer."""
         if self._credentials is not None:
             command = sign_command(command, self._credentials)
         try:
@@ -201,7 +201,7 @@ class JavaCalls:
             raise MigrationCallError(f"{address}: request {int(command.code)}: {error}") from error
 
     async def must(self, address: str, command: RemotingCommand) -> RemotingCommand:
-        """The same, where anything but success is an error."""
+        """Return a successful answer. Raises ``MigrationCallError`` for any other code."""
         answer = await self.ask(address, command)
         if answer.code != ResponseCode.SUCCESS:
             raise MigrationCallError(f"{address}: request {int(command.code)} answered {answer.code}: {answer.remark}")
@@ -210,13 +210,13 @@ class JavaCalls:
     # ---- the controller
 
     async def metadata(self, controller: str) -> Metadata:
-        """1005 (docs/reference/controller.md)."""
+        """Return the answer to 1005 (docs/reference/controller.md)."""
         answer = await self.must(controller, request(RequestCode.CONTROLLER_GET_METADATA_INFO))
         header = GetMetaDataResponseHeader.decode(answer.ext_fields)
         return Metadata(header.controller_leader_address or None, parse_peers(header.peers or ""))
 
     async def sync_state_data(self, leader: str, broker_names: Iterable[str]) -> Mapping[str, ReplicasInfo]:
-        """1006: every group that is known, in one answer; the rest is left out."""
+        """Return the known ones of these groups (1006)."""
         names = sorted(broker_names)
         if not names:
             return {}
@@ -225,7 +225,7 @@ class JavaCalls:
         return self._read(leader, answer, BrokerReplicasInfoBody.decode).replicas_info_table
 
     async def next_broker_id(self, leader: str, *, cluster_name: str, broker_name: str) -> int:
-        """1012: nothing is reserved by asking."""
+        """Return the next broker id (1012). The request reserves nothing."""
         header = GetNextBrokerIdRequestHeader(cluster_name=cluster_name, broker_name=broker_name)
         answer = await self.must(leader, request(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, ext_fields=header.encode()))
         found = GetNextBrokerIdResponseHeader.decode(answer.ext_fields).next_broker_id
@@ -234,43 +234,43 @@ class JavaCalls:
         return found
 
     async def controller_configuration(self, controller: str) -> dict[str, str]:
-        """1010."""
+        """Return the controller's configuration (1010)."""
         answer = await self.must(controller, request(RequestCode.GET_CONTROLLER_CONFIG))
         return self._read(controller, answer, decode_properties)
 
     async def configure_controller(self, controller: str, properties: Mapping[str, str]) -> None:
-        """1009: this one controller, in memory and in its file."""
+        """Change the configuration of this one controller, in memory and in its file (1009)."""
         body = encode_properties(dict(properties))
         await self.must(controller, request(RequestCode.UPDATE_CONTROLLER_CONFIG, body=body))
 
     # ---- brokers and NameServers
 
     async def clusters(self, name_server: str) -> ClusterInfoBody:
-        """106: every broker group by name, with its cluster and its brokers' addresses."""
+        """Return every broker group by name, with its cluster and its brokers' addresses (106)."""
         command = request(RequestCode.GET_BROKER_CLUSTER_INFO, version=MQ_VERSION_5_5_0)
         return self._read(name_server, await self.must(name_server, command), ClusterInfoBody.decode)
 
     async def broker_configuration(self, broker: str) -> dict[str, str]:
-        """26."""
+        """Return the broker's configuration (26)."""
         return self._read(broker, await self.must(broker, request(RequestCode.GET_BROKER_CONFIG)), decode_properties)
 
     async def list_controllers(self, broker: str, controller_address: str) -> None:
-        """25: change ``controllerAddr`` in the broker's memory and file; it is used from the next look, every 2 minutes."""
+        """Change ``controllerAddr`` in the broker's memory and file (25). The broker re-reads it every 2 minutes."""
         body = encode_properties({CONTROLLER_ADDRESS: controller_address})
         await self.must(broker, request(RequestCode.UPDATE_BROKER_CONFIG, body=body))
 
     async def epochs(self, broker: str) -> EpochCacheBody:
-        """1007: the broker's epoch file and the end of its log."""
+        """Return the broker's epoch file and the end of its log (1007)."""
         answer = await self.must(broker, request(RequestCode.GET_BROKER_EPOCH_CACHE))
         return self._read(broker, answer, EpochCacheBody.decode)
 
     async def ha_status(self, broker: str) -> HARuntimeInfoBody:
-        """907: whether it acts as master, and how many it believes in sync."""
+        """Return whether the broker acts as master, and how many slaves it counts as in sync (907)."""
         answer = await self.must(broker, request(RequestCode.GET_BROKER_HA_STATUS))
         return self._read(broker, answer, HARuntimeInfoBody.decode)
 
     async def version(self, broker: str) -> str:
-        """28: the version as text, ``V5_5_0``; empty where the broker does not say."""
+        """Return the version as text, ``V5_5_0`` (28); empty if the broker does not report it."""
         answer = await self.must(broker, request(RequestCode.GET_BROKER_RUNTIME_INFO))
         return self._read(broker, answer, BrokerRuntimeInfoBody.decode).table.get("brokerVersionDesc", "")
 
@@ -283,7 +283,7 @@ class JavaCalls:
 
 
 def parse_peers(text: str) -> tuple[str, ...]:
-    """The members' addresses out of 1005: ``n0:host:port;`` of DLedger, ``host:port;`` of jRaft."""
+    """Return the members' addresses in 1005: ``n0:host:port;`` by DLedger, ``host:port;`` by jRaft."""
     found = (_PEER.match(part.strip()) for part in text.split(";") if part.strip())
     return tuple(one_spelling(match["address"]) for match in found if match is not None)
 
@@ -299,7 +299,7 @@ async def read_controller(
     broker_names: Iterable[str] = (),
     settle_seconds: float = SETTLE_SECONDS,
 ) -> Reading:
-    """Everything about the groups named, or about all that the NameServers know. ``MigrationCallError`` if nobody leads."""
+    """Read the named groups, or all that the NameServers know. Raises ``MigrationCallError`` if no controller leads."""
     metadata = await calls.metadata(controller)
     if metadata.leader is None:
         raise MigrationCallError(f"{controller} knows no leader: wait until its group has elected one, and try again")
@@ -323,18 +323,18 @@ async def read_controller(
 
 
 async def read_state(calls: JavaCalls, leader: str, broker_name: str) -> JavaState | None:
-    """One group, once."""
+    """Read one group once."""
     return (await read_states(calls, leader, [broker_name])).get(broker_name)
 
 
 async def ask_brokers(calls: JavaCalls, addresses: Mapping[int, str]) -> dict[int, BrokerSaid | str]:
-    """Ask every broker of a group, side by side."""
+    """Ask all brokers of a group concurrently."""
     said = await asyncio.gather(*(ask_broker(calls, address) for address in addresses.values()))
     return dict(zip(addresses, said, strict=True))
 
 
 async def ask_broker(calls: JavaCalls, address: str) -> BrokerSaid | str:
-    """What a broker says of itself; why not, if it does not answer."""
+    """Return a broker's answers about itself, or the error text if it does not answer."""
     try:
         configuration = await calls.broker_configuration(address)
         epochs = await calls.epochs(address)
@@ -359,7 +359,7 @@ async def ask_broker(calls: JavaCalls, address: str) -> BrokerSaid | str:
 
 
 async def _clusters(calls: JavaCalls, name_servers: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Every brokerName at the NameServers, with the clusters that have one of that name."""
+    """Return every brokerName at the NameServers, with its clusters."""
     found: dict[str, frozenset[str]] = {}
     for name_server in name_servers:
         info = await calls.clusters(name_server)
@@ -372,7 +372,7 @@ async def _clusters(calls: JavaCalls, name_servers: Iterable[str]) -> dict[str, 
 
 
 async def read_states(calls: JavaCalls, leader: str, broker_names: Iterable[str]) -> dict[str, JavaState]:
-    """The groups that the leader knows, by name, in one answer."""
+    """Return the known ones of these groups by name, from one answer."""
     infos = await calls.sync_state_data(leader, broker_names)
     return {name: state_of(name, info) for name, info in sorted(infos.items())}
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 OLDEST_VERSION = (5, 1, 1)
-"""Persistent broker ids arrived with it."""
+"""The first version with persistent broker ids."""
 _VERSION = re.compile(r"V(\d+)_(\d+)_(\d+)")
 
 
 class Kind(StrEnum):
-    """What a doubt is about."""
+    """The subject of a doubt."""
 
     NO_MASTER = "NoMaster"
     NOT_STEADY = "ElectionUnderWay"
@@ -47,7 +47,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """One thing that is not as it should be, or not known. ``remedy`` says what to do."""
+    """One fact that is wrong or unknown, with its ``remedy``."""
 
     kind: Kind
     what: str
@@ -57,18 +57,18 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """One group: the record that would be written, and why perhaps not."""
+    """One group: the record to write, and the doubts about it."""
 
     record: BrokerGroupRecord
     doubts: tuple[Doubt, ...]
 
     @property
     def blocked(self) -> bool:
-        """Whether any doubt must be settled first."""
+        """Whether a doubt blocks the write."""
         return any(doubt.blocks for doubt in self.doubts)
 
     def as_json(self) -> dict[str, Any]:
-        """For ``-o json``."""
+        """Return the plan for ``-o json``."""
         record = self.record
         return {
             "clusterName": record.cluster_name,
@@ -87,7 +87,7 @@ class GroupPlan:
         }
 
     def as_text(self) -> str:
-        """For people: the record, then the doubts."""
+        """Return the plan as text: the record, then the doubts."""
         doubts = (
             f"  {'BLOCKS' if doubt.blocks else 'note'} {doubt.kind.value}: {doubt.what}; {doubt.remedy}"
             for doubt in self.doubts
@@ -96,7 +96,7 @@ class GroupPlan:
 
 
 class Standing(Enum):
-    """How a stored record relates to a planned one."""
+    """The relation of a stored record to a planned one."""
 
     ABSENT = "absent"
     SAME = "same"
@@ -105,12 +105,12 @@ class Standing(Enum):
 
 
 def make_plan(reading: Reading) -> tuple[GroupPlan, ...]:
-    """One plan for each group that the controller knows."""
+    """Return a plan for each group that the controller knows."""
     return tuple(plan_group(group) for group in reading.groups)
 
 
 def plan_group(group: JavaGroup) -> GroupPlan:
-    """The record of one group, and every doubt about it."""
+    """Return the record of one group, and every doubt about it."""
     record = record_of(group.state, cluster_name=group.cluster_name, next_broker_id=group.next_broker_id)
     doubts = (
         *_about_names(group),
@@ -123,7 +123,7 @@ def plan_group(group: JavaGroup) -> GroupPlan:
 
 
 def compare(stored: BrokerGroupRecord | None, planned: BrokerGroupRecord) -> Standing:
-    """Whether writing the planned record over the stored one would lose anything."""
+    """Return the stored record's relation to the planned one: whether the write would lose anything."""
     if stored is None:
         return Standing.ABSENT
     if stored == planned and stored.cluster_name == planned.cluster_name:
@@ -140,7 +140,7 @@ def compare(stored: BrokerGroupRecord | None, planned: BrokerGroupRecord) -> Sta
 
 
 def verify_brokers(group: JavaGroup) -> Iterator[Doubt]:
-    """Hold the controller's state against what the brokers do. Also the last check before a cut, with Java already gone."""
+    """Compare the controller's state with its brokers. Also the last check of a cut-over, with the Java controller stopped."""
     state = group.state
     for broker_id in sorted(state.addresses):
         said = group.brokers.get(broker_id, "it was not asked")
@@ -280,13 +280,13 @@ def _to_know(group: JavaGroup, record: BrokerGroupRecord) -> Iterator[Doubt]:
 
 
 class RecordInTheWayError(Exception):
-    """The store holds a record that is not simply an older state of the one to write."""
+    """The store holds a record that is not just an older state of the one to write."""
 
 
 async def write_record(
     store: RecordStore, key: GroupKey, planned: BrokerGroupRecord, *, replace_older: bool
 ) -> Standing:
-    """Make the planned record durable; returns how the one before stood to it. ``RecordStoreError`` as the store raises it."""
+    """Write the planned record; return the stored record's relation to it. Raises ``RecordStoreError``."""
     stored = await store.read(key)
     standing = check_record(key, stored.record if stored is not None else None, planned, replace_older=replace_older)
     if standing is not Standing.SAME:
@@ -297,7 +297,7 @@ async def write_record(
 def check_record(
     key: GroupKey, stored: BrokerGroupRecord | None, planned: BrokerGroupRecord, *, replace_older: bool
 ) -> Standing:
-    """How the stored record stands to the planned one. ``RecordInTheWayError`` if it may not be overwritten."""
+    """Return the stored record's relation to the planned one. Raises ``RecordInTheWayError`` if it must not be replaced."""
     standing = compare(stored, planned)
     if standing is Standing.DIFFERENT or (standing is Standing.BEHIND and not replace_older):
         assert stored is not None

@@ -1,12 +1,11 @@
-"""A controller that grants nothing: it counts heartbeats and names the leader it was told of, if any.
+"""A controller that grants nothing: it counts heartbeats and names its configured leader, if any.
 
-What brokers talk to while another controller decides for them (shadow), or while nobody does (the moment of a cut). It knows the
-heartbeats of every broker that lists its address, which is also the proof that a broker has read its list again: a list that
-names this address is in use from the first heartbeat on, and an old one is out of use at the same moment.
+Brokers connect to it while another controller decides (shadow), or none does (during a cut-over). The first heartbeat of a broker
+also proves that the broker uses a list with this address, and no longer an old one.
 
-Everything that grants or writes is answered 2007, "not the leader" (docs/reference/controller.md), which a Java broker logs and
-retries on its timer. 1005 names the leader or, where there is none, leaves the address out: a broker then asks the next
-controller and keeps its role.
+It answers every request that would grant or write with 2007, "not the leader" (docs/reference/controller.md), which a Java broker
+logs and retries on its timer. 1005 names the leader, or no address without one: a broker then asks the next controller and keeps
+its role.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _LEADERS_ONLY = frozenset(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Heard:
-    """A broker that heartbeats here, under the names it gives itself."""
+    """A broker that sends heartbeats here, with the names in them."""
 
     cluster_name: str
     broker_name: str
@@ -54,7 +53,7 @@ class Heard:
 
 
 class QuietController:
-    """The listener and what it heard. ``leader`` may be changed at any time."""
+    """The listener and the heartbeats it received. ``leader`` may be changed at any time."""
 
     def __init__(self, *, group_name: str = "brokergroup-operator", leader: str | None = None) -> None:
         self.leader = leader
@@ -66,19 +65,19 @@ class QuietController:
 
     @property
     def address(self) -> str:
-        """Where it listens; the port is the real one where 0 was asked for."""
+        """Return the listening address, with the actual port if 0 was requested."""
         return self._server.address
 
     async def start(self, host: str, port: int) -> None:
-        """Listen. OSError when the address cannot be bound."""
+        """Listen. Raises OSError if the address cannot be bound."""
         await self._server.start(host, port)
 
     async def stop(self) -> None:
-        """Close every connection; brokers connect again at their next heartbeat, to whoever listens then."""
+        """Close every connection; at their next heartbeat brokers connect to the next listener."""
         await self._server.stop(grace_seconds=1.0)
 
     def heard(self, broker_name: str) -> dict[int, Heard]:
-        """The brokers of a group whose heartbeats are fresh, by broker id."""
+        """Return the brokers of a group with fresh heartbeats, by broker id."""
         live = self.live(broker_name)
         return {
             broker_id: heard
@@ -87,25 +86,25 @@ class QuietController:
         }
 
     def live(self, broker_name: str) -> dict[int, LiveReplica]:
-        """The same as the state machine wants it."""
+        """Return the same as input of the state machine."""
         return self._tables[broker_name].live(asyncio.get_running_loop().time())
 
     def heartbeats(self, broker_name: str) -> int:
-        """How many heartbeats of a group were counted."""
+        """Return the number of a group's heartbeats so far."""
         return sum(count for (name, _), (_, count) in self._heard.items() if name == broker_name)
 
     # ---- RemotingHandler
 
     def connection_opened(self, connection: RemotingConnection) -> None:
-        """Nothing is known of a connection before its first heartbeat."""
+        """Do nothing: a connection is unknown before its first heartbeat."""
 
     def connection_closed(self, connection: RemotingConnection) -> None:
-        """Its brokers are not heard any more."""
+        """Drop the brokers of this connection."""
         for table in self._tables.values():
             table.connection_closed(asyncio.get_running_loop().time(), connection.id)
 
     def handle(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """Every answer is at hand."""
+        """Answer at once."""
         if request.code == RequestCode.BROKER_HEARTBEAT:
             return self._count(request, connection)
         if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:

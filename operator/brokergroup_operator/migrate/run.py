@@ -1,4 +1,4 @@
-"""The five verbs put together: clients, stores and listeners opened, the steps run, everything closed again."""
+"""The five commands: open clients, stores and listeners, run the steps, close everything."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Source:
     controller: str
     name_servers: tuple[str, ...] = ()
     broker_names: tuple[str, ...] = ()
-    # Where brokers let nobody in who does not sign (authenticationEnabled): an administrator of theirs.
+    # An administrator of brokers that require signatures (authenticationEnabled).
     credentials: Credentials | None = None
 
 
@@ -56,7 +56,7 @@ class Home:
     kubeconfig: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an address that no broker can dial before any broker is told of it."""
+        """Refuse an address that no broker can dial before any broker gets it."""
         if not self.advertise and self.listen[0] in WILDCARDS:
             raise ValueError(
                 f"advertise is empty and listen is {self.listen[0]!r}: expected the host:port by which brokers reach ours"
@@ -64,13 +64,13 @@ class Home:
 
     @property
     def address(self) -> str:
-        """As brokers dial it."""
+        """Return our controller's address as brokers dial it."""
         return self.advertise or join_address(*self.listen)
 
 
 @contextlib.asynccontextmanager
 async def java_calls(source: Source) -> AsyncIterator[JavaCalls]:
-    """A client for one verb."""
+    """Open a client for one command."""
     client = RemotingClient()
     try:
         yield JavaCalls(client, credentials=source.credentials)
@@ -79,12 +79,12 @@ async def java_calls(source: Source) -> AsyncIterator[JavaCalls]:
 
 
 def unknown_names(source: Source, reading: Reading) -> list[str]:
-    """The groups that were asked for by name and that the controller does not know."""
+    """Return the groups that were requested by name and that the controller does not know."""
     return sorted(set(source.broker_names) & set(reading.unknown))
 
 
 async def plan(source: Source) -> tuple[Reading, tuple[GroupPlan, ...]]:
-    """Read, and say what the records would be."""
+    """Read, and return the planned records."""
     async with java_calls(source) as calls:
         reading = await _read(calls, source)
     return reading, make_plan(reading)
@@ -93,7 +93,7 @@ async def plan(source: Source) -> tuple[Reading, tuple[GroupPlan, ...]]:
 async def apply(
     plans: tuple[GroupPlan, ...], *, store: str, kubeconfig: Path | None, replace_older: bool
 ) -> dict[str, Standing]:
-    """Write the planned records; returns how what was there stood to them, by key."""
+    """Write the planned records; return each stored record's relation to its plan."""
     opened = open_record_store(store, kubeconfig=kubeconfig)
     try:
         keys = [GroupKey(namespace_of(store), one.record.broker_name) for one in plans]
@@ -109,7 +109,7 @@ async def apply(
 
 
 async def shadow(source: Source, *, listen: tuple[str, int], stop: asyncio.Event, report: Report) -> None:
-    """Stand beside the Java controller until told to stop: count heartbeats, judge each change of its state."""
+    """Run beside the Java controller until ``stop``: count heartbeats, judge each change of its state."""
     async with java_calls(source) as calls, _listening(listen) as quiet:
         reading = await _read(calls, source)
         quiet.leader = reading.leader
@@ -149,7 +149,7 @@ async def shadow(source: Source, *, listen: tuple[str, int], stop: asyncio.Event
 async def cut_over(
     source: Source, home: Home, settings: CutOverSettings, *, stop: asyncio.Event, report: Report
 ) -> None:
-    """Cut over, then be the controller until told to stop. ``CutOverError`` if the cut did not happen."""
+    """Cut over, then be the controller until ``stop``. Raises ``CutOverError`` if the cut-over did not happen."""
     async with java_calls(source) as calls, _listening(home.listen) as quiet:
         reading = await _read(calls, source)
         missing = unknown_names(source, reading)
@@ -175,7 +175,7 @@ async def cut_over(
 
 
 async def back(source: Source, home: Home, settings: BackSettings, *, dry_run: bool, report: Report) -> list[JavaState]:
-    """Hand every group named over to a Java controller. ``BackError`` if it did not come to that."""
+    """Move every named group to a Java controller. Raises ``BackError`` otherwise."""
     async with java_calls(source) as calls, contextlib.AsyncExitStack() as stack:
         try:
             quiet = await stack.enter_async_context(_listening(home.listen))
@@ -225,7 +225,7 @@ async def _names(calls: JavaCalls, source: Source) -> tuple[str, ...]:
 
 
 async def _check_store(reading: Reading, home: Home) -> None:
-    """Refuse early what would be refused at the end."""
+    """Check before the cut-over that the records can be written after it."""
     store = open_record_store(home.store, kubeconfig=home.kubeconfig)
     try:
         for one in make_plan(reading):
@@ -248,7 +248,7 @@ async def _write(records: list[BrokerGroupRecord], home: Home) -> None:
 
 
 async def _until_told_to_stop(cut: CutOver, stop: asyncio.Event) -> list[BrokerGroupRecord]:
-    """Run the cut; a signal ends it, and the brokers get their lists back."""
+    """Run the cut-over; ``stop`` ends it, and restores the brokers' lists."""
     work = asyncio.create_task(cut.run(), name="rmq:cut over")
     told = asyncio.create_task(stop.wait(), name="rmq:told to stop")
     try:
@@ -265,7 +265,7 @@ async def _until_told_to_stop(cut: CutOver, stop: asyncio.Event) -> list[BrokerG
 async def _follow(
     calls: JavaCalls, reading: Reading, quiet: QuietController, known: Mapping[str, JavaState]
 ) -> dict[str, JavaState]:
-    """The states now; what was known where nobody leads at the moment."""
+    """Return the present states, or the last ones if no controller leads at the moment."""
     for peer in reading.peers:
         try:
             leader = (await calls.metadata(peer)).leader
@@ -278,6 +278,6 @@ async def _follow(
 
 
 def _live(quiet: QuietController, state: JavaState) -> Mapping[int, LiveReplica]:
-    """Who heartbeats here; where nobody lists us, who does at the Java controller, which does not say how far they are."""
+    """Return the replicas that send heartbeats here; without any, those alive at the Java controller, which reports no offsets."""
     heard = quiet.live(state.broker_name)
     return heard or {one: LiveReplica(one, address=state.addresses[one]) for one in state.alive}

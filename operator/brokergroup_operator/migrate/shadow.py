@@ -1,8 +1,8 @@
-"""Shadow: what we would have decided, beside what the Java controller did; pure.
+"""Shadow: our decision beside each decision of the Java controller; pure.
 
-Each change of Java's state is taken apart into the requests that could have made it, and each of these is put to
-``controller_core.step`` with the state before and the heartbeats as they were heard here. A judgement holds both outcomes and
-both reasons; where they differ it is for a human to say who is right (``docs/reference/deviations.md`` lists what is known).
+Each change of Java's state is split into the requests that could have caused it. ``controller_core.step`` decides each of them,
+with the earlier state and the heartbeats received here. A judgement holds both outcomes and both reasons. If they differ, a user
+decides which is right (``docs/reference/deviations.md`` lists known differences).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """One decision of Java's beside ours."""
+    """One decision of the Java controller beside ours."""
 
     broker_name: str
     what: str
@@ -42,7 +42,7 @@ class Judgement:
     agrees: bool
 
     def as_json(self) -> dict[str, Any]:
-        """One line of the shadow's report."""
+        """Return one line of the report."""
         return {
             "group": self.broker_name,
             "what": self.what,
@@ -56,7 +56,7 @@ class Judgement:
 def heard_before(
     earlier: Mapping[int, LiveReplica], now: Mapping[int, LiveReplica], *, master_epoch: int
 ) -> dict[int, LiveReplica]:
-    """Who is alive now, with what they said before the decision that is judged.
+    """Return the live replicas, with their reports from before the judged decision.
 
     The decision is seen a moment after it was made, and brokers may have followed it by then: what they say in its epoch is its
     consequence, and would look to the state machine like an epoch it never granted.
@@ -70,7 +70,7 @@ def heard_before(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shadow:
-    """How our controller would be set up for this group."""
+    """Our controller, as it would be configured for this group."""
 
     cluster_name: str
     next_broker_id: int = 1
@@ -79,7 +79,7 @@ class Shadow:
     def judge(
         self, before: JavaState | None, after: JavaState, live: Mapping[int, LiveReplica]
     ) -> tuple[Judgement, ...]:
-        """Every decision between two states of one group. ``live`` is what ``heard_before`` says."""
+        """Judge every decision between two states of one group. ``live`` is the result of ``heard_before``."""
         if before is None:
             return ()
         record = record_of(before, cluster_name=self.cluster_name, next_broker_id=self.next_broker_id)
@@ -131,7 +131,7 @@ class Shadow:
     def _election(
         self, record: BrokerGroupRecord, before: JavaState, after: JavaState, live: Mapping[int, LiveReplica]
     ) -> Judgement:
-        # Java elected because it had lost its master: whoever it was, it does not count as alive any more, unless it won.
+        # Java elected because it had lost the old master, which does not count as alive any more, unless it won.
         seen = {
             broker_id: replica
             for broker_id, replica in live.items()
@@ -177,7 +177,7 @@ class Shadow:
 
 
 def _as_java(record: BrokerGroupRecord, decision: Decision, *, what: str, verb: str) -> Judgement:
-    """Whether we do what Java did."""
+    """Return the judgement: whether our decision is Java's."""
     done = decision.code == ControllerCode.SUCCESS
     return Judgement(
         broker_name=record.broker_name,

@@ -51,28 +51,28 @@ NOTIFY = "notifyBrokerRoleChanged"
 UNCLEAN = "enableElectUncleanMaster"
 STAND_IN_HEARTBEAT_TIMEOUT_MS = 60_000
 CLEAN_DEADLINE_SECONDS = 20.0
-# A Java controller names itself leader as soon as it has the votes, and answers 2007 until its log has an entry of the new term.
+# A Java controller reports itself leader once it has the votes, but answers 2007 until its log has an entry of the new term.
 LEADS_DEADLINE_SECONDS = 10.0
 POLL_SECONDS = 0.1
 
 
 class TeachError(Exception):
-    """The controller did not come to the state that was wanted; the message says what it says instead."""
+    """The controller did not reach the intended state; the message has its state."""
 
 
 class Teacher:
-    """One Java controller group: its members, and who leads."""
+    """One Java controller group: its members and its leader."""
 
     def __init__(self, calls: JavaCalls, *, leader: str, peers: tuple[str, ...]) -> None:
         self._calls = calls
         self._leader = leader
-        # jRaft names its Raft addresses, which take no such requests; the leader is the one that elects.
+        # jRaft names its Raft addresses, which accept no such requests; the leader is the one that elects.
         self._peers = peers if leader in peers else (leader,)
 
     # ---- the two halves
 
     async def prepare(self, lesson: Lesson) -> None:
-        """Give every id, and raise the epoch to one below the brokers'."""
+        """Assign every id, and raise the epoch to one below the brokers'."""
         await self.require_unknown(lesson.broker_name)
         for seat in lesson.seats:
             await self._apply(lesson, seat)
@@ -91,7 +91,7 @@ class Teacher:
             )
 
     async def finish(self, lesson: Lesson) -> ReplicasInfo:
-        """Elect the present master and raise the SyncStateSet's epoch; returns the state it ends in."""
+        """Elect the present master and raise the SyncStateSet's epoch; return the final state."""
         async with self._stand_in_alive(lesson):
             if not lesson.elects_stand_in:
                 await self._elect(lesson, lesson.master, ResponseCode.SUCCESS)
@@ -106,24 +106,24 @@ class Teacher:
 
     @contextlib.asynccontextmanager
     async def silent(self) -> AsyncIterator[None]:
-        """Keep the controller from telling brokers of what it elects; as it was before, afterwards."""
+        """Switch off the controller's role notifications meanwhile."""
         before = (await self._calls.controller_configuration(self._leader)).get(NOTIFY, "true")
         async with self._set(NOTIFY, "false", afterwards=before):
             yield
 
     async def forget(self, lesson: Lesson) -> None:
-        """Undo ``prepare``: the group is unknown again, whoever heartbeats."""
+        """Undo ``prepare``: remove the group, also if brokers send heartbeats."""
         await self._calls.ask(self._leader, self._clean_request(lesson, ids=None, living=True))
 
     async def state(self, broker_name: str) -> ReplicasInfo:
-        """What it says of the group now (1006)."""
+        """Return the group's present state (1006)."""
         found = (await self._calls.sync_state_data(self._leader, [broker_name])).get(broker_name)
         if found is None:
             raise TeachError(f"{self._leader} does not know {broker_name}")
         return found
 
     async def require_unknown(self, broker_name: str) -> None:
-        """A controller that has the group already is not taught over it; one that was elected just now is waited for."""
+        """Raise TeachError if the controller knows the group already. Waits for a leader that was only just elected."""
         header = GetReplicaInfoRequestHeader(broker_name=broker_name)
         asked = request(RequestCode.CONTROLLER_GET_REPLICA_INFO, ext_fields=header.encode())
         deadline = asyncio.get_running_loop().time() + LEADS_DEADLINE_SECONDS
@@ -182,7 +182,7 @@ class Teacher:
             )
 
     async def _raise_set_epoch(self, lesson: Lesson) -> None:
-        """Propose sets as the master would; begin again from what is there when the master itself was faster."""
+        """Propose sets in the master's name; start again from the present set if the master itself was faster."""
         for _ in range(3):
             now = await self.state(lesson.broker_name)
             if now.master_broker_id != lesson.master or now.master_epoch != lesson.master_epoch:
@@ -216,7 +216,7 @@ class Teacher:
 
     @contextlib.asynccontextmanager
     async def _stand_in_alive(self, lesson: Lesson) -> AsyncIterator[None]:
-        """Heartbeats for the stand-in, on a connection of its own: when that closes, Java forgets it at once."""
+        """Send heartbeats for the stand-in, on a connection of its own: when that closes, Java drops it at once."""
         client = RemotingClient()
         header = BrokerHeartbeatRequestHeader(
             cluster_name=lesson.cluster_name,
@@ -234,7 +234,7 @@ class Teacher:
             await client.close()
 
     async def _clean(self, lesson: Lesson) -> None:
-        """Forget the ids that nobody holds, as soon as Java has noticed that the stand-in is gone."""
+        """Clean the ids without a broker, as soon as Java has noticed that the stand-in is gone."""
         if not lesson.ids_to_clean:
             return
         ids = ";".join(str(broker_id) for broker_id in lesson.ids_to_clean)
@@ -259,7 +259,7 @@ class Teacher:
 
     @contextlib.asynccontextmanager
     async def _set(self, key: str, value: str, *, afterwards: str) -> AsyncIterator[None]:
-        """An option of every member of the controller group, which share nothing of their configuration."""
+        """Set an option at every member of the controller group: members do not share their configuration."""
         try:
             for peer in self._peers:
                 await self._calls.configure_controller(peer, {key: value})
@@ -271,16 +271,16 @@ class Teacher:
 
 
 NOWHERE = "127.0.0.1:1"
-"""The address of ids that nobody holds: nothing listens there, so a stray notification reaches nobody."""
+"""The address of ids without a broker: nothing listens there, so a stray notification has no effect."""
 
 
 class LessonError(Exception):
-    """The record is not one that can be handed to a Java controller; the message says what has to be so first."""
+    """The record cannot be moved to a Java controller; the message names the missing condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One id to apply for. ``held`` is False for the stand-in and for holes."""
+    """One id to apply for. ``held`` is False for the stand-in and for unused ids."""
 
     broker_id: int
     address: str
@@ -290,7 +290,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """The numbers of one group."""
+    """What the Java controller must know about one group, and how to get it there."""
 
     cluster_name: str
     broker_name: str
@@ -303,39 +303,39 @@ class Lesson:
 
     @property
     def elects_stand_in(self) -> bool:
-        """Whether the stand-in is elected first: not where the brokers are in their first epoch."""
+        """Whether the stand-in is elected first: not if the brokers are in their first epoch."""
         return self.master_epoch > 1
 
     @property
     def lost_elections(self) -> int:
-        """How often the stand-in is lost: its own election and the last one give an epoch each."""
+        """Return how many elections the stand-in loses: its own election and the last one raise the epoch too."""
         return max(self.master_epoch - 2, 0)
 
     @property
     def waits_without_election(self) -> bool:
-        """Whether nobody may be elected before the brokers are there: the stand-in could not be lost again.
+        """Whether no election may happen before the brokers arrive, because the stand-in could not lose its mastership again.
 
-        A master on record that does not heartbeat is "repaired" by Java's own scan as soon as any broker does, by three lost
-        elections (met with a real 5.5.0): so the wait is with no master, or before the first one.
+        As soon as any broker sends heartbeats, Java's own scan replaces a silent master by three lost elections (seen with a real
+        5.5.0). So the controller waits without a master, or before its first one.
         """
         return self.lost_elections == 0
 
     @property
     def epoch_while_waiting(self) -> int:
-        """The master epoch at which the controller waits for the brokers: below theirs."""
+        """Return the master epoch at which the controller waits for the brokers: below theirs."""
         return 0 if self.waits_without_election else self.master_epoch - 1
 
     @property
     def ids_to_clean(self) -> tuple[int, ...]:
-        """The ids that nobody holds, once all is done."""
+        """Return the ids without a broker, to be cleaned at the end."""
         return tuple(seat.broker_id for seat in self.seats if not seat.held)
 
     def alterations(
         self, now: Iterable[int], now_epoch: int, final: frozenset[int] | None = None
     ) -> tuple[frozenset[int], ...]:
-        """The SyncStateSets to propose one after the other, from what it is now to the final one at a sufficient epoch.
+        """Return the SyncStateSets to propose in order, from the present one to the final one at a sufficient epoch.
 
-        ``final`` is what can be proposed of the record's set: a member that does not heartbeat is refused (2006).
+        ``final`` is the part of the record's set that can be proposed: a member without heartbeats is refused (2006).
         """
         final = self.sync_state_set if final is None else final
         alone = frozenset({self.master})
@@ -351,7 +351,7 @@ class Lesson:
 
 
 def make_lesson(record: BrokerGroupRecord) -> Lesson:
-    """The lesson of a record. ``LessonError`` for a group without a master, or with a member nobody can find."""
+    """Return the lesson for a record. Raises ``LessonError`` for a group without a master, or with a member without an address."""
     master = record.granted_master_id
     if master is None:
         raise LessonError(

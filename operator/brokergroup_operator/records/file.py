@@ -1,12 +1,12 @@
 """A record store in a folder: one file a group, for a controller that runs outside Kubernetes (``--store file:DIR``).
 
 A file is never changed in place: the new content is written beside it, flushed to the disk, renamed over it, and the folder
-is flushed too. So after a crash at any moment the old record or the new one is there, whole. Each file carries a checksum: one
-that is torn nevertheless (a disk that lies, a copy cut short) is refused by name and never taken for "no record yet", which
-would hand out broker ids twice. The folder belongs to one process at a time, by a lock that dies with the process.
+is flushed too. So after a crash at any moment either the old or the new record is complete. Each file has a checksum: a torn file
+(a disk that lies, an incomplete copy) raises an error that names it, and never counts as "no record yet", which would assign
+broker ids twice. A lock that ends with its process gives the folder to one process at a time.
 
-Disk work runs in a thread, one at a time for each group. When it outlasts its deadline the caller is told "unavailable" at
-once, while the thread keeps its turn: the next read waits for it and so sees what really happened.
+Disk work runs in a thread, one at a time for each group. At its deadline the caller gets "unavailable" while the thread goes on:
+the next read waits for the thread, and so sees its outcome.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ SHARE_OF_ONE_TRY = 0.5
 # The pauses between tries within one deadline: the first is short, for a connection that was lost costs nothing to open again.
 PAUSE_BETWEEN_TRIES_SECONDS = 0.02
 LONGEST_PAUSE_BETWEEN_TRIES_SECONDS = 0.5
-# However long the server wants to be left alone, so much of the deadline is kept for one more try.
+# Whatever the server's Retry-After, this much of the deadline is kept for one last try.
 LAST_TRY_SECONDS = 0.3
 
 
@@ -102,14 +102,14 @@ class KubernetesRecordStore:
             ) from error
 
     def subscribe(self, callback: RecordMoved) -> Callable[[], None]:
-        """Be told what the watch sees; it runs while anybody listens."""
+        """Call ``callback`` for each change that the watch sees. The watch runs while there is a subscriber."""
         self._callbacks.append(callback)
         if self._watch is None:
             self._watch = asyncio.create_task(self._reflector.run(), name="rmq:records")
         return lambda: self._unsubscribe(callback)
 
     def watched(self, key: GroupKey) -> StoredRecord | None:
-        """What the watch last told of this record. ``RecordCorruptError`` when it cannot be understood."""
+        """Return the record that the watch last saw. Raises ``RecordCorruptError``."""
         obj = self._reflector.objects.get((key.namespace, key.name))
         return stored_record(obj) if obj is not None else None
 
@@ -149,7 +149,7 @@ class KubernetesRecordStore:
             except (ConflictError, AlreadyExistsError, NotFoundError) as error:
                 if not asked_before:
                     raise RecordConflictError(f"record of {key}: {error}") from error
-                # One of our own earlier tries may be what is in the way: look.
+                # One of our own earlier tries may have caused the conflict: read the object.
             except InvalidError as error:
                 raise RecordRefusedError(f"record of {key}: {error} {list(error.field_messages)}") from error
             except OutcomeUnknownError as error:
@@ -215,7 +215,7 @@ class KubernetesRecordStore:
 
 
 class _Deadline:
-    """How long is left, and how long one try may take; raises ``RecordUnavailableError`` when nothing is left."""
+    """The time left for one call, and for one try in it. Raises ``RecordUnavailableError`` if none is left."""
 
     def __init__(self, seconds: float, *, what: str) -> None:
         self._clock = asyncio.get_running_loop().time
@@ -224,7 +224,7 @@ class _Deadline:
         self._what = what
         self._last_error: ApiError | None = None
         self._backoff = Backoff(PAUSE_BETWEEN_TRIES_SECONDS, LONGEST_PAUSE_BETWEEN_TRIES_SECONDS)
-        # Until then the server wants to be left alone.
+        # The end of the server's Retry-After.
         self._not_before_seconds = 0.0
 
     def next_try_seconds(self) -> float:
@@ -238,7 +238,7 @@ class _Deadline:
         self._not_before_seconds = self._clock() + error.retry_after_seconds
         self.next_try_seconds()
         left_seconds = self._end_seconds - self._clock()
-        # A server that asks for patience (429, 503) gets it, and within the deadline one last try.
+        # A server's Retry-After (429, 503) is respected, with one last try within the deadline.
         wanted_seconds = min(error.retry_after_seconds, max(left_seconds - LAST_TRY_SECONDS, 0.0))
         if error.retry_after_seconds > 0 and left_seconds <= LAST_TRY_SECONDS + PAUSE_BETWEEN_TRIES_SECONDS:
             raise self._given_up() from error

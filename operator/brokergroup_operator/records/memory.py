@@ -71,7 +71,7 @@ class MemoryRecordStore:
         return stored
 
     def subscribe(self, callback: RecordMoved) -> Callable[[], None]:
-        """Be told of every commit."""
+        """Call ``callback`` for every commit."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 

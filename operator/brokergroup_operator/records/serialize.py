@@ -1,16 +1,13 @@
 """A broker group's record as JSON and back: the ``.record`` of a BrokerGroupState, and the content of a record file.
 
-Reading is strict. A record that is half understood is worse than none, since a missing broker id is handed out twice and a
-missing epoch lets a stale master acknowledge. So a member that is absent, of the wrong type, or a schema version of a newer
-operator raises ``RecordCorruptError`` naming the member; only members this version has never heard of are let through, and
-the Kubernetes store writes them back as they were.
+Reading is strict: a lost broker id would be assigned twice, and a lost epoch would let a stale master acknowledge. A member that
+is absent or of the wrong type, or a newer schema version, raises ``RecordCorruptError`` with its name. Unknown members are
+ignored, and the Kubernetes store writes them back unchanged.
 
-Schema version 2 added the marks of replicas, who is eligible, who lost the last seats, and the count of unclean elections
-(safety rules 1 and 2). A record of version 1 is read as one in which nothing of that is known, and written back as 2: an
-operator from before would drop what it does not know, so it must refuse. Who is unfenced came later, under the same version:
-nothing is decided by it, and who does not know it writes it back as it was. So did the change of master under way
-(ADR 14): an older operator goes on by its own lights and, in Kubernetes, writes it back as it was; by the epochs in it a newer
-one sees that it is void. A file store of an older operator drops it.
+Schema version 2 added the replicas' marks, eligible and lost seats, and the count of unclean elections (safety rules 1 and 2). A
+record of version 1 is read as one without them, and written as 2: an older operator would drop them, so it must refuse.
+``unfenced`` and ``change`` (ADR 14) came later under the same version: in Kubernetes an older operator writes both back
+unchanged, and a newer one sees by the epochs in a change that it is void. A file store of an older operator drops them.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ _Word = TypeVar("_Word", bound="StrEnum")
 
 
 def has_registered(document: Mapping[str, Any]) -> bool:
-    """Whether a broker of this record has registered, of one that need not be readable otherwise."""
+    """Whether a broker of this record has registered. The record need not be readable otherwise."""
     replicas = document.get("replicas") or ()
     return "masterBrokerId" in document or any(isinstance(one, dict) and one.get("registered") for one in replicas)
 

@@ -34,7 +34,7 @@ class RecordStoreError(Exception):
 
 
 class RecordConflictError(RecordStoreError):
-    """Somebody else wrote first, or our write was overwritten before we saw it: read again, recompute."""
+    """Another writer was first, or overwrote our write before we saw it: read again, recompute."""
 
 
 class RecordUnavailableError(RecordStoreError):
@@ -47,16 +47,16 @@ class RecordUnavailableError(RecordStoreError):
     def __init__(self, message: str, *, write_id: str = "", retry_after_seconds: float = 0.0) -> None:
         super().__init__(message)
         self.write_id = write_id
-        # For how long the store wants to be left alone from now on.
+        # How long the store asks not to be called.
         self.retry_after_seconds = retry_after_seconds
 
 
 class RecordRefusedError(RecordStoreError):
-    """The store's own rules refuse this very record (a falling epoch, say): a mistake in us, retrying will not mend it."""
+    """The store's own rules refuse this record (for example a falling epoch): our mistake, a retry does not help."""
 
 
 class RecordCorruptError(RecordStoreError):
-    """A record is there and cannot be understood. It is never treated as absent: that would forget identities."""
+    """A record exists and is unreadable. It never counts as absent: that would lose broker ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class GroupKey:
     name: str
 
     def __str__(self) -> str:
-        """Fit for a log line and a terminal, for a peer may have chosen the name; different names stay different."""
+        """Return one printable line, since a peer may have chosen the name; different names stay different."""
         return one_line(f"{self.namespace}/{self.name}".replace("\\", "\\\\"))
 
 
@@ -78,14 +78,14 @@ class StoredRecord:
     record: BrokerGroupRecord
     version: str
     uid: str
-    # The write that made it so: several planes may write records of the same content. Empty where the store has one writer only.
+    # Id of the write: several planes may write the same content. Empty in a store with one writer.
     write_id: str = field(default="", compare=False)
-    # What the store itself wants back at the next commit (the whole Kubernetes object, say). Nobody else looks at it.
+    # For the store's next commit alone (for example the whole Kubernetes object).
     backing: object = field(default=None, compare=False, repr=False)
 
 
 class RecordMoved(Protocol):
-    """Hears that a group's record has this version now; None when it was deleted."""
+    """Called with the new version of a group's record; None if it was deleted."""
 
     def __call__(self, key: GroupKey, version: str | None) -> None:
         """Must return at once."""
@@ -110,13 +110,13 @@ class RecordStore(Protocol):
         ...
 
     def subscribe(self, callback: RecordMoved) -> Callable[[], None]:
-        """Be told of records that were written, by whomever; the call returned ends it. A hint: it may be late or missing."""
+        """Call ``callback`` for each written record, by any writer; return how to unsubscribe. Calls may be late or missing."""
         ...
 
     def watched(self, key: GroupKey) -> StoredRecord | None:
-        """What ``subscribe`` last told of, without asking the store: good for looking. ``RecordCorruptError``, as ``read``."""
+        """Return the record that the subscription last saw, without a request: not for decisions. Raises ``RecordCorruptError``."""
         ...
 
     async def close(self) -> None:
-        """Let go of files, locks and connections."""
+        """Release files, locks and connections."""
         ...

@@ -24,7 +24,7 @@ STANDALONE_NAMESPACE = "standalone"
 
 
 class OwnKubernetesRecordStore(KubernetesRecordStore):
-    """A store in Kubernetes whose API client lives and dies with it."""
+    """A store in Kubernetes that owns its API client."""
 
     def __init__(self, api: KubernetesApi, *, namespace: str) -> None:
         super().__init__(api, namespace=namespace)
@@ -37,7 +37,7 @@ class OwnKubernetesRecordStore(KubernetesRecordStore):
 
 
 def open_record_store(text: str, *, kubeconfig: Path | None = None) -> RecordStore:
-    """The store of this name. ValueError for another; ``RecordStoreError`` when another process holds the folder."""
+    """Return the store of this name. Raises ValueError for another form, ``RecordStoreError`` for a folder in use."""
     kind, place = parse_store(text)
     if kind == "memory":
         return MemoryRecordStore()
