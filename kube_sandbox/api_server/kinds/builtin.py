@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kube_sandbox.api_server.errors import FieldError
-from kube_sandbox.api_server.kinds import defaults, model_schemas, rules
+from kube_sandbox.api_server.kinds import model_schemas, rules
 from kube_sandbox.api_server.kinds.custom_resources import custom_resource_types
 from kube_sandbox.api_server.resource_types import Behaviour, ResourceType
 from kube_sandbox.api_server.tables import printer_columns
@@ -72,7 +72,7 @@ class PodBehaviour(BuiltinBehaviour):
     marks_deletion = True
 
     def prepare_create(self, obj: JsonObject) -> None:
-        obj["status"] = {"phase": "Pending", "qosClass": defaults.quality_of_service(obj.get("spec") or {})}
+        obj["status"] = {"phase": "Pending", "qosClass": rules.quality_of_service(obj.get("spec") or {})}
 
     def prepare_status_update(self, new: JsonObject, old: JsonObject) -> None:
         """A kubelet may change labels, annotations and finalizers along with the status, never the spec."""
@@ -88,7 +88,7 @@ class PodBehaviour(BuiltinBehaviour):
             new["status"].setdefault("qosClass", quality)
 
     def admit(self, obj: JsonObject, old: JsonObject | None) -> None:  # noqa: ARG002  the same at each write
-        defaults.admit_pod(obj)
+        rules.admit_pod(obj)
 
     def grace_period_seconds(self, obj: JsonObject, asked: int | None) -> int:
         if not field_at(obj, "spec.nodeName") or field_at(obj, "status.phase") in ("Succeeded", "Failed"):
@@ -123,7 +123,7 @@ class ServiceBehaviour(BuiltinBehaviour):
 
     def admit(self, obj: JsonObject, old: JsonObject | None) -> None:
         if old is None:
-            defaults.give_cluster_address(obj)
+            rules.give_cluster_address(obj)
 
     def judge_among(self, new: JsonObject, others: Iterable[JsonObject]) -> list[FieldError]:
         return rules.node_port_errors(new, others)
@@ -275,7 +275,7 @@ PODS = _kind(
         "+IP": ".status.podIP", "+Node": ".spec.nodeName",
     },
     behaviour=PodBehaviour(
-        "V1Pod", defaults=defaults.default_pod, rules=rules.pod_errors, counts_generation=True, returns_deleted_object=True
+        "V1Pod", defaults=rules.default_pod, rules=rules.pod_errors, counts_generation=True, returns_deleted_object=True
     ),
 )  # fmt: skip
 NAMESPACES = _kind(
@@ -286,7 +286,7 @@ CLAIMS = _kind(
     "v1", "PersistentVolumeClaim", "pvc", status=True,
     columns={"Status": ".status.phase", "Capacity": ".status.capacity.storage"},
     behaviour=ClaimBehaviour(
-        "V1PersistentVolumeClaim", defaults=defaults.default_claim, rules=rules.claim_errors, returns_deleted_object=True,
+        "V1PersistentVolumeClaim", defaults=rules.default_claim, rules=rules.claim_errors, returns_deleted_object=True,
         new_status={"phase": "Pending"},
     ),
 )  # fmt: skip
@@ -300,7 +300,7 @@ _CORE = (
     NAMESPACES,
     _kind(
         "v1", "Event", "ev", fields=f"{_INVOLVED} reason reportingComponent source type",
-        behaviour=EventBehaviour("CoreV1Event", defaults=defaults.default_event),
+        behaviour=EventBehaviour("CoreV1Event", defaults=rules.default_event),
         columns={
             "Last Seen": ".lastTimestamp", "Type": ".type", "Reason": ".reason", "Kind": ".involvedObject.kind",
             "Object": ".involvedObject.name", "Message": ".message",
@@ -310,14 +310,14 @@ _CORE = (
         "v1", "Service", "svc", category="all", status=True, fields="spec.clusterIP spec.type",
         columns={"Type": ".spec.type", "Cluster-IP": ".spec.clusterIP", "Ports": ".spec.ports[*].port"},
         behaviour=ServiceBehaviour(
-            "V1Service", defaults=defaults.default_service, rules=rules.service_errors, returns_deleted_object=True,
+            "V1Service", defaults=rules.default_service, rules=rules.service_errors, returns_deleted_object=True,
             name_rule="dns1035", new_status={"loadBalancer": {}},
         ),
     ),
     _kind("v1", "ConfigMap", "cm", behaviour=BuiltinBehaviour("V1ConfigMap", rules=rules.config_map_errors)),
     _kind(
         "v1", "Secret", fields="type", columns={"Type": ".type"},
-        behaviour=BuiltinBehaviour("V1Secret", defaults=defaults.default_secret, rules=rules.config_map_errors),
+        behaviour=BuiltinBehaviour("V1Secret", defaults=rules.default_secret, rules=rules.config_map_errors),
     ),
     CLAIMS,
     _kind(
