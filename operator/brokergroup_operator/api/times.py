@@ -5,7 +5,7 @@ which is no time; a stored one is reported with a reason, and not as a fault of 
 
 The time zones are the IANA database, as the package tzdata of `uv.lock` has it, and stand in the rule of `spec.slo.timeZone`.
 CEL's own time zone functions know them too, but a rule that fails at run time is not ratcheted: a kube-apiserver would refuse
-each write, also of the status, of an object that already holds an unknown name. `tests/api/test_time_zones.py` compares the list
+each write, also of the status, of an object that already holds an unknown name. `tests/api/test_times.py` compares the list
 with the package.
 """
 

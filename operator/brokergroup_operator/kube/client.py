@@ -434,7 +434,7 @@ class KubernetesApi:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, ssl=self._settings.tls or True)
             self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
-            # aiohttp has no public switch for this; tests/kube/test_writes_are_sent_once.py holds it in place.
+            # aiohttp has no public switch for this; tests/kube/test_client.py holds it in place.
             self._session._retry_connection = False  # noqa: SLF001
         return self._session
 

@@ -1,12 +1,14 @@
-"""Times that a person writes into an operation, or behind `--at`."""
+"""Times and time zones that users write: read or refused, and no zone that a report could not use."""
 
 from __future__ import annotations
 
 import datetime as dt
+from importlib.resources import files
 
 import pytest
 
-from brokergroup_operator.api.times import MomentError, moment
+from brokergroup_operator.api.times import TIME_ZONES, MomentError, is_unknown, moment
+from sla_reports.measures.periods import zone_of
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,24 @@ def test_what_is_no_time_is_named(text: str) -> None:
     with pytest.raises(MomentError, match="expected RFC 3339 with an offset, as 2030-01-02T03:04:05Z") as caught:
         moment(text)
     assert repr(text) in str(caught.value)
+
+
+# Of tzdata's own: what a machine has that nobody has set up.
+NONE_TO_CHOOSE = {"Factory"}
+
+
+def test_the_list_is_the_packages() -> None:
+    """A newer tzdata in uv.lock may know more: write its names into `api/times.py`, and generate the kinds."""
+    assert set(TIME_ZONES) == set((files("tzdata") / "zones").read_text().split()) - NONE_TO_CHOOSE
+    assert len(TIME_ZONES) == len(set(TIME_ZONES))
+
+
+def test_a_report_knows_each_of_them() -> None:
+    assert [str(zone_of(name)) for name in TIME_ZONES] == list(TIME_ZONES)
+
+
+def test_a_zone_that_only_this_machine_knows_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database of the machine may be newer than the list."""
+    assert is_unknown("Mars/Olympus")
+    monkeypatch.setattr("brokergroup_operator.api.times.ZoneInfo", str)
+    assert not is_unknown("Mars/Olympus")
