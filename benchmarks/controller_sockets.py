@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.controller_in_process import CLUSTER, MEMBERS, group_name
 from rocketmq_remoting.client import RemotingClient
-from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.server import RemotingServer
@@ -143,7 +143,8 @@ class Brokers:
                 )
             except RemotingError:
                 answer = None
-            if answer is not None and answer.code == 0:
+            # An election whose answer came too late was one all the same: asked again, the master exists.
+            if answer is not None and answer.code in (0, ResponseCode.CONTROLLER_MASTER_STILL_EXIST):
                 return
             await asyncio.sleep(0.2)
         raise RuntimeError(f"{self._controller}: code {code} of broker {one} of {group_name(number)}: {answer}")

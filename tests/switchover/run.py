@@ -37,6 +37,7 @@ import structlog
 from brokergroup_operator.demo.client import ReadbackError, read_keys
 from brokergroup_operator.demo.our_sandbox import installed_api_server
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
+from kube_sandbox.real_api_server import ApiServerProgramsError
 from rocketmq_remoting.errors import RemotingError
 from tests.fence.java_cluster import GROUP, JVM, NAMESPACE, ClusterError, JavaCluster, java_cluster, read_yaml, say
 from tests.real.parts import install
@@ -345,8 +346,8 @@ def main(arguments: list[str]) -> int:
         folder = options.directory or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:
             line = asyncio.run(run_all(options, folder.resolve()))
-        except ClusterError as error:
-            say(f"no verdict: {error}")
+        except (ClusterError, ApiServerProgramsError, TimeoutError) as error:
+            say(f"no verdict: {error!r}")
             return 2
     print(json.dumps(line))
     moved = (line["switchovers"], line["rolling_restarts"]["count"], line["drains"]["count"])
