@@ -130,7 +130,8 @@ def _bars(durations: Sequence[tuple[float, bool]], told: Distribution) -> Markup
     for number in range(first, last + 1):
         parts.append(_bar(10 + (number - first) * wide, wide, bins.get(number, [0, 0]), most))
         low = _BOUNDS_MS[number - 1] if number else 0
-        parts.append(tag("text", _bound(low), x=10 + (number - first) * wide, y=_HEIGHT - _BOTTOM + 14))
+        bound = f"{low} ms" if low < 1000 else f"{low // 1000} s"
+        parts.append(tag("text", bound, x=10 + (number - first) * wide, y=_HEIGHT - _BOTTOM + 14))
     for row, (name, value) in enumerate((("p50", told.p50_ms), ("p95", told.p95_ms), ("p99", told.p99_ms))):
         if value is not None:
             parts.append(_quantile(name, value, 10 + (_place(value) - first) * wide, row))
@@ -167,12 +168,6 @@ def _place(value: float) -> float:
     low = float(_BOUNDS_MS[number - 1]) if number else 0.0
     high = float(_BOUNDS_MS[number]) if number < len(_BOUNDS_MS) else low * 2
     return number + (value - low) / (high - low)
-
-
-def _bound(milliseconds: int) -> str:
-    if milliseconds < 1000:
-        return f"{milliseconds} ms"
-    return f"{milliseconds // 1000} s"
 
 
 def _stages(summary: Summary) -> Markup:

@@ -159,12 +159,6 @@ def _usual_intervals(near: pa.Table) -> dict[str, int]:
     return {series: interval for series, (*_, interval) in found.items()}
 
 
-def days_in(table: str | Path) -> list[dt.date]:
-    """Return the days of the table, in order; none if there is no table."""
-    known = _opened(table)
-    return _days_of(known) if known is not None else []
-
-
 def late_days(table: str | Path, *, first: dt.date = dt.date.min, last: dt.date = dt.date.max) -> list[Late]:
     """Return the changes of replaced days from `first` to `last`, in the order of the commits."""
     commits = reversed(_existing(table).history())

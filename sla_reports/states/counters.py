@@ -94,7 +94,11 @@ def rose_alike(one: Sequence[Run], other: Sequence[Run], slack_ms: int) -> bool:
     low_ms = max(one[0].start_ms, other[0].start_ms) + slack_ms
     high_ms = min(one[-1].end_ms, other[-1].end_ms) - slack_ms
     rises = [
-        [(at_ms, later - earlier) for at_ms, earlier, later in _changes(runs) if low_ms < at_ms < high_ms]
+        [
+            (after.start_ms, (after.value or 0.0) - (before.value or 0.0))
+            for before, after in pairwise(known(runs))
+            if after.value != before.value and low_ms < after.start_ms < high_ms
+        ]
         for runs in (one, other)
     ]
     if not rises[0] or len(rises[0]) != len(rises[1]):
@@ -164,9 +168,3 @@ def _meeting(
                 break
             if max(first[0], second[0]) < min(first[1], second[1]):
                 yield first, second
-
-
-def _changes(runs: Sequence[Run]) -> Iterator[tuple[int, float, float]]:
-    for before, after in pairwise(known(runs)):
-        if after.value != before.value:
-            yield after.start_ms, before.value or 0.0, after.value or 0.0

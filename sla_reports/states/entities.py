@@ -86,7 +86,9 @@ class Labels:
 def labels_of(series: Series, replica_labels: Sequence[str] = REPLICA_LABELS) -> Labels:
     """Sort the labels of one series by what they identify."""
     names = {name for name, _ in series.labels}
-    written = _written(series.metric)
+    described = METRICS.get(series.metric) or METRICS.get(series.metric.removesuffix("_bucket"))
+    # The labels with which the operator writes the metric.
+    written = frozenset(described.labels if described else ()) | {"le"}
     found: dict[str, list[tuple[str, str]]] = {"own": [], "process": [], "replica": [], "way": [], "of_the_pod": []}
     for name, value in series.labels:
         base = name.removeprefix(_PREFIX)
@@ -109,12 +111,6 @@ def _kind(name: str, base: str, names: set[str], written: frozenset[str], replic
     if base in _PROCESS:
         return "process"
     return "of_the_pod" if base in _OF_THE_POD else "way"
-
-
-def _written(metric: str) -> frozenset[str]:
-    """The labels with which the operator writes a metric."""
-    described = METRICS.get(metric) or METRICS.get(metric.removesuffix("_bucket"))
-    return frozenset(described.labels if described else ()) | {"le"}
 
 
 @dataclass(frozen=True, slots=True)

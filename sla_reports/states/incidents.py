@@ -371,21 +371,17 @@ def attribute(incidents: Sequence[Incident], circumstances: Sequence[Circumstanc
     partition) that touches the incident's beginning; what the trigger proves (`_CRASHES`). Silence alone proves nothing, so the
     cause stays unknown. What only the gauge saw stays unattributed unless a circumstance explains it.
     """
-    return [_attributed(incident, circumstances, until_ms) for incident in incidents]
-
-
-def _attributed(incident: Incident, circumstances: Sequence[Circumstance], until_ms: int) -> Incident:
-    about = [one for one in circumstances if _is_about(one, incident)]
-    proving = [one for one in about if one.cause != UNKNOWN_CAUSE and _touches(one, incident)]
-    cause = _cause(incident, proving)
-    told = [one for one in proving if one.cause == cause]
-    if cause in (UNKNOWN_CAUSE, UNATTRIBUTED):
-        end_ms = incident.start_ms + incident.length_ms(until_ms)
-        around = [one for one in circumstances if one.group in (None, incident.group)]
-        told = [
-            one for one in around if one.start_ms <= end_ms + _NEAR_MS and one.end_ms >= incident.start_ms - _NEAR_MS
-        ]
-    return replace(incident, cause=cause, circumstances=tuple(one.note for one in told if one.note))
+    found = []
+    for one in incidents:
+        proving = [c for c in circumstances if c.cause != UNKNOWN_CAUSE and _is_about(c, one) and _touches(c, one)]
+        cause = _cause(one, proving)
+        told = [c for c in proving if c.cause == cause]
+        if cause in (UNKNOWN_CAUSE, UNATTRIBUTED):
+            low_ms, high_ms = one.start_ms - _NEAR_MS, one.start_ms + one.length_ms(until_ms) + _NEAR_MS
+            around = [c for c in circumstances if c.group in (None, one.group)]
+            told = [c for c in around if c.start_ms <= high_ms and c.end_ms >= low_ms]
+        found.append(replace(one, cause=cause, circumstances=tuple(c.note for c in told if c.note)))
+    return found
 
 
 def _cause(incident: Incident, proving: Sequence[Circumstance]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from metric_names import GROUP_WRITABLE, SYNC_STATE_SET_SIZE
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
-from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.logged import LoggedIncident
 from sla_reports.states.spans import Run, State, Window, by_series, gap_limit_ms
+from tests.sla.histories import series_of
 
 HOUR_MS = 3_600_000
 START_MS = 1_761_955_200_000  # 2025-11-01T00:00:00Z
@@ -21,13 +21,12 @@ QUIET = GroupKey("default", "c", "quiet")
 
 def runs(metric: str, group: GroupKey, *points: tuple[float, float | None]) -> list[Run]:
     """A gauge with a value from each hour on; None: it is not scraped from then on."""
-    labels = {"namespace": group.namespace, "cluster": group.cluster, "broker_group": group.broker_group}
-    ends = [hour for hour, _ in points[1:]] + [24]
+    series, ends = series_of(metric, group.broker_group), [hour for hour, _ in points[1:]] + [24]
     return [
-        Run(series_text(metric, labels), value, START_MS + round(hour * HOUR_MS), START_MS + round(end * HOUR_MS) - SCRAPE_MS, 9)
+        Run(series, value, START_MS + round(hour * HOUR_MS), START_MS + round(end * HOUR_MS) - SCRAPE_MS, 9)
         for (hour, value), end in zip(points, ends, strict=True)
         if value is not None
-    ]  # fmt: skip
+    ]
 
 
 def all_runs() -> list[Run]:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from metric_names import GROUP_WRITABLE
 from sla_reports.reduction.runs import Quality
 from sla_reports.sources import Form, Origin, TableError
 from sla_reports.states.spans import Run, Window, gap_limit_ms
+from tests.sla import one_day
 from tests.sla.histories import Sample, runs_of, series_of
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from sla_reports.measures.availability import Availability
     from sla_reports.reduction.daily_table import Appended
 
 DAY_MS = 86_400_000
@@ -64,8 +67,12 @@ def _append(table: str | Path, samples: list[Sample], interval_ms: int = INTERVA
     return write_runs(table, frame, Quality(len(samples), 0, 0, 0, 0))
 
 
+def _days(table: Path) -> list[dt.date]:
+    return sorted(dt.date.fromisoformat(one["day"]) for one in DeltaTable(str(table)).partitions())
+
+
 def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
-    from sla_reports.reduction.daily_table import Late, days_in, read_runs
+    from sla_reports.reduction.daily_table import Late, read_runs
     from sla_reports.reduction.runs import runs_in
 
     samples, table = _planted(), tmp_path / "table"
@@ -77,7 +84,7 @@ def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
         assert (appended.days, appended.replaced, appended.late) == ((DAYS[number],), (), ())
     appended = _append(table, first_day)
     assert (appended.days, appended.replaced) == ((DAYS[0],), (DAYS[0],))
-    assert days_in(table) == DAYS
+    assert _days(table) == DAYS
     assert appended.late == (Late(DAYS[0].isoformat(), len(first_day) - len(late), 0, len(first_day)),)
     window = {"start_ms": (FIRST_DAY + 1) * DAY_MS, "end_ms": (FIRST_DAY + 2) * DAY_MS}
     assert runs_in(read_runs(table, **window)) == runs_of(samples, gap_limit_ms(INTERVAL_MS))
@@ -85,7 +92,7 @@ def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
 
 def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
     """Eight writers of two days: each day is afterwards that of one of them, whole, and none of the writes was lost half."""
-    from sla_reports.reduction.daily_table import days_in, read_runs
+    from sla_reports.reduction.daily_table import read_runs
     from sla_reports.reduction.runs import runs_in
 
     table = tmp_path / "table"
@@ -93,7 +100,7 @@ def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
     given = {n: [*(_of_day(whole, 0)[: 500 + n]), *(_of_day(whole, 1)[: 700 + n])] for n in range(8)}
     with ThreadPoolExecutor(4) as pool:
         appended = list(pool.map(lambda n: _append(table, given[n]), given))
-    assert days_in(table) == DAYS[:2]
+    assert _days(table) == DAYS[:2]
     assert sum(len(one.replaced) for one in appended) == 2 * 7
     counts = {
         sum(run.n for run in runs_in(read_runs(table, start_ms=FIRST_DAY * DAY_MS, end_ms=FIRST_DAY * DAY_MS + 1)))
@@ -167,3 +174,43 @@ def test_spark_reduces_days_into_the_table(spark: SparkSession, tmp_path: Path) 
     assert (appended.days, appended.quality.samples) == (tuple(DAYS), len(samples))
     window = {"start_ms": (FIRST_DAY + 1) * DAY_MS, "end_ms": (FIRST_DAY + 2) * DAY_MS}
     assert runs_in(read_runs(tmp_path / "table", **window)) == runs_of(samples, gap_limit_ms(INTERVAL_MS))
+
+
+def _exported(path: Path, *, contradicted: range) -> Path:
+    """A day scraped each minute, always up; in `contradicted` minutes the same instant says down as well."""
+    rows = [(minute, 1.0) for minute in range(24 * 60)] + [(minute, 0.0) for minute in contradicted]
+    lines = [
+        f"{series_of(GROUP_WRITABLE)} {value} {(one_day.START_MS + minute * INTERVAL_MS) / 1000}"
+        for minute, value in sorted(rows)
+    ]
+    path.write_text("\n".join([*lines, "# EOF\n"]))
+    return path
+
+
+@pytest.mark.real("java")
+@pytest.mark.timeout(600)
+def test_conflicting_duplicates_are_the_same_figure_from_files_lake_and_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """70 minutes of one value and the other: 95.139 % from files and 99.275 % from the lake, which had chosen."""
+    from sla_reports.readers import lake
+    from sla_reports.readers.text import read_openmetrics
+    from sla_reports.reduction.daily_table import append_days
+    from sla_reports.report import Request, make_report, wanted
+    from sla_reports.sources import REPORT_METRICS, samples_of
+
+    (tmp_path / "log.jsonl").write_text("")
+    files = Origin(Form.OPENMETRICS, [_exported(tmp_path / "day.om", contradicted=range(300, 370))])
+    lake.write(spark, read_openmetrics(spark, files.paths).frame, tmp_path / "lake")
+    append_days(str(tmp_path / "runs"), wanted(samples_of(spark, files, REPORT_METRICS).frame))
+
+    def told(origin: Origin) -> Availability:
+        report = make_report(spark, Request(origin, [tmp_path / "log.jsonl"], window=one_day.DAY))
+        [figures] = report.summary.groups
+        return figures.availability
+
+    first = told(files)
+    assert (first.down_ms, first.unknown_ms) == (0, 0)
+    assert first.disputed_ms == 70 * INTERVAL_MS
+    assert told(Origin(Form.LAKE, [tmp_path / "lake"])) == first
+    assert told(Origin(Form.RUNS, table=str(tmp_path / "runs"))) == first

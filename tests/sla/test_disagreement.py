@@ -5,6 +5,8 @@ Every case here once printed a wrong number. What is planted stands in the test;
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -197,17 +199,6 @@ def test_a_budget_that_is_spent_was_gone_at_the_moment_in_which_it_was_spent() -
     assert told.budget.forecast.gone_at_ms == HOUR_MS + 86_400
 
 
-def test_a_scrape_interval_that_changes_leaves_nothing_unknown_and_is_told() -> None:
-    samples = _gauge([], until_ms=DAY_MS // 2) + _gauge([], from_ms=DAY_MS // 2, step_ms=60_000)
-    summary = _summary(samples)
-    told = _orders(summary)
-    assert told.availability.unknown_ms == 0
-    assert summary.warnings == ("default/c/orders: scraped every 60 s instead of every 15 s for 11 h 59 min",)
-    # A silence is a silence at the interval that held then.
-    quiet = [one for one in samples if not 18 * HOUR_MS <= one[1] < 19 * HOUR_MS]
-    assert _orders(_summary(quiet)).availability.unknown_ms == HOUR_MS + 60_000
-
-
 def test_labels_that_prometheus_renamed_make_no_second_group() -> None:
     renamed = {"namespace": "monitoring", "exported_namespace": "default", "cluster": "c", "broker_group": "orders"}
     other = series_text(UNAVAILABLE_SECONDS_TOTAL, renamed)
@@ -222,3 +213,13 @@ def test_a_log_that_tells_of_an_outage_while_the_gauge_goes_on_saying_up_is_disp
     told = _orders(_summary(_gauge([]), [_logged(HOUR_MS, 400_000.0)])).availability
     # Up to its detection nobody but the log can know; after it the gauge contradicts.
     assert (told.down_ms, told.disputed_ms) == (500, 399_500)
+
+
+def test_each_test_that_the_list_names_is_there() -> None:
+    text = (Path(__file__).parent / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([a-z_/]+\.py)::(test_\w+)`", text)
+    assert len(named) > 20
+    for file, name in named:
+        assert re.search(
+            rf"^(async )?def {name}\(", (Path(__file__).parents[2] / file).read_text(encoding="utf-8"), re.MULTILINE
+        ), name

@@ -246,6 +246,17 @@ def test_time_excluded_from_a_down_is_cut_out_of_it() -> None:
     assert heights[-1] > heights[0]
 
 
+def test_an_amendment_of_no_group_is_told_on_page_one() -> None:
+    """A slip of the pen excluded nothing, and nobody was told."""
+    known = one_day.evidence()
+    amendment = Amendment("default/c/order", one_day.START_MS, one_day.START_MS + 60_000, None, "move", "li")
+    told = summarise(Agreement(one_day.DAY, 0.999), Evidence(known.fleet, known.log, amendments=[amendment]))
+    words = "exclusion of default/c/order (move): no group has such a name, nothing was amended"
+    assert words in told.warnings
+    manager, _, _ = report_html(told, PROVENANCE).partition("<nav")
+    assert words in manager
+
+
 def test_shapes_tell_what_the_figures_say() -> None:
     parts = {one.attrib["id"]: one for one in _root(_page()).iter("section")}
     marks = [group for group in parts["timeline"].iter("g") if group.find("title") is not None]

@@ -41,12 +41,12 @@ from sla_reports.measures.recovery import (
 from sla_reports.measures.summary import Agreement, Evidence, GroupFigures, summarise
 from sla_reports.output.html_incidents import causes
 from sla_reports.output.html_page import report_html
-from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey, divided, facts_at, stays_of
 from sla_reports.states.incidents import Incident, Source, told_by_counter
 from sla_reports.states.logged import LoggedIncident
 from sla_reports.states.spans import Run, Span, State, Window, by_series, overlay
 from tests.sla import one_day
+from tests.sla.histories import series_of
 from tests.sla.planted.draws import violations
 from tests.support.draws import examples
 
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 HOUR_MS = 3_600_000
 ORDERS = GroupKey("default", "DefaultCluster", "orders")
 DAY = Window(0, 24 * HOUR_MS)
-GROUP = {"namespace": "default", "cluster": "c", "broker_group": "orders"}
 PLACED = GroupKey("default", "c", "orders")
 WINDOW = Window(0, 1_000_000)
 
@@ -242,18 +241,14 @@ def test_gamma_and_poisson_are_those_of_the_tables() -> None:
 
 def test_the_histogram_tells_bounds() -> None:
     def run(phase: str, bound: str, *points: tuple[int, float]) -> list[Run]:
-        labels = {
-            "namespace": "default", "cluster": "DefaultCluster", "broker_group": "orders", "phase": phase,
-            "le": bound,
-        }  # fmt: skip
-        series = series_text("brokergroup_failover_phase_seconds_bucket", labels)
+        series = series_of("brokergroup_failover_phase_seconds_bucket", phase=phase, le=bound)
         return [Run(series, value, at_ms, at_ms, 1) for at_ms, value in points]
 
     runs = [
         *run("total", "0.5", (0, 0.0), (1000, 3.0)), *run("total", "5.0", (0, 1.0), (1000, 10.0)),
         *run("total", "+Inf", (0, 1.0), (1000, 11.0)), *run("detected", "+Inf", (0, 7.0), (1000, 7.0)),
     ]  # fmt: skip
-    told = phase_quantiles(Fleet(by_series(runs), gap_ms=2000), ORDERS, DAY)
+    told = phase_quantiles(Fleet(by_series(runs), gap_ms=2000), PLACED, DAY)
     assert told == {"total": PhaseQuantiles(10, (500.0, 5000.0), (5000.0, None), (5000.0, None))}
 
 
@@ -337,12 +332,12 @@ def test_what_does_not_add_up_is_told_before_the_verdict() -> None:
 
 
 def place(broker_id: int, runs: list[tuple[float, int, int]], **facts: str) -> list[Run]:
-    series = series_text(MEMBER_PLACE, {**GROUP, "broker_id": str(broker_id), **facts})
+    series = series_of(MEMBER_PLACE, broker_id=str(broker_id), **facts)
     return [Run(series, value, start, end, (end - start) // 10_000 + 1) for value, start, end in runs]
 
 
 def writable(*runs: tuple[float, int, int]) -> list[Run]:
-    series = series_text(GROUP_WRITABLE, GROUP)
+    series = series_of(GROUP_WRITABLE)
     return [Run(series, value, start, end, (end - start) // 10_000 + 1) for value, start, end in runs]
 
 

@@ -271,7 +271,10 @@ def test_an_interval_that_changes_is_judged_by_stretch(reports: Reporting, steps
     code, output, line = reports(samples, interval_ms=QUARTER_MS)
     assert (code, group(line)["unknown_ms"]) == (0, 0), output
     found = reports.document("provenance.json")["quality"]["scrape_stretches"]
-    assert [one["intervalMs"] for one in found] == [step for _, step in steps if step != QUARTER_MS]
+    longer = [step for _, step in steps if step != QUARTER_MS]
+    assert [one["intervalMs"] for one in found] == longer
+    for step in longer:
+        assert f"shop/c/orders: scraped every {step / 1000:g} s instead of every 15 s for " in output
     # Down in the stretch of the longer interval: seen, and as far off as that interval.
     low_ms = next(START_MS + hour * HOUR_MS for hour, step in steps if step != QUARTER_MS) + 2 * HOUR_MS
     _, output, line = reports(_at_steps(steps, down(low_ms, low_ms + 2 * HOUR_MS)), interval_ms=QUARTER_MS)
@@ -449,3 +452,18 @@ def test_a_group_that_was_gone_before_the_period_is_named_and_judged_nowhere(rep
     code, output, line = report(samples)
     assert (code, [one["broker_group"] for one in line["groups"]]) == (0, ["orders"]), output
     assert "it did not exist in the period: shop/c/payments" in output
+
+
+def test_rolling_days_are_a_period_of_the_command(tmp_path: Path) -> None:
+    """The help named `30d`, and the command refused it: what is missing now is the table, and not the period."""
+    words = [
+        "sla", "report", "--from", "runs", "--export", str(tmp_path / "none"), "--incidents",
+        str(tmp_path / "log.jsonl"),
+    ]  # fmt: skip
+    (tmp_path / "log.jsonl").write_text("")
+    told = CliRunner().invoke(
+        app, [*words, "--period", "30d", "--until", "2025-11-02T00:00:00Z"], env={"COLUMNS": "200"}
+    )
+    assert told.exit_code == 1
+    assert "--period" not in told.output
+    assert str(tmp_path / "none") in told.output

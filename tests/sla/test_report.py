@@ -117,19 +117,14 @@ def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) 
     assert str(tmp_path) not in "".join(path.read_text() for name, path in files.items() if name != "runs.parquet")
 
 
-def test_a_file_that_is_no_export_is_named(spark: Any, tmp_path: Path) -> None:
+def test_an_export_without_series_of_ours_is_named(spark: Any, tmp_path: Path) -> None:
     from sla_reports.readers.samples import ExportFormatError
     from sla_reports.report import Request, make_report
 
-    export = tmp_path / "export.json"
-    export.write_text('{"status": "success", "data": {"resultType": "vector", "result": []}}')
-    log = tmp_path / "incidents.jsonl"
-    log.write_text(_incident(1) + "\n")
-    with pytest.raises(ExportFormatError, match=r"export\.json: .*vector"):
-        make_report(spark, Request(Origin(Form.QUERY_RANGE, [export]), [log]))
-    _export(export, {})
+    (tmp_path / "incidents.jsonl").write_text(_incident(1) + "\n")
+    export = _export(tmp_path / "export.json", {})
     with pytest.raises(ExportFormatError, match=r"export\.json: holds no sample"):
-        make_report(spark, Request(Origin(Form.QUERY_RANGE, [export]), [log]))
+        make_report(spark, Request(Origin(Form.QUERY_RANGE, [export]), [tmp_path / "incidents.jsonl"]))
 
 
 def test_what_is_missing_at_the_end_is_unknown_unless_the_period_still_runs(spark: Any, tmp_path: Path) -> None:

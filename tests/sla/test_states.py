@@ -120,21 +120,6 @@ def test_a_counter_rises_over_resets_and_gaps() -> None:
     assert increase(runs, Window(20, 31), began_ms=None) == Increase(2.0, 1)
 
 
-def test_processes_are_added_and_copies_are_not() -> None:
-    gauge, counter = "brokergroup_group_writable", "brokergroup_unavailable_seconds_total"
-    runs = []
-    for replica, began in (("a", 0), ("b", 500)):
-        runs += [Run(series_of(gauge, instance="1", replica=replica), 1.0, began, 900, 10)]
-        # Server b joins late, and its first look at an old total is no rise; server a misses the last rise.
-        last = 102.0 if replica == "a" else 103.0
-        rises = _run(series_of(counter, instance="1", replica=replica, cause="silence"), (began, 100.0), (600, last))
-        runs += rises
-    runs += _run(series_of(counter, instance="2", replica="a", cause="silence"), (700, 4.0))
-    fleet = Fleet(by_series(runs), gap_ms=1000)
-    assert fleet.groups(gauge) == [ORDERS]
-    assert fleet.increase(counter, ORDERS, Window(0, 1000), by=["cause"]) == {("silence",): Increase(7.0, 0)}
-
-
 def test_copies_of_a_gauge_fill_each_others_gaps_and_are_disputed_where_they_contradict_each_other() -> None:
     gauge = "brokergroup_group_writable"
     first = [Run(series_of(gauge, replica="a"), 1.0, 0, 90, 10), Run(series_of(gauge, replica="a"), 1.0, 200, 290, 10)]

@@ -110,6 +110,30 @@ ANSWER = {
 }
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"matrix"', '"vector"', "not_an_answer: data.resultType is 'vector'"),
+        (
+            '"success"',
+            '"error", "errorType": "timeout", "error": "query timed out"',
+            "not_an_answer: .*timeout query timed out",
+        ),
+        ('"success"', '"success", "warnings": ["store away"]', "partial_answer: the server warns: store away"),
+        (f"[{AT}, ", f"[{AT}000, ", "wrong_time_unit"),
+        ('"1"', '"one"', "not_a_number"),
+        ('"values": ', '"histograms": ', "not_a_sample: .* is a native histogram"),
+        (json.dumps(ANSWER)[16:], "", "truncated"),
+        (json.dumps(ANSWER), "<html>", "not_an_answer"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_told(old: str, new: str, said: str) -> None:
+    whole = json.dumps(ANSWER)
+    assert old in whole
+    with pytest.raises(ExportFormatError, match=f"^x: {said}"):
+        decode(whole.replace(old, new).encode(), "x")
+
+
 def test_answers_in_a_list_on_lines_packed_and_with_others(tmp_path: Path) -> None:
     """The array that `promtool query range -o json` writes, among others. Reports: prometheus #4848."""
     whole = json.dumps(ANSWER).encode()

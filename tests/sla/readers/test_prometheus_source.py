@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 import time
-from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,11 +30,11 @@ from sla_reports.readers.prometheus_api import Server
 from sla_reports.readers.samples import ExportFormatError, readable_errors
 from sla_reports.series import series_text
 from tests.real.parts.prometheus import Prometheus, start_prometheus
-from tests.sla.readers.servers import StandIn
+from tests.sla.readers.servers import LoopbackServer, QuietHandler, StandIn
 from tests.support.draws import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 START_MS = 1_790_812_800_000
@@ -210,32 +207,22 @@ def test_the_stream_waits_for_late_scrapes_and_never_goes_back(monkeypatch: pyte
     assert stream.latestOffset(first, None) == {"end_ms": START_MS - 30_000 + HOUR_MS // 2}  # type: ignore[arg-type]
 
 
-@contextmanager
-def _page() -> Iterator[str]:
+class _Page(LoopbackServer):
     """A page whose gauges have another value at each scrape."""
-    scrapes = itertools.count(1)
 
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            value = next(scrapes)
-            lines = [f'{GROUP_WRITABLE}{{broker_group="{group}"}} {value}\n' for group in GROUPS]
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write("".join(lines).encode())
+    def handler(self) -> type[QuietHandler]:
+        scrapes = itertools.count(1)
 
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
+        class Page(QuietHandler):
+            def do_GET(self) -> None:  # noqa: N802 - http.server's name
+                value = next(scrapes)
+                lines = [f'{GROUP_WRITABLE}{{broker_group="{group}"}} {value}\n' for group in GROUPS]
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.end_headers()
+                self.wfile.write("".join(lines).encode())
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        return Page
 
 
 def _stream(spark: Any, url: str, start_ms: int, folder: Path) -> Any:
@@ -288,8 +275,8 @@ def _scraped(server: Prometheus, start_ms: int, end_ms: int) -> list[tuple[str, 
 @pytest.mark.timeout(900)
 def test_each_sample_once_over_batches_and_a_restart(spark: Any, tmp_path: Path) -> None:
     spark.dataSource.register(PrometheusSource)
-    with _page() as target:
-        server = start_prometheus(tmp_path / "prometheus", targets=[target], scrape_interval="500ms")
+    with _Page() as page:
+        server = start_prometheus(tmp_path / "prometheus", targets=[page.place], scrape_interval="500ms")
         try:
             start_ms = time.time_ns() // 1_000_000
             start = partial(_stream, spark, server.url, start_ms, tmp_path)
