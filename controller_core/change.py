@@ -276,7 +276,7 @@ def _move(record: BrokerGroupRecord, change: Change, seen: Observed, pace: Pace)
     return (
         Stage((Unregister(old, early=True),), at_most_seconds=pace.early_unregister_seconds),
         Stage(nowhere),
-        Stage(_tells(record, {old}, seen)),  # also if silent: the others are told after it, or after its time
+        Stage(_tells(record, {old}, seen)),  # also one that is silent: the others wait for it or its time
         Stage((Unregister(old),)),
         Stage((*new, *others), waits_for=new, releases=True),
         *_ending(record, change, (*_tells(record, {old}, seen), *others), seen, pace),
