@@ -93,13 +93,10 @@ class Group:
         on_change: Callable[[Group], None],
     ) -> None:
         self._store, self._settings, self._observer, self._on_change = store, settings, observer, on_change
-        # What the heartbeat table and the log call the group.
-        self.name = str(binding.key)
-        # Each group has its own lines: looking at one group must not cost more when there are a thousand.
         self.table = HeartbeatTable(settings.startup_timeout_seconds)
         self.met_seconds = asyncio.get_running_loop().time()
         # Groups are looked at spread over time, not all in one turn of the loop.
-        self.stagger = zlib.crc32(self.name.encode()) / 2**32
+        self.stagger = zlib.crc32(str(binding.key).encode()) / 2**32
         # Each part has one owner, which its class names; parts that only methods change have none.
         self.changes = OwnChanges(settings)
         self.incidents = Incidents(observer)
