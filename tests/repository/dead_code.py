@@ -33,6 +33,7 @@ CALLED_BY_OTHERS: Final[dict[tuple[str, str], str]] = {
     ("kube_sandbox/kubelet/process.py", "_burial"): "nobody: it keeps the task alive",
     ("operator/brokergroup_operator/api/definitions/generate.py", "ignore_aliases"): "PyYAML",
     ("operator/brokergroup_operator/cli/main.py", "every_command"): "typer",
+    ("operator/brokergroup_operator/kubectl/operate.py", "__annotations__"): "typer",
     ("operator/brokergroup_operator/option_groups.py", "__annotations__"): "typer",
     ("operator/brokergroup_operator/option_groups.py", "__signature__"): "typer",
     ("operator/brokergroup_operator/cli/written_report_command.py", "whatif"): "typer",
