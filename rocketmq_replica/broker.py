@@ -147,7 +147,7 @@ class Broker:
         self.on_confirmed()
         return True
 
-    def tell_when_acknowledged(self, pending: PendingSend, end_offset: int) -> None:
+    def when_acknowledged(self, pending: PendingSend, end_offset: int) -> None:
         """Call ``pending`` once, perhaps now, with the outcome of the message that ends at ``end_offset``."""
         if self.term is None:
             pending(Outcome.MASTER_NO_MORE)

@@ -99,13 +99,13 @@ class ConsumerOffsets(_SavedLater):
         found = ((key.partition(_SEPARATOR), queue_id, offset) for (key, queue_id), offset in self._taken.items())
         return [TakenOffset(group, topic, queue_id, offset) for (topic, _, group), queue_id, offset in found]
 
-    def told(self, one: TakenOffset) -> None:
+    def reported(self, one: TakenOffset) -> None:
         """Forget an offset that the master has taken or refused."""
         key = (f"{one.topic}{_SEPARATOR}{one.group}", one.queue_id)
         if self._taken.get(key) == one.offset:
             del self._taken[key]
 
-    def tell_last(self, one: TakenOffset) -> None:
+    def report_last(self, one: TakenOffset) -> None:
         """Put an offset that the master could not take at the end of the next report."""
         key = (f"{one.topic}{_SEPARATOR}{one.group}", one.queue_id)
         if (offset := self._taken.pop(key, None)) is not None:

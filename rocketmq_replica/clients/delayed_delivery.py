@@ -165,10 +165,9 @@ class DelayedDelivery:
             return
         try:
             topics.create(message.topic, queue_count=message.queue_id + 1, now_ms=wall_clock_ms())
-        except (
-            InvalidTopicError
-        ) as error:  # too many topics: the message is stored nevertheless, and the log names its topic
-            logger.warning("no topic for a message that waited: %s", error)
+        except InvalidTopicError as error:
+            # Too many topics: the message is stored nevertheless, and the log names its topic.
+            logger.warning("no topic for a delayed message: %s", error)
         self._on_topic_created()
 
 

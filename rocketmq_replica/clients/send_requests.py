@@ -108,9 +108,7 @@ class SendRequests:
         if self._broker.acknowledged_at_once(end_offset):
             return _answer(request, _STORED, ext_fields)
         later = LaterAnswer()
-        self._broker.tell_when_acknowledged(
-            lambda outcome: later.give(_answer(request, outcome, ext_fields)), end_offset
-        )
+        self._broker.when_acknowledged(lambda outcome: later.give(_answer(request, outcome, ext_fields)), end_offset)
         return later
 
     def _store(

@@ -233,7 +233,7 @@ class GracefulShutdown:
         """Wait for the removal from the set. Return why the wait ended without it, or an empty text."""
         patience_seconds = min(_LEAVE_SET_SECONDS, self._limit_seconds)
         linked_at = monotonic_seconds()
-        answered_from, told = math.inf, False
+        answered_from, logged = math.inf, False
         while self._broker.role is Role.SLAVE:
             now = monotonic_seconds()
             if self._ha_client.linked:
@@ -244,9 +244,9 @@ class GracefulShutdown:
                 if not await self._is_member():
                     return ""
             except ControllerError as error:
-                if not told:
+                if not logged:
                     logger.info("waiting for a controller to leave the SyncStateSet: %s", error)
-                answered_from, told = math.inf, True
+                answered_from, logged = math.inf, True
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
                 continue
             answered_from = min(answered_from, now)

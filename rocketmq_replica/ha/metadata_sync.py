@@ -104,9 +104,9 @@ class MetadataSync:
             if answer.code != ResponseCode.SUCCESS:
                 logger.warning("%s: not taken by %s: code %d, %s", one, master.address, answer.code, answer.remark)
             if answer.code in _NOT_NOW:
-                offsets.tell_last(one)
+                offsets.report_last(one)
                 return
-            offsets.told(one)
+            offsets.reported(one)
 
     def _take_topics(self, document: dict[str, Any]) -> None:
         """Take deletions, then topics: without its deletion, a topic that is no longer listed would be found in the log again.
