@@ -198,7 +198,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.run_until_complete(rest)
         self.close()
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *arguments: Any
+    ) -> asyncio.Future[Any]:
         """Here and now: a thread takes the machine's time, of which nothing here knows."""
         result = self.create_future()
         try:
