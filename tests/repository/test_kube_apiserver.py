@@ -77,6 +77,7 @@ def test_a_start_that_fails_leaves_no_process(
     assert mentioning(tmp_path / "api") == []
 
 
+@pytest.mark.longer
 def test_a_start_that_is_interrupted_leaves_no_process(
     tmp_path: Path, programs: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
