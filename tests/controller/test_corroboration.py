@@ -12,6 +12,7 @@ from brokergroup_operator.controller.peers.planes import HeardElsewhere, Planes
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
@@ -187,6 +188,44 @@ async def test_a_plane_that_says_nothing_costs_its_deadline_and_no_more(
         await eventually(lambda: snapshot_of(plane).writable and record_of(plane).master_epoch == 2)
         assert mute.asked == 1
         assert snapshot_of(plane).spared_on_testimony == 0
+
+
+async def test_a_master_is_silent_only_once_it_could_have_been_heard_as_master(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """A plane that was cut off learned who is master now, found it silent for as long as the cut, and killed it.
+
+    Seen on two nodes: the connections to the other planes were not mended yet, so none of them could speak for it.
+    """
+    store, own = MemoryRecordStore(), f"127.0.0.1:{free_port()}"
+    fencers = [KillingFencer(group), KillingFencer(group)]
+    other = await start_plane(store, directory=FixedDirectory(settings=STRICT), fencer=fencers[0])
+    cut_off = await start_plane(
+        store,
+        directory=FixedDirectory(settings=STRICT),
+        fencer=fencers[1],
+        listen_port=int(own.rpartition(":")[2]),
+        peer_addresses=(own, f"127.0.0.1:{free_port()}"),
+        other_planes_deadline_seconds=0.05,
+    )
+    only_the_failover_asks(other, cut_off)
+    group.planes = [other.address, own]
+    await group.three()
+    master = group.master()
+    successor = next(broker for broker in group.brokers.values() if broker is not master)
+    assert successor.broker_id is not None
+    successor.unheard_at = {own}
+    await eventually(lambda: successor.broker_id not in snapshot_of(cut_off).live, what="the cut")
+    await other.switch_master(
+        KEY, from_broker_id=1, to_broker_id=successor.broker_id, deadline_seconds=5.0, cause=Cause.PLANNED_SWITCHOVER
+    )
+    await eventually(lambda: record_of(cut_off).granted_master_id == successor.broker_id, what="the news")
+    await eventually(lambda: record_of(cut_off).change is None, what="the end of the change")
+    await asyncio.sleep(0.3)
+    successor.unheard_at = set()
+    await asyncio.sleep(3.0)
+    assert [fencer.fenced for fencer in fencers] == [[], []]
+    assert record_of(cut_off).master_epoch == 2
 
 
 async def test_a_certain_death_asks_nobody(start_plane: StartPlane, group: FakeGroup) -> None:

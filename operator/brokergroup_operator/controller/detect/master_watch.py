@@ -157,7 +157,7 @@ class MasterWatch(Part):
         if entry.connection_id is None:
             return Suspicion.CLOSED
         if not entry.alive(now_seconds):
-            return Suspicion.SILENT
+            return Suspicion.SILENT if now_seconds >= _silent_from(group, entry) else None
         self._ask_the_silent(group, record, master, entry)
         # A terminated container whose connection still stands: believed once heartbeats are missing too.
         silent_for_seconds = now_seconds - entry.last_seen_seconds
@@ -280,7 +280,7 @@ class MasterWatch(Part):
             grace_seconds = self._guard.distrust_seconds if distrusted else self._settings.reconnect_grace_seconds
             entry = group.table.entry(master)
             if entry is not None:
-                listening_deadline_seconds = entry.last_seen_seconds + entry.timeout_seconds
+                listening_deadline_seconds = _silent_from(group, entry)
         address = record.address_of(master) or ""
         return _Case(
             group=group,
@@ -368,6 +368,15 @@ async def _is_answered(probe: asyncio.Task[Probe]) -> bool:
     """Whether the probe has been answered by now."""
     await asyncio.wait([probe], timeout=POLL_SECONDS)
     return probe.done() and probe.result() is not Probe.NO_ANSWER
+
+
+def _silent_from(group: Group, entry: HeartbeatEntry) -> float:
+    """Return from when on a master that was last heard then counts as silent.
+
+    A heartbeat timeout after its last heartbeat, but also after this plane learned that it is master: a plane that was cut off
+    learns of an election by another plane when the cut ends, and has not heard any broker meanwhile.
+    """
+    return max(entry.last_seen_seconds, group.master_known_seconds) + entry.timeout_seconds
 
 
 async def _probe(address: str | None, *, after_seconds: float) -> Probe:
