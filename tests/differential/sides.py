@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.controller.change.failover import Failover
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.peers.services import is_running
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.security import SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
@@ -192,7 +191,7 @@ class OurSide:
         deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
         group = self.plane._groups.get(GroupKey(NAMESPACE, wire_name))
         while group is not None and (
-            under_way := [task for task in (group.holdings.report, group.master_change) if is_running(task)]
+            under_way := [task for task in (group.holdings.report, group.master_change) if task and not task.done()]
         ):
             if asyncio.get_running_loop().time() > deadline:
                 raise AssertionError(f"{wire_name}: {under_way} do not end")
