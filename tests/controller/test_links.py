@@ -161,6 +161,51 @@ async def test_no_epochs_are_spent_on_a_slave_again_and_again(start_plane: Start
     assert (record_of(plane).master_epoch, snapshot_of(plane).unlinked) == (3, frozenset({2}))
 
 
+async def test_a_link_that_ends_at_once_again_and_again_is_given_up(start_plane: StartPlane, group: FakeGroup) -> None:
+    """As a Java slave whose log ends in the header of a frame that it misread: each link ends by "offset is not align"."""
+    told = Told()
+    plane = await start_plane(
+        directory=FixedDirectory(settings=ControllerSettings()),
+        observer=told,
+        link_check_seconds=0.05,
+        link_missing_seconds=0.05,
+        link_missing_longest_seconds=0.05,
+        cure_after_seconds=0.5,
+        link_given_up_seconds=5.0,
+        link_trusted_seconds=2.0,
+    )
+    group.planes = [plane.address]
+    first, second, _ = await group.three()
+    await eventually(lambda: second.asked, what="the first look")
+    second.ignores_ha_pushes_for_ever = True
+    for _ in range(8):
+        first.linked.discard(2)
+        await asyncio.sleep(0.9)
+        first.linked.add(2)
+        await asyncio.sleep(0.6)
+        assert snapshot_of(plane).unlinked == frozenset(), "a link that stands is seen"
+    assert told.cured == [(2, 3)], "no epochs are spent again on links that do not stand"
+    lost = snapshot_of(plane).lost_links
+    assert lost.keys() == {2}
+    assert lost[2].told >= 3
+    await eventually(lambda: not snapshot_of(plane).lost_links, what="a link that stands to be trusted")
+
+
+async def test_a_slave_that_was_unlinked_often_and_shortly_is_not_given_up(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """As in a rolling update: each change of master ends its link for a moment."""
+    plane = await start_plane(link_check_seconds=0.05, link_given_up_seconds=3.0)
+    group.planes = [plane.address]
+    first, second, _ = await group.three()
+    await eventually(lambda: second.asked, what="the first look")
+    for _ in range(8):
+        first.linked.discard(2)
+        await eventually(lambda: 2 in first.linked, what="the keeper to link it")
+        await asyncio.sleep(0.5)
+    assert not snapshot_of(plane).lost_links
+
+
 async def test_no_epochs_are_spent_on_a_slave_that_does_not_answer(start_plane: StartPlane, group: FakeGroup) -> None:
     """As a Java broker that ends: its ports are closed, and its heartbeats go on for seconds."""
     told = Told()

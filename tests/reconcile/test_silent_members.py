@@ -1,4 +1,4 @@
-"""A slave that runs and that no controller hears: when its process is replaced, what keeps it from that, and how it never loops."""
+"""A slave that runs and that no controller hears, or no telling links: when its process is replaced, and what prevents that."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.observe.group_view import Silence
+from brokergroup_operator.observe.group_view import LostLink, Silence
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.evaluate import evaluate
@@ -35,6 +35,13 @@ def unheard(*ids: int, seconds: float = 96.0, seen: Observed | None = None, **si
     known = Silence(**({"since_unix_seconds": since, "linked": True, "answers": True} | silence))
     live = tuple(one for one in seen.record.replicas if one not in ids)
     return c.live(seen, *live, silences=dict.fromkeys(ids, known))
+
+
+def unlinked(*ids: int, seen: Observed | None = None, linked_now: bool = False, lost: bool = True) -> Observed:
+    """These slaves are heard, have lost their links, and were told of their master nine times."""
+    seen = seen or c.settled()
+    links = dict.fromkeys(ids, LostLink(NOW.timestamp() - 1, 9)) if lost else {}
+    return in_epoch_change(seen, unlinked=frozenset() if linked_now else frozenset(ids), lost_links=links)
 
 
 def in_epoch_change(seen: Observed, **snapshot: Any) -> Observed:
@@ -140,6 +147,27 @@ CASES: list[tuple[str, Observed, list[str]]] = [
         unheard(2, seen=c.settled(storage={"ephemeral": {"size": "1Gi"}})),
         ["replace orders-2"],
     ),
+    ("not linked, and still told again", unlinked(2, lost=False), []),
+    ("no telling links it", unlinked(2), ["replace orders-2"]),
+    ("its link came back, and does not stay", unlinked(2, linked_now=True), ["replace orders-2"]),
+    ("no telling links it, and its process is new", started(unlinked(2), seconds_ago=29), []),
+    ("no telling links it, and its process is old enough", started(unlinked(2), seconds_ago=30), ["replace orders-2"]),
+    ("no telling links it, and it is master by now", unlinked(1), []),
+    ("no telling links two: one at a time", unlinked(2, 3), ["replace orders-2"]),
+    ("no telling links it, and another member is away", c.going(unlinked(2), "orders-3"), []),
+    ("no telling links it, and the master is being changed", in_epoch_change(unlinked(2), is_changing=True), []),
+    (
+        "no telling links it: nothing acknowledges by it",
+        unlinked(2, seen=c.settled(**STRICT_ON_TWO)),
+        ["replace orders-2"],
+    ),
+    (
+        "no telling links it, its disk goes with its pod, and only the master has another copy",
+        unlinked(2, seen=c.settled(replicas=2, durability="Available", storage={"ephemeral": {"size": "1Gi"}})),
+        [],
+    ),
+    ("no telling links it, replaced once", noted(unlinked(2), count=1, seconds_ago=59), []),
+    ("no telling links it, replaced long ago", noted(unlinked(2), count=1, seconds_ago=60), ["replace orders-2"]),
     ("replaced once", noted(unheard(2), count=1, seconds_ago=59), []),
     ("replaced once, twice as long ago", noted(unheard(2), count=1, seconds_ago=60), ["replace orders-2"]),
     ("replaced three times", noted(unheard(2, seconds=900), count=3, seconds_ago=239), []),
@@ -178,6 +206,24 @@ def test_it_is_said_why_and_counted() -> None:
     assert (member["replacements"], member["replacedAt"]) == (1, b.NOW)
     actions = [type(one).__name__ for one in run(seen).actions]
     assert actions.index("WriteStatus") < actions.index("DeleteObject"), "an operator that dies in between has counted"
+
+
+def test_an_unlinked_one_is_replaced_with_its_own_words() -> None:
+    [deletion] = [one for one in run(unlinked(2)).actions if isinstance(one, plans.DeleteObject)]
+    assert deletion.note is not None
+    assert (deletion.note.reason, deletion.note.warning) == ("UnlinkedMemberReplaced", True)
+    assert deletion.note.message == (
+        "Stopping pod orders-2: broker 2: heard, not linked to the master; its process is replaced;"
+        " told 9 times of its master, in vain"
+    )
+    member = status_of(unlinked(2))["members"][1]
+    assert (member["state"], member["replacements"], member["replacedAt"]) == ("Unlinked", 1, b.NOW)
+    assert condition(unlinked(2, linked_now=True), "FailoverSafe") == condition(unlinked(2), "FailoverSafe")
+
+
+def test_where_an_unlinked_ones_copy_is_needed_a_person_is_asked() -> None:
+    ephemeral = c.settled(replicas=2, durability="Available", storage={"ephemeral": {"size": "1Gi"}})
+    assert condition(unlinked(2, seen=ephemeral), "Stalled") == ("True", "MembersNotLinked")
 
 
 def test_it_is_said_when_it_will_be() -> None:

@@ -226,6 +226,7 @@ class ControllerPlane(GroupVerbs):
             last_switchover=group.changes.last_switchover,
             epoch_jump=group.holdings.epoch_jump,
             unlinked=group.links.unlinked & group.live().keys() if group.granted_master_id is not None else frozenset(),
+            lost_links={one: lost for one, lost in group.links.lost.items() if group.is_live(one)},
             replication_speeds=group.links.speeds if group.is_live(group.granted_master_id or 0) else {},
             silences={one: silence for one, silence in group.unheard.silences.items() if not group.is_live(one)},
             metadata_diverged=self._metadata.differences(group.key),

@@ -122,6 +122,10 @@ class PlaneSettings:
     # pause, then after twice that, and so on.
     cure_after_seconds: float = 20.0
     cure_pause_seconds: float = 600.0
+    # One that was without a link for so long, whatever it was told, is given up: the reconcile plane replaces its process.
+    link_given_up_seconds: float = 30.0
+    # A link that has stood for so long is no longer in doubt: what was counted against it is forgotten.
+    link_trusted_seconds: float = 10.0
     # A member that cannot be asked (it registers before its port is open) is asked again after this long, then twice, up to:
     keeper_longest_retry_seconds: float = 1.0
     # After this many tries in vain it is not starting, and the pauses grow on, up to:

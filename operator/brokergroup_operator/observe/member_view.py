@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from brokergroup_operator.observe.group_view import GroupSnapshot, Silence
+    from brokergroup_operator.observe.group_view import GroupSnapshot, LostLink, Silence
     from controller_core.model import BrokerGroupRecord
 
 
@@ -25,10 +25,11 @@ class MemberView:
     is_master: bool
     # Whether this controller plane receives its heartbeats.
     heard: bool
-    # By the master's last 907 answer; None: unknown. The master itself counts as linked.
+    # By the master's last 907 answer; None: unknown. The master itself counts as linked; one that does not stay linked does not.
     linked: bool | None
     in_set: bool
     silence: Silence | None = None
+    lost_link: LostLink | None = None
 
     @property
     def counts(self) -> bool:
@@ -74,10 +75,11 @@ def member_view(record: BrokerGroupRecord | None, snapshot: GroupSnapshot | None
     heard = snapshot is not None and broker_id in snapshot.live
     is_master = record is not None and record.granted_master_id == broker_id
     silence = None if snapshot is None or heard else snapshot.silences.get(broker_id)
+    lost_link = snapshot.lost_links.get(broker_id) if snapshot is not None and heard and not is_master else None
     if is_master:
         linked: bool | None = True
     elif heard:
-        linked = snapshot is None or broker_id not in snapshot.unlinked
+        linked = snapshot is None or (broker_id not in snapshot.unlinked and lost_link is None)
     else:
         linked = silence.linked if silence is not None else None
     return MemberView(
@@ -87,6 +89,7 @@ def member_view(record: BrokerGroupRecord | None, snapshot: GroupSnapshot | None
         linked=linked,
         in_set=record is not None and broker_id in record.sync_state_set,
         silence=silence,
+        lost_link=lost_link,
     )
 
 

@@ -44,6 +44,8 @@ class Step:
     to_broker_id: int | None = None
     # Of a switchover: what the incident log tells of it.
     cause: Cause = Cause.PLANNED_SWITCHOVER
+    # What is wrong with a member whose process is replaced for it: its Event is a warning of its own.
+    amiss: Reason | None = None
 
     @property
     def acts(self) -> bool:

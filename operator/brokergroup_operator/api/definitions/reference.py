@@ -320,6 +320,7 @@ EVENTS: Final = {
     "PodCreating": "A member's pod is made.",
     "PodStopping": "A member's pod is stopped on purpose; the message says why.",
     "UnheardMemberReplaced": "Warning. A member that no controller hears is stopped, so that a new process registers.",
+    "UnlinkedMemberReplaced": "Warning. A member that no telling links to its master is stopped: a new process cuts its log.",
     "ScaledOut": "The group grows by members.",
     "ScaledIn": "A member has left, and its id is cleaned from the record.",
     "ReplicaRebuilt": "A member whose volume was given up is cleaned from the record; another follows it.",

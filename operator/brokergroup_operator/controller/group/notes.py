@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory
-    from brokergroup_operator.observe.group_view import Silence
+    from brokergroup_operator.observe.group_view import LostLink, Silence
     from brokergroup_operator.records.store import GroupKey
 
 FIRST_PENALTY_SECONDS = 60.0
@@ -32,6 +32,8 @@ class LinkNotes:
 
     # Living members that the master has no link to.
     unlinked: frozenset[int] = frozenset()
+    # Those that no telling links.
+    lost: Mapping[int, LostLink] = field(default_factory=dict)
     # Bytes that each slave's link carried in the last second.
     speeds: Mapping[int, int] = field(default_factory=dict)
 

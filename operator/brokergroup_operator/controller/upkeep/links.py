@@ -9,13 +9,16 @@ seconds. A slave without a link:
 2. is an alarm after a while (`GroupSnapshot.unlinked`, Event, metric), and does not count for voluntary work;
 3. is cured if it was told and still is not linked: the master's epoch is raised twice (`RenewMaster`), the slave alone is told
    of another master under the first new epoch, and all of the real one under the second (linked 11 ms later, measured). Rarely
-   repeated: if the network separates the two, no epoch helps.
+   repeated: if the network separates the two, no epoch helps;
+4. is given up if that helped nothing either: its process is replaced (`reconcile/decide/silent_members.py`). A Java HA client
+   that misread a frame wrote the frame's header into its log, and each new link ended at once by "offset is not align".
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -32,6 +35,7 @@ from brokergroup_operator.controller.directory.places import (
 from brokergroup_operator.controller.group.election_premises import live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, is_running
+from brokergroup_operator.observe.group_view import LostLink
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Tell
 from controller_core.decision import ControllerCode
@@ -124,6 +128,19 @@ class _Missing:
 
 
 @dataclass(slots=True)
+class _Doubt:
+    """What is held against a slave's link until one has stood for a while: links that end at once, and new epochs, end nothing."""
+
+    looked_seconds: float
+    missing_seconds: float = 0.0
+    told: int = 0
+    linked_since_seconds: float | None = None
+    cures: int = 0
+    next_cure_seconds: float = 0.0
+    lost: LostLink | None = None
+
+
+@dataclass(slots=True)
 class _Care:
     """What is remembered of one group."""
 
@@ -132,8 +149,7 @@ class _Care:
     since_seconds: float = -math.inf
     missing: dict[int, _Missing] = field(default_factory=dict)
     alarmed: frozenset[int] = frozenset()
-    # For each member that was cured: how often, and not before when again. Forgotten when it has been linked.
-    cures: dict[int, tuple[int, float]] = field(default_factory=dict)
+    doubts: dict[int, _Doubt] = field(default_factory=dict)
     next_look_seconds: float = 0.0
     # How often in a row the master did not answer 907: logged once, and asked with backoff.
     unanswered: int = 0
@@ -174,7 +190,7 @@ class Links(Part):
                     await self._look(group, group.record, care)
                 return
             if now_seconds >= state.tell_again_seconds:
-                await self._link_again(group, record, broker_id, state)
+                await self._link_again(group, record, broker_id, state, care.doubts[broker_id])
 
     async def _look(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
         """Note which slaves have no link now; return False if the master did not answer."""
@@ -207,8 +223,9 @@ class Links(Part):
             one: care.missing.get(one) or _Missing(now_seconds, now_seconds + self._settings.link_missing_seconds)
             for one in missing
         }
-        for broker_id in [one for one in care.cures if one in slaves and one not in missing]:
-            del care.cures[broker_id]
+        care.doubts = {one: doubt for one, doubt in care.doubts.items() if one in slaves}
+        for broker_id in slaves:
+            self._doubt(care, broker_id, now_seconds, is_linked=broker_id not in missing)
         care.next_look_seconds = now_seconds + self._pause_seconds(care, now_seconds)
         self._alarm(group, care, now_seconds)
         return True
@@ -225,26 +242,50 @@ class Links(Part):
             return min(self._settings.new_links_check_seconds, self._settings.link_check_seconds)
         return self._settings.link_check_seconds
 
+    def _doubt(self, care: _Care, broker_id: int, now_seconds: float, *, is_linked: bool) -> None:
+        doubt = care.doubts.get(broker_id)
+        if doubt is None:
+            if not is_linked:
+                care.doubts[broker_id] = _Doubt(now_seconds)
+            return
+        if is_linked:
+            doubt.linked_since_seconds = doubt.linked_since_seconds or now_seconds
+            if now_seconds - doubt.linked_since_seconds >= self._settings.link_trusted_seconds:
+                del care.doubts[broker_id]
+        elif doubt.linked_since_seconds is None:
+            doubt.missing_seconds += now_seconds - doubt.looked_seconds
+        else:
+            doubt.linked_since_seconds = None
+        doubt.looked_seconds = now_seconds
+        is_late = doubt.missing_seconds >= self._settings.link_given_up_seconds
+        if is_late and doubt.told >= TOLD_BEFORE_CURE:
+            since = doubt.lost.since_unix_seconds if doubt.lost else time.time()
+            doubt.lost = LostLink(since, doubt.told)
+
     def _alarm(self, group: Group, care: _Care, now_seconds: float) -> None:
         late = frozenset(
             one
             for one, state in care.missing.items()
             if now_seconds - state.since_seconds >= self._settings.unlinked_alarm_seconds
         )
+        lost = {one: doubt.lost for one, doubt in care.doubts.items() if doubt.lost is not None}
         # A missing member does not count for voluntary work at once; the alarm waits.
-        if group.links.unlinked != frozenset(care.missing):
-            group.links.unlinked = frozenset(care.missing)
+        if group.links.unlinked != frozenset(care.missing) or group.links.lost.keys() != lost.keys():
+            group.links.unlinked, group.links.lost = frozenset(care.missing), lost
             group.changed()
         if late != care.alarmed:
             care.alarmed = late
             self._observer.members_unlinked(group.key, late)
 
-    async def _link_again(self, group: Group, record: BrokerGroupRecord, broker_id: int, state: _Missing) -> None:
+    async def _link_again(
+        self, group: Group, record: BrokerGroupRecord, broker_id: int, state: _Missing, doubt: _Doubt
+    ) -> None:
         tell = log.warning if state.patience_seconds is None else log.debug
         tell("slave alive and not linked: told again", group=str(group.key), broker_id=broker_id)
         # One that ends closes its ports, and is heard for seconds after that (Java): no epochs are spent on it.
         if await self._executor.tell(group, record, Tell(broker_id, record.master_epoch)):
             state.told += 1
+            doubt.told += 1
         master_address = record.address_of(record.master_broker_id) or ""
         other_spelling = respelled(ha_address_of(group.binding, master_address))
         await self._executor.point(group, record, broker_id, other_spelling)
@@ -260,19 +301,19 @@ class Links(Part):
     def _needs_cure(self, group: Group, care: _Care, broker_id: int, state: _Missing, now_seconds: float) -> bool:
         """Whether nothing else is left. The planes go one after the other: each sees the next epoch and counts anew."""
         patience_seconds = self._settings.cure_after_seconds * (1 + self._planes.rank(group.key))
-        _, not_before_seconds = care.cures.get(broker_id, (0, 0.0))
         return (
             state.told >= TOLD_BEFORE_CURE
             and now_seconds - state.since_seconds >= patience_seconds
-            and now_seconds >= not_before_seconds
+            and now_seconds >= care.doubts[broker_id].next_cure_seconds
             and group.master_change is None
         )
 
     async def _cure(self, group: Group, record: BrokerGroupRecord, broker_id: int, care: _Care) -> None:
         """Two epochs for one slave in one commit. The record has it, so it can be cut off anywhere."""
-        count, _ = care.cures.get(broker_id, (0, 0.0))
-        clock = asyncio.get_running_loop().time
-        care.cures[broker_id] = (count + 1, clock() + self._settings.cure_pause_seconds * 2**count)
+        doubt = care.doubts[broker_id]
+        pause_seconds = self._settings.cure_pause_seconds * 2.0 ** min(doubt.cures, 10)
+        doubt.next_cure_seconds = asyncio.get_running_loop().time() + pause_seconds
+        doubt.cures += 1
         master = record.master_broker_id
         assert master is not None
         request = RenewMaster(

@@ -47,13 +47,7 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
                 reason=step.why, from_broker_id=member.broker_id, to_broker_id=step.to_broker_id, cause=step.cause
             )
         case Verb.REPLACE | Verb.STOP:
-            repairs = step.reason is Reason.REPAIRING_MEMBERS
-            note = Note(
-                reason="UnheardMemberReplaced" if repairs else "PodStopping",
-                message=f"Stopping pod {member.pod}: {step.why}",
-                related=member.pod,
-                warning=repairs,
-            )
+            note = _note_of_stop(step, member)
             # What runs is not given up for a pod that the API refuses: a bad podTemplate, an admission policy.
             successor = wanted_pod(seen, member, settings) if step.verb is Verb.REPLACE else None
             for action in _delete(PODS, seen.pods, member, step, note):
@@ -78,6 +72,16 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
             event = "ScaledIn" if step.reason is Reason.SCALING_IN else "ReplicaRebuilt"
             note = Note(reason=event, message=f"Broker id {member.broker_id} is cleaned from the record: {step.why}")
             yield RemoveMember(reason=step.why, broker_id=member.broker_id, note=note)
+
+
+def _note_of_stop(step: Step, member: Member) -> Note:
+    reason = "PodStopping"
+    if step.amiss is Reason.MEMBERS_NOT_HEARD:
+        reason = "UnheardMemberReplaced"
+    elif step.amiss is Reason.MEMBERS_NOT_LINKED:
+        reason = "UnlinkedMemberReplaced"
+    message = f"Stopping pod {member.pod}: {step.why}"
+    return Note(reason=reason, message=message, related=member.pod, warning=step.amiss is not None)
 
 
 def _delete(

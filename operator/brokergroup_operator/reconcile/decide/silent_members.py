@@ -1,9 +1,11 @@
-"""When a slave that runs, and that no controller hears, is replaced: its pod is deleted, and made anew on the same claim. Pure.
+"""When a slave that runs, and that no controller hears or no telling links, is replaced: its pod is deleted, and made anew on the
+same claim. Pure.
 
-Until then the controller plane has asked it (907), and answered its poll so that it registers again
-(`controller/upkeep/silent_members.py`). It is no failover candidate as it is, so a restart takes no candidate away; what it may
+Until then the controller plane has asked an unheard one (907), and answered its poll so that it registers again
+(`controller/upkeep/silent_members.py`); it has told an unlinked one of its master, and cured it by new epochs
+(`controller/upkeep/links.py`). Neither is a failover candidate as it is, so a restart takes no candidate away; what it may
 cost is writes, and that is never paid: never the master, one at a time, and only if enough others acknowledge meanwhile. A member
-that stays unheard is replaced again after twice as long, then after four times: the status counts, so that an operator that
+that stays so is replaced again after twice as long, then after four times: the status counts, so that an operator that
 starts anew does not begin from the first pause. So is a process that runs and has never registered: no plane can ask it, for none
 knows where it is.
 """
@@ -38,21 +40,22 @@ FORGOTTEN_AFTER_SECONDS: Final = 3600.0
 
 @dataclass(frozen=True)
 class Replacements:
-    """How often a member's process was replaced because it was not heard, and when last (RFC 3339)."""
+    """How often a member's process was replaced because it was not heard or not linked, and when last (RFC 3339)."""
 
     count: int
     at: str
 
 
 def repair_step(seen: Observed, standings: Mapping[int, Standing]) -> Step | None:
-    """What is done about the unheard member whose turn is first; None if every member that runs is heard."""
+    """What is done about the unheard or unlinked member whose turn is first; None if every one that runs is heard and linked."""
     silent = [(_due(seen, one), one) for one in standings.values() if _is_unheard_by_all(one)]
     unregistered = [(_due(seen, one), one) for one in standings.values() if _never_registered(one)]
+    unlinked = [(_due(seen, one), one) for one in standings.values() if one.runs and one.view.lost_link is not None]
     # Nothing is told of a process that is only starting.
-    unheard = [*silent, *((due_at, one) for due_at, one in unregistered if due_at <= moment(seen.now))]
-    if not unheard:
+    amiss = [*silent, *unlinked, *((due_at, one) for due_at, one in unregistered if due_at <= moment(seen.now))]
+    if not amiss:
         return None
-    due_at, first = min(unheard, key=lambda found: found[0])
+    due_at, first = min(amiss, key=lambda found: found[0])
     if moment(seen.now) < due_at:
         return _step(
             Verb.WAIT, first, f"if it stays so, its process is replaced at {due_at.strftime('%Y-%m-%dT%H:%M:%SZ')}"
@@ -61,9 +64,7 @@ def repair_step(seen: Observed, standings: Mapping[int, Standing]) -> Step | Non
         return _step(Verb.WAIT, first, f"its process is not replaced yet: {waiting}")
     if cost := _costs_writes(seen, standings, first):
         return _step(Verb.REFUSE, first, cost)
-    told = first.view.silence.told_to_register if first.view.silence is not None else 0
-    asked = f"; told {told} times to register, in vain" if told else ""
-    return _step(Verb.REPLACE, first, f"its process is replaced{asked}")
+    return _step(Verb.REPLACE, first, f"its process is replaced{_told_before(first)}")
 
 
 def replacements_after(seen: Observed, course: Course, member: Member) -> Replacements | None:
@@ -78,6 +79,13 @@ def replacements_after(seen: Observed, course: Course, member: Member) -> Replac
     return None if forgotten else known
 
 
+def _told_before(one: Standing) -> str:
+    if one.view.lost_link is not None:
+        return f"; told {one.view.lost_link.told} times of its master, in vain"
+    told = one.view.silence.told_to_register if one.view.silence is not None else 0
+    return f"; told {told} times to register, in vain" if told else ""
+
+
 def _is_unheard_by_all(one: Standing) -> bool:
     is_heard_elsewhere = one.view.silence is not None and bool(one.view.silence.heard_by)
     return one.state is MemberState.UNHEARD and not one.is_master and not is_heard_elsewhere
@@ -88,8 +96,9 @@ def _never_registered(one: Standing) -> bool:
 
 
 def _step(verb: Verb, one: Standing, what: str) -> Step:
-    reason = Reason.MEMBERS_NOT_HEARD if verb is Verb.REFUSE else Reason.REPAIRING_MEMBERS
-    return Step(verb=verb, reason=reason, why=f"{one.told}; {what}", member=one.member)
+    amiss = Reason.MEMBERS_NOT_HEARD if one.view.lost_link is None else Reason.MEMBERS_NOT_LINKED
+    reason = amiss if verb is Verb.REFUSE else Reason.REPAIRING_MEMBERS
+    return Step(verb=verb, reason=reason, why=f"{one.told}; {what}", member=one.member, amiss=amiss)
 
 
 def _due(seen: Observed, one: Standing) -> dt.datetime:
@@ -105,6 +114,8 @@ def _due(seen: Observed, one: Standing) -> dt.datetime:
     if one.view.silence is not None:
         begun.append(dt.datetime.fromtimestamp(one.view.silence.since_unix_seconds, tz=dt.UTC))
     begun += [moment(text) for text in _starts(seen, one)]
+    if one.view.lost_link is not None and not begun:
+        return moment(seen.now)  # the controller plane has waited for as long already
     return max(begun, default=moment(seen.now)) + dt.timedelta(seconds=pause_seconds)
 
 
