@@ -53,6 +53,8 @@ LEAST_GRACE_SECONDS = 2.0
 SIGNED = "signed that it is dead"
 API_CALLS = 4
 UPGRADE_SECONDS = 300.0
+# 30 s without a link, and the time of a pod.
+REPLACED_SECONDS = 90.0
 # The plugin believes a Lease for its duration and 30 s more (its_operator.py); this is longer.
 LEASE_STALE_SECONDS = 90.0
 # The blocks of docs/tasks/install.md, in its order.
@@ -371,6 +373,35 @@ def cut(bench: Bench) -> None:
         bench.judge(group, "cut", seen, "failover")
 
 
+def unlinked(bench: Bench) -> None:
+    """A slave is heard and reaches no master: it is told again, cured, and in the end its process is replaced."""
+
+    def act() -> None:
+        slaves = {
+            group: next(pod for pod in group.pods() if pod["metadata"]["name"] != group.master_name())
+            for group in groups
+        }
+        for group, slave in slaves.items():
+            faults.refuse_links(slave, group.implementation)
+        for group, slave in slaves.items():
+            name, uid = slave["metadata"]["name"], slave["metadata"]["uid"]
+            until(f"{name}'s process is replaced", partial(is_another, name, uid), REPLACED_SECONDS)
+            told = get("events", "--field-selector", f"involvedObject.name={group.name},reason=UnlinkedMemberReplaced")
+            expect(bool(told["items"]), f"{group.name}: {name} was replaced without an Event UnlinkedMemberReplaced")
+
+    groups = list(bench.groups.values())
+    masters = {group: group.master_name() for group in groups}
+    under_load(bench, "unlinked", act)
+    changed = {group.name: group.master_name() for group in groups if group.master_name() != masters[group]}
+    expect(not changed, f"a slave's link cost the master its role: {changed}")
+
+
+def is_another(name: str, uid: str) -> bool:
+    """Whether there is a pod of that name, and not that one."""
+    found = get("pods", "--field-selector", f"metadata.name={name}")["items"]
+    return any(pod["metadata"]["uid"] != uid for pod in found)
+
+
 def upgrade(bench: Bench) -> None:
     """helm upgrade to another tag: operators roll, and every pod that runs our image."""
 
@@ -512,6 +543,7 @@ CHECKS = (
     Check("switchover", switchover, slow=True),
     Check("drain", drain, slow=True),
     Check("cut", cut, slow=True),
+    Check("unlinked", unlinked, slow=True),
     Check("upgrade", upgrade, slow=True),
     Check("whole-cluster", whole_cluster, slow=True),
     Check("uninstall-and-install", uninstall_and_install, slow=True),

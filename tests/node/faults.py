@@ -7,8 +7,9 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from brokergroup_operator.api.names import PORT_HA
 from tests.node.kubectl import get, kubectl
-from tests.node.processes import NodeError, Process, command_line, process_of
+from tests.node.processes import NodeError, Process, command, command_line, process_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +61,17 @@ def delete(pod: dict[str, Any], implementation: str) -> None:
 
 def delete_by_force(pod: dict[str, Any], implementation: str) -> None:
     kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0", "--wait=false")
+
+
+def refuse_links(pod: dict[str, Any], implementation: str) -> None:
+    """Every packet to or from an HA port is refused in the pod's own network, which ends with the pod."""
+    ports = [port for container in pod["spec"]["containers"] for port in container.get("ports", [])]
+    ha_port = str(next(port["containerPort"] for port in ports if port["name"] == PORT_HA))
+    enter = ("nsenter", f"--net=/proc/{broker_process(pod, implementation).pid}/ns/net", "nft", "add")
+    command(*enter, "table", "inet", "links")
+    for hook, way in (("output", "dport"), ("input", "sport")):
+        command(*enter, "chain", "inet", "links", hook, f"{{ type filter hook {hook} priority 0 ; }}")
+        command(*enter, "rule", "inet", "links", hook, "tcp", way, ha_port, "reject", "with", "tcp", "reset")
 
 
 def user_of(pid: int) -> int:
