@@ -75,7 +75,7 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("jvm.heapPercent", 40, "pod", JAVA_LIMITED),
     ("jvm.directMemoryPercent", 20, "pod", JAVA_LIMITED),
     ("jvm.extraArguments", ["-Dmine=1"], "pod", JAVA),
-    ("network.addressing", "HostNetwork", "pod", {}),
+    ("network.addressing", "HostNetwork", "pod", {}),  # of this and the ports the API refuses a later change
     ("network.firstNodePort", 31000, "member service", NODE_PORT),
     ("network.ipFamilies", ["IPv6"], "pod", {}),  # the API refuses a later change of the first one
     ("network.ipFamilyPolicy", "PreferDualStack", "member service", NODE_PORT),

@@ -99,17 +99,24 @@ async def test_a_member_that_dies_comes_back_with_another_pod_ip_and_the_same_ad
     await holds(orders, "clients are sent to the Services", lambda: is_routed(orders, known))
 
 
-# By day: test_addressing.py::test_a_change_of_addressing_is_rolled_out, and Java's addresses in this file's other story.
+# By day: test_addressing.py, and Java's addresses in this file's other story.
 @pytest.mark.nightly
-async def test_a_change_to_node_ports_is_rolled_out(orders: WholeGroup, java_house: ClusterHouse) -> None:
+async def test_members_behind_node_ports_are_known_by_their_node(orders: WholeGroup, java_house: ClusterHouse) -> None:
     assert java_house.cluster is not None
-    # Each member takes five; the third is the broker's.
-    ports = {one: FIRST_NODE_PORT + 5 * number + 2 for number, one in enumerate(sorted(recorded(orders)))}
-    known = {one: f"{java_house.cluster.node_ip}:{port}" for one, port in ports.items()}
-    async with orders.under_load(), reached_where_known(orders):
-        await java_house.patch_group("orders", network={"addressing": "NodePort", "firstNodePort": FIRST_NODE_PORT})
-        await orders.until(lambda: recorded(orders) == known, "all have node ports", deadline_seconds=120)
-        await orders.until_acknowledged()
-    await orders.verify()
-    assert orders.seen.status.get("lastFailover", {}).get("epoch") != orders.seen.master_epoch, "the master handed over"
-    await holds(orders, "clients are sent to the node", lambda: is_routed(orders, known))
+    assert orders.house is java_house, "the operator runs"
+    async with whole_group(java_house, "shop", replicas=3) as group:
+        await java_house.create_group("shop", network={"addressing": "NodePort", "firstNodePort": FIRST_NODE_PORT})
+        await group.until_settled()
+        # Each member takes five; the third is the broker's.
+        ports = {one: FIRST_NODE_PORT + 5 * number + 2 for number, one in enumerate(sorted(recorded(group)))}
+        known = {one: f"{java_house.cluster.node_ip}:{port}" for one, port in ports.items()}
+        assert recorded(group) == known
+        first, epoch = group.seen.master_id, group.seen.master_epoch
+        assert first is not None
+        async with group.under_load(), reached_where_known(group):
+            await java_house.api.delete(PODS, group.pod_of(first), namespace=NAMESPACE)
+            await group.until(lambda: group.seen.master_epoch > epoch, "a master is elected")
+            await group.until_acknowledged()
+        await group.verify()
+        assert recorded(group) == known
+        await holds(group, "clients are sent to the node", lambda: is_routed(group, known))

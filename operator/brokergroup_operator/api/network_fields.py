@@ -6,9 +6,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta, Struct
 
 from brokergroup_operator.api import bounds
-from brokergroup_operator.api.rules import (
-    Rule,
-)
+from brokergroup_operator.api.rules import Rule, immutable_optional
 
 # A member's ports with addressing NodePort: its fast port, its own and its fence's, and what lies between.
 NODE_PORTS_EACH = 5
@@ -113,7 +111,6 @@ class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
             " NodePort: each member has a NodePort Service; it is known by its node's address and a port of its own (see"
             " firstNodePort). LoadBalancer: each member has a Service of type LoadBalancer and is known by what that is given;"
             " its pod is made once there is an address. With both, slaves reach the master's log at its pod's address."
-            " A change restarts the pods one by one."
         ),
     ] = Addressing.POD_IP
     first_node_port: Annotated[
@@ -123,7 +120,7 @@ class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
             " Each member takes the next five for itself"
             " (the first is its fast port, the third the broker's, the fifth the fence's by UDP), and its broker listens on the"
             " same number, because RocketMQ tells clients the port that it listens on; listenPort is not used then. Keep"
-            " 80 ports free (5 for each of 16), and open them to clients. A change restarts the pods."
+            " 80 ports free (5 for each of 16), and open them to clients."
         ),
     ] = None
     listen_port: Annotated[
@@ -132,12 +129,12 @@ class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
             ge=1027,
             le=65_533,
             description="Where clients and the controller reach a broker. RocketMQ also takes the port two below it (the fast"
-            " port), and the fence in the pod the UDP port two above it. A change restarts the pods.",
+            " port), and the fence in the pod the UDP port two above it.",
         ),
     ] = 10911
     ha_port: Annotated[
         int,
-        Meta(ge=1024, le=65_535, description="Where slaves reach the master's log. A change restarts the pods."),
+        Meta(ge=1024, le=65_535, description="Where slaves reach the master's log."),
     ] = 10912
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -153,5 +150,13 @@ class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
             " its broker starts",
             field_path=".firstNodePort",
             reason="FieldValueRequired",
+        ),
+        *(
+            immutable_optional(
+                name,
+                f"{name} is immutable: clients, message ids and slaves hold the address. To change it, delete the group"
+                " (its claims stay, storage.retention.whenDeleted Retain) and create it with the new value",
+            )
+            for name in ("addressing", "firstNodePort", "listenPort", "haPort")
         ),
     )

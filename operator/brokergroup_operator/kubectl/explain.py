@@ -35,7 +35,7 @@ STALLED_ADVICE = {
     "NameTaken": "rename or remove that object, or give the group another name; nothing of it was touched",
     "BrokerNameTaken": "make it again with another spec.brokerName, or change spec.nameServers; it starts by itself once the"
     " other group is gone",
-    "NodePortTaken": "delete or change that Service, or choose another spec.network.firstNodePort; it goes on by itself then",
+    "NodePortTaken": "delete or change that Service, or create the group again with another firstNodePort",
     "ImageUnavailable": "name an image that can be pulled (spec.version, spec.image, spec.imagePullSecrets)",
     "ReferenceMissing": "create what is missing, or take the reference out of the spec; the pod starts by itself then",
     "ContainerNotCreated": "the message is the kubelet's; if it is about what the spec asks for, correct the spec",

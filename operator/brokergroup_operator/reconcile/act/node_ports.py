@@ -15,7 +15,7 @@ from brokergroup_operator.api.network_fields import NODE_PORTS_EACH
 from brokergroup_operator.kube.errors import ApiError, InvalidError
 from brokergroup_operator.kube.resources import SERVICES
 from brokergroup_operator.reconcile.plan import Action, ApplyObject
-from brokergroup_operator.reconcile.render.former_ports import node_ports
+from brokergroup_operator.reconcile.render.addressing import node_ports
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
@@ -47,8 +47,9 @@ class NodePortOwners:
         holder = await self._holder(number)
         many = MAX_REPLICAS * NODE_PORTS_EACH
         return NodePortTakenError(
-            f"Service {action.object['metadata']['name']} needs node port {number}, which {holder} has: free it, or let"
-            f" spec.network.firstNodePort name the first of {many} that are free. It is asked for again until then"
+            f"Service {action.object['metadata']['name']} needs node port {number}, which {holder} has: free it, or create"
+            f" the group again with a spec.network.firstNodePort (immutable) that is the first of {many} free ones. It is asked for"
+            " again until then"
         )
 
     async def _holder(self, number: int) -> str:

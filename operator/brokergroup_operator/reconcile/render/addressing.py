@@ -26,19 +26,10 @@ from brokergroup_operator.api.network_fields import NODE_PORTS_EACH, Addressing
 from brokergroup_operator.kube.resources import SERVICES
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
-from brokergroup_operator.reconcile.render.former_ports import (
-    PORTS,
-    address_of,
-    cluster_ip,
-    ingresses,
-    known_by,
-    node_ports,
-    with_former_ports,
-)
 from brokergroup_operator.reconcile.render.place import Place
 from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.drift import apply_if_drifted
-from rocketmq_remoting.address import is_ip
+from rocketmq_remoting.address import is_ip, plain_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,6 +40,14 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.members import Membership
     from brokergroup_operator.reconcile.see.observed import Observed
 
+# Of an address; Python reads no number that is much longer.
+MOST_DIGITS = 5
+# Which ports of a pod its Service leads to. Few load balancers carry TCP and UDP at once; behind a node slaves dial pods.
+PORTS = {
+    Addressing.SERVICE_IP: (names.PORT_BROKER, names.PORT_FAST, names.PORT_HA, names.PORT_FENCE),
+    Addressing.NODE_PORT: (names.PORT_BROKER, names.PORT_FAST, names.PORT_FENCE),
+    Addressing.LOAD_BALANCER: (names.PORT_BROKER, names.PORT_FAST),
+}
 # Of the five node ports of a member, the broker's own; its fast port comes before it, its fence's after.
 BROKER_PLACE = names.FAST_PORT_OFFSET
 
@@ -87,13 +86,12 @@ def as_placed(group: BrokerGroup, place: Place | None) -> BrokerGroup:
 
 
 def service_actions(seen: Observed, members: Membership) -> Iterator[Action]:
-    """Make and keep the Service of each member; take away those that nobody is known by any more."""
+    """Make and keep the Service of each member; delete those of members that have left."""
     group = seen.group
     if group.spec.network.addressing.has_member_services:
         slots = node_port_slots(group, [member.pod for member in members.members], seen.services, seen.pods)
         for member in members.members:
-            new = build_member_service(group, member, slot=slots[member.pod])
-            wanted = with_former_ports(new, seen.services.get(member.pod), seen.pods.get(member.pod))
+            wanted = build_member_service(group, member, slot=slots[member.pod])
             for action in apply_if_drifted(SERVICES, seen.services, wanted):
                 yield _where_it_was(action, seen, member)
     yield from _surplus(seen, members)
@@ -120,9 +118,38 @@ def address_is_lost(seen: Observed, member: Member) -> bool:
     Also no controller reaches the broker then, while its heartbeats go on.
     """
     pod, service = seen.pods.get(member.pod), seen.services.get(member.pod)
-    if address_of(pod) is None or service is None or observed.being_deleted(service):
+    address = address_of(pod)
+    if address is None or service is None or observed.being_deleted(service):
         return False
-    return known_by(service, pod) is None
+    host, port = address
+    return host not in {cluster_ip(service), *ingresses(service)} if host else port not in node_ports(service)
+
+
+def address_of(pod: JsonObject | None) -> tuple[str, int] | None:
+    """Host and port by which the pod is known, where these are not its own; no host where it is its node's.
+
+    None where the annotation, which any user may write who may write pods, is no address.
+    """
+    host, colon, port = observed.annotations_of(pod or {}).get(names.ANNOTATION_ADDRESS, "").rpartition(":")
+    is_number = port.isascii() and port.isdecimal() and len(port) <= MOST_DIGITS
+    return (plain_host(host), int(port)) if colon and is_number else None
+
+
+def node_ports(service: JsonObject) -> set[int]:
+    """The node ports that the Service has."""
+    return {port["nodePort"] for port in service["spec"].get("ports") or [] if port.get("nodePort")}
+
+
+def cluster_ip(service: JsonObject) -> str:
+    """The Service's own address, or the empty text."""
+    address = str(service["spec"].get("clusterIP") or "")
+    return "" if address == "None" else plain_host(address)
+
+
+def ingresses(service: JsonObject) -> list[str]:
+    """Addresses and names that a load balancer was given."""
+    given = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+    return [plain_host(str(one.get("ip") or one.get("hostname") or "")) for one in given]
 
 
 def _surplus(seen: Observed, members: Membership) -> Iterator[Action]:
@@ -133,8 +160,8 @@ def _surplus(seen: Observed, members: Membership) -> Iterator[Action]:
         if names.broker_id_of_pod_name(identity.name_of(seen.group), name) is None or name in wanted:
             continue
         if not foreign.is_ours(service, seen.group_object):
-            continue  # our label is on somebody's own Service
-        # While a rolling update goes on, its pod may still be known by it.
+            continue  # a user's own Service that carries our label
+        # The pod of a member that leaves is known by it to its end.
         used = names.ANNOTATION_ADDRESS in observed.annotations_of(seen.pods.get(name) or {})
         if not used and not observed.being_deleted(service):
             yield DeleteObject(
@@ -196,24 +223,8 @@ def node_port_slots(
         if name not in slots and slot is not None and slot < MAX_REPLICAS and slot not in taken:
             slots[name] = slot
             taken.add(slot)
-    for name in names_of_pods:
-        if name not in slots:
-            others = {number for other in services if other != name for number in node_ports(services[other])}
-            slots[name] = _free_slot(group, taken, others)
-            taken.add(slots[name])
-    return slots
-
-
-def _free_slot(group: BrokerGroup, taken: set[int], others: set[int]) -> int:
-    """The first five of which no other member has a number. Members keep their former ones until they had their turn: where each
-    waited for the next one's, nobody's turn would come.
-    """
-    first = group.spec.network.first_node_port or 0
-    numbers = (
-        range(first + slot * NODE_PORTS_EACH, first + (slot + 1) * NODE_PORTS_EACH) for slot in range(MAX_REPLICAS)
-    )
-    free = (slot for slot, five in enumerate(numbers) if slot not in taken and others.isdisjoint(five))
-    return next(free, next(slot for slot in range(len(taken) + 1) if slot not in taken))
+    free = (slot for slot in range(MAX_REPLICAS + len(taken)) if slot not in taken)
+    return slots | {name: next(free) for name in names_of_pods if name not in slots}
 
 
 def _slot_of(group: BrokerGroup, service: JsonObject) -> int | None:
