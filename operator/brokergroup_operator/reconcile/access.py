@@ -1,7 +1,7 @@
 """How each of our three clients reaches the API server: one description, three ways to log in.
 
 kopf watches, the official `kubernetes` client applies, and our own small client does everything that must be quick or
-exact. All three must speak to the same server, so nobody reads a kubeconfig of his own.
+exact. All three must speak to the same server, so none of them reads a kubeconfig of its own.
 """
 
 from __future__ import annotations

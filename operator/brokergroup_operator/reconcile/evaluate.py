@@ -1,9 +1,9 @@
 """Decides what to do for a group, from what was observed: pure, so that every case is a row of a table test.
 
 The order of a pass: our finalizer, then what pods need (configuration, Services, budgets), then each member's claim and
-pod, then role labels and hot configuration, then ids for new members, then status; and last, when everybody can see why,
-what is voluntary (`course.py`). A group that is being deleted goes the other way, in `deletion.py`. Nothing here grants a
-role: roles come from the record, and labels and status only show them.
+pod, then role labels and hot configuration, then ids for new members, then status; and last, once the status shows why, what is
+voluntary (`course.py`). A group that is being deleted goes the other way, in `deletion.py`. Nothing here grants a role: roles
+come from the record, and labels and status only show them.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
 
 
 def _waits(course: Course) -> bool:
-    """Whether something is wanted that the next look may find possible; what waits for a person is told of by an event."""
+    """Whether a step waits that the next pass may find possible. A person's change needs no such pass: it wakes one itself."""
     steps = (course.repairing, course.leaving, course.moving, *course.rollout)
     return any(
         step is not None and step.verb in {Verb.WAIT, Verb.REFUSE} and step.reason is not Reason.WAITING_FOR_PERSON
@@ -202,7 +202,7 @@ def _shared_children(seen: Observed, course: Course, settings: ReconcileSettings
     yield from apply_if_drifted(SERVICES, seen.services, children.build_members_service(group))
     yield from apply_if_drifted(SERVICES, seen.services, children.build_master_service(group))
     if not group.spec.disruption_budget.enabled:
-        # Not one that somebody made instead, with our labels on it.
+        # Not a budget that a user made instead, with our labels on it.
         own = {
             names.disruption_budget_name(identity.name_of(group)),
             names.master_disruption_budget_name(identity.name_of(group)),

@@ -177,7 +177,7 @@ class SwitchMaster(Action):
 
     @property
     def target(self) -> str:
-        """From whom to whom."""
+        """The old and the new master, for the log."""
         return f"{self.from_broker_id} -> {self.to_broker_id or 'the best'}"
 
 

@@ -150,7 +150,7 @@ class Reconciler:
         return None if ours is None else replace(seen, group_object=ours)
 
     def _decide(self, key: GroupKey, seen: Observed) -> Plan:
-        """Without an await: whose turn it is, what follows, and what the other groups are told of it are one moment."""
+        """Decide without an await: between reading the turns and recording this group's, no other group's turn changes."""
         now = rfc3339(time.time())
         self._broker_names.note(seen.group_object, seen.record)
         self._host_ports.note(seen.group_object)

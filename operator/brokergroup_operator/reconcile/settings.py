@@ -63,7 +63,7 @@ class LeaderElectionSettings:
 
     @property
     def takeover_seconds(self) -> float:
-        """The longest that nobody holds the Lease after its holder died: seen at the next look, then its whole duration."""
+        """The longest time without a holder of the Lease after one died: seen at the next look, then its whole duration."""
         return self.retry_period_seconds + self.request_timeout_seconds + self.lease_duration_seconds
 
 
@@ -87,13 +87,13 @@ class ReconcileSettings:
     # Groups in a rolling update at one time; 0 sets no limit.
     max_groups_rolling: int = 1
     leader_election: LeaderElectionSettings | None = None
-    # How the fences in the pods speak to controllers and to their brokers. The authority is PEM; None: anybody is believed.
+    # How the fences in the pods speak to controllers and to their brokers. The authority is PEM; None: any certificate is accepted.
     controller_tls: bool = False
     controller_authority: str | None = None
     broker_tls: bool = False
     # With which pods' fences are ordered to kill; None: no fence is.
     fence_keys: FenceKeys | None = None
-    # Whether controllers let nobody in who shows no certificate.
+    # Whether controllers refuse connections without a client certificate.
     client_certificates_required: bool = False
     instance: str = field(default="brokergroup-operator")
 

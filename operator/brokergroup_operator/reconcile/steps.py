@@ -1,6 +1,6 @@
 """One voluntary step: what is done next to a group that works. At most one is taken in a pass, and none while another is under way.
 
-Repairs (a missing pod, a drifted Service) are not steps: they take nothing away from anybody.
+Repairs (a missing pod, a drifted Service) are not steps: they stop no member.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ACTING = frozenset({Verb.SWITCH, Verb.REPLACE, Verb.REHEARSE, Verb.MARK, Verb.ST
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A verb, on whom, and why. `reason` is what the conditions show; `to_broker_id` None lets the controller choose."""
+    """A verb, its member, and why. `reason` is what the conditions show; `to_broker_id` None lets the controller choose."""
 
     verb: Verb
     reason: Reason

@@ -30,7 +30,7 @@ class Turn(StrEnum):
 
 
 class RollingTurns:
-    """The table of one reconcile plane. `maximum` 0: no limit. `wake` is told whose turn has come."""
+    """The table of one reconcile plane. `maximum` 0: no limit. `wake` is called with each group whose turn has come."""
 
     def __init__(self, maximum: int, wake: Callable[[GroupKey], None]) -> None:
         self._maximum = maximum
@@ -54,7 +54,7 @@ class RollingTurns:
             self.tell(key, Turn.NONE, since="")
 
     def before(self, key: GroupKey, *, since: str) -> tuple[GroupKey, ...]:
-        """Who comes before this group, which has been outdated since then: nobody if it may begin or has begun."""
+        """Return the groups that come before this one, outdated since then; none if it may begin or has begun."""
         if self._maximum == 0 or key in self._holding:
             return ()
         earlier = [
@@ -80,11 +80,11 @@ class RollingTurns:
                 self._wake(next_key)
 
     def step_aside(self, key: GroupKey) -> None:
-        """A pass failed: who only waits lets the others go first, until a pass tells again."""
+        """A pass failed: a group that only waits lets the others go first, until a pass reports again."""
         self._waiting.pop(key, None)
 
     def _in_order(self) -> list[GroupKey]:
-        """Who has been outdated for longest comes first; of those of one second, by name."""
+        """Outdated for longest comes first; of those of one second, by name."""
         return sorted(self._waiting, key=lambda key: (self._waiting[key], str(key)))
 
 

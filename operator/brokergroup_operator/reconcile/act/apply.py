@@ -51,7 +51,7 @@ ASKED_OF_THE_CONTROLLER: Final = (
     plans.SetBrokerConfig,
     plans.PutBackBrokerConfig,
 )
-# Well below a pass's own time limit: a switchover that is cut off by it would be one whose end nobody told.
+# Well below a pass's own time limit, which would cut the switchover off before its end is reported.
 SWITCHOVER_SECONDS: Final = 15.0
 
 
@@ -85,7 +85,7 @@ class PlanApplier:
         self._node_ports = NodePortOwners(api, namespace=namespace, timeout_seconds=timeout_seconds)
 
     async def take(self, group_object: JsonObject, *, operator: str | None) -> JsonObject | None:
-        """Make the group ours if it is nobody's yet; None where it is another operator's."""
+        """Take the group if no operator owns it yet. Return None where another operator does."""
         return await ownership.take(
             self._api, self._events, group_object, operator=operator, timeout_seconds=self._timeout_seconds
         )
@@ -151,7 +151,7 @@ class PlanApplier:
         seen: Observed,
         strangers: dict[tuple[str, str], foreign.NameTakenError],
     ) -> plans.Action | None:
-        """Do it; returns what is told of it, or None where there was nothing to do."""
+        """Carry out the action. Return it as it is to be reported, or None where there was nothing to do."""
         match action:
             case plans.ApplyObject():
                 await self._apply(key, action, seen, strangers)
@@ -169,7 +169,7 @@ class PlanApplier:
         seen: Observed,
         strangers: dict[tuple[str, str], foreign.NameTakenError],
     ) -> None:
-        """Never onto what is somebody else's, and no pod onto a claim or a ConfigMap that is (`strangers`: so far)."""
+        """Apply it, but not over a foreign object; nor a pod that uses a foreign claim or ConfigMap (`strangers`: so far)."""
         name = str(action.object["metadata"]["name"])
         for needed in foreign.stands_on(action.resource, action.object):
             if needed in strangers:

@@ -1,7 +1,7 @@
 """Node ports of ours that another Service has: which one, and whose it is, for the group to say.
 
-The API server gives a number to one Service of the cluster, and refuses it to others without a word about who has it. So the
-Services that the operator may read are looked through, once for each refusal. The refused Service is asked for again with every
+The API server gives a number to one Service of the cluster, and refuses it to others without naming the one that has it. So the
+Services that the operator may read are looked through, once for each refusal. The refused Service is applied again with every
 pass, and a pass that was refused is repeated (`queue.py`): the group goes on by itself once the number is free.
 """
 
@@ -38,7 +38,7 @@ class NodePortOwners:
         self._timeout_seconds = timeout_seconds
 
     async def explained(self, action: Action, error: ApiError) -> ApiError:
-        """The same error; or, where it says that a node port is taken, one that says by whom."""
+        """Return the same error, or, where a node port is taken, one that names the Service which has it."""
         if not isinstance(action, ApplyObject) or action.resource != SERVICES or not isinstance(error, InvalidError):
             return error
         number = taken_number(error)

@@ -35,7 +35,7 @@ async def take(
     timeout_seconds: float,
     resource: Resource = BROKER_GROUPS,
 ) -> JsonObject | None:
-    """The group as it is once it is ours; None where it is another's. Raises ``ConflictError`` when somebody else was first."""
+    """Return the group once it is ours, None where it is another's. Raise ``ConflictError`` if another write came first."""
     holder = operator_of(group_object)
     if holder == operator:
         return group_object
@@ -68,7 +68,7 @@ async def take(
 
 
 def refusal(holder: str, operator: str | None) -> str:
-    """What a person reads who installed a second release, and how to hand the group over."""
+    """The message for the administrator of a second release: which operator has the group, and how to hand it over."""
     own = f"Operator {operator}" if operator is not None else "An operator without a Lease"
     return (
         f"{own} leaves this object alone: operator {holder} reconciles it, by its annotation {names.ANNOTATION_OPERATOR}."

@@ -4,7 +4,7 @@ It owns exactly the fields it sends, prunes those it no longer sends, and leaves
 nor pykube can do that. The client is synchronous, so each call runs in a small pool under a deadline;
 its answers come back as our own errors, whose types say what to do.
 
-A thread can't be cancelled: who hands its work over to another process waits with `settle` until nothing is in flight.
+A thread can't be cancelled: a plane that gives up its Lease waits with `settle` until nothing is in flight.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ServerSideApplier:
         self._client: DynamicClient | None = None
 
     async def apply(self, resource: Resource, obj: JsonObject, *, force: bool = True) -> None:
-        """Apply the object; by force it takes over fields that somebody else holds. Raises `ApiError`."""
+        """Apply the object; by force it takes over fields that another manager holds. Raises `ApiError`."""
         call = self._threads.submit(self._apply, resource, obj, force)
         self._in_flight.add(call)
         call.add_done_callback(self._in_flight.discard)

@@ -1,9 +1,10 @@
 """One pass over one RocketMQCluster: fetch its parts, apply what differs, write the status.
 
 An object is applied when it is not there, when the cluster asks for something else than last time, or when its generation has moved
-since: somebody changed it. What has a name of ours and is not the cluster's is left alone, and the cluster is Stalled. A part that
-is asked for no more is deleted, but no BrokerGroup is ever (tests/reconcile/test_clusters.py::test_a_lower_count_deletes_no_group).
-What a cluster of the name has left that was deleted with `--cascade=orphan` is taken back.
+since (another writer changed it). An object of such a name that is not the cluster's is left alone, and the cluster is Stalled.
+A part that is no longer wanted is deleted, but no BrokerGroup is
+(tests/reconcile/test_clusters.py::test_a_lower_count_deletes_no_group). What a cluster of the name has left that was deleted with
+`--cascade=orphan` is taken back.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ SETTLED_SECONDS: Final = 10.0
 # A part's status may be written between the look and the apply; after these the next pass goes on.
 APPLY_TRIES: Final = 5
 
-# What is told when a person is needed, by the reason of condition Stalled.
+# The Event that is posted when a person is needed, by the reason of condition Stalled.
 STALLED_EVENTS: Final[dict[str, str]] = {
     ClusterReason.NOT_OURS: "ClusterNotOurs",
     ClusterReason.REFUSED: "ClusterRefused",
@@ -235,7 +236,7 @@ class ClusterPass:
         """The object as it is once it says what is wanted. Raises _StrangerError where it is not the cluster's."""
         resource, name = KINDS[str(obj["kind"])], str(obj["metadata"]["name"])
         if found is None:
-            # It may be there without our label, and then it is somebody else's.
+            # It may be there without our label, and then it is not the cluster's.
             found = await self._find(resource, GroupKey(key.namespace, name))
         if found is not None and not _is_owned(found, seen.cluster_object):
             raise _StrangerError(name)
@@ -361,6 +362,6 @@ def _is_left_behind(obj: JsonObject, cluster: str) -> bool:
 
 
 def _as_it_is(obj: JsonObject, digest: str) -> Applied:
-    """Services and ConfigMaps have no generation; their resourceVersion moves only when somebody writes them."""
+    """Services and ConfigMaps have no generation; their resourceVersion moves only when they are written."""
     metadata = obj["metadata"]
     return Applied(digest, str(metadata["uid"]), str(metadata.get("generation") or metadata["resourceVersion"]))

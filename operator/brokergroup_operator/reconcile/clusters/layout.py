@@ -1,7 +1,7 @@
 """What a cluster's parts are called and where they are reached. Pure.
 
-Brokers are told each NameServer by a name of its own (a StatefulSet's pod keeps its name), and register with all of them; clients
-are told one Service, since any NameServer knows everything.
+Brokers get each NameServer by a name of its own (a StatefulSet's pod keeps its name), and register with all of them; clients get
+one Service, since every NameServer has all routes.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ def groups(cluster: str, count: int) -> list[str]:
 
 
 def name_server_addresses(cluster: str, namespace: str, replicas: int) -> list[str]:
-    """Each NameServer by its own name, as brokers and proxies are told."""
+    """The address of each NameServer, for brokers and proxies."""
     pods = f"{name_server_pods(cluster)}.{namespace}.svc"
     return [f"{name_server(cluster)}-{ordinal}.{pods}:{NAME_SERVER_PORT}" for ordinal in range(replicas)]
 
 
 def clients_name_server(cluster: str, namespace: str) -> str:
-    """What clients of the remoting protocol are told."""
+    """The NameServers' one address for clients of the remoting protocol."""
     return f"{name_server(cluster)}.{namespace}.svc:{NAME_SERVER_PORT}"
 
 
 def clients_proxy(cluster: str, namespace: str) -> str:
-    """What clients of the gRPC protocol are told."""
+    """The proxies' one address for clients of the gRPC protocol."""
     return f"{proxy(cluster)}.{namespace}.svc:{GRPC_PORT}"
 
 
@@ -80,7 +80,7 @@ def labels(cluster: str, component: str) -> dict[str, str]:
 def pod_labels(cluster: str, component: str) -> dict[str, str]:
     """On pods alone, as ever: without the instance label every NameServer and Proxy would be restarted by an upgrade.
 
-    A pod always has an owner, so nobody prunes it by that label.
+    A pod always has an owner, so no GitOps tool prunes it by that label.
     """
     return {**labels(cluster, component), names.LABEL_APP_INSTANCE: cluster}
 

@@ -41,8 +41,8 @@ def claim_actions(seen: Observed, member: Member) -> Iterator[Action]:
 def _size_kept(claim: JsonObject | None, wanted: str) -> str | None:
     """The size that the claim has, where it is not to grow to the spec's.
 
-    Only a bound claim may grow; until then it keeps the size it was made with. One that somebody else made larger (an
-    autoscaler of volumes) stays so: no API server lets it shrink, and asking for it in each pass would never end.
+    Only a bound claim may grow; until then it keeps the size it was made with. One that another controller enlarged (an
+    autoscaler of volumes) stays so: the API server refuses to shrink it, and each pass would try again.
     """
     if claim is None:
         return None
@@ -52,7 +52,7 @@ def _size_kept(claim: JsonObject | None, wanted: str) -> str | None:
 
 
 def marked_as_leaving(seen: Observed, member: Member) -> Iterator[Action]:
-    """Only a marked claim is ever discarded: after a lost record, an unknown claim is a disk that somebody may need."""
+    """Only a marked claim is ever discarded: after a lost record, an unknown claim may hold the only copy of the data."""
     claim = seen.claims.get(member.pod)
     if claim is None or observed.being_deleted(claim) or _carried_by_another(seen, member):
         return
@@ -82,7 +82,7 @@ def discarded_claims(seen: Observed) -> Iterator[Action]:
 
 
 def own_claims(seen: Observed) -> dict[str, JsonObject]:
-    """Those of members, by their names. A copy that somebody made of one carries our labels and marks, and is a backup."""
+    """The claims of members, by name. A copy that a user made of one carries our labels and marks, and is a backup."""
     group = identity.name_of(seen.group)
     own = {name: claim for name, claim in seen.claims.items() if names.broker_id_of_pod_name(group, name) is not None}
     logs = {log: seen.claims[log] for name in own if (log := names.commit_log_claim_name(name)) in seen.claims}

@@ -1,7 +1,7 @@
 """What brokers run with beside what they were given: found by reading it back (26), put back where a promise rests on it. Pure.
 
-Whoever may send request 25 (`mqadmin updateBrokerConfig`) changes a running broker, and a broker that was started from an older
-ConfigMap runs old values. A key that acknowledgements rest on is put back at once: until then the group promises what it does not
+Request 25 (`mqadmin updateBrokerConfig`) changes a running broker, and a broker that was started from an older ConfigMap runs
+old values. A key that acknowledgements rest on is put back at once: until then the group promises what it does not
 keep. Another one is named and left: it may be a person's measure in an emergency (`fileReservedTime` on a full disk).
 
 Nothing is judged while the master changes, for a switchover holds minInSyncReplicas up meanwhile. A minimum that it left behind is

@@ -1,8 +1,8 @@
 """What is done voluntarily in this pass, out of all that is wanted: pure, and the one place where wishes are put in order.
 
-A member that runs and that no controller hears comes first; then a drain, for somebody waits for it; then who leaves; then ids
-that died; then the rolling update. Nothing of it while the group is paused, and nothing that takes away a member that counts
-while a change of master is under way or the group is not FailoverSafe.
+A running member that no controller hears comes first; then a drain, since `kubectl drain` waits for it; then a member that leaves;
+then ids whose disk is gone; then the rolling update. While the group is paused, none of these. While a change of master is under
+way or the group is not FailoverSafe, no member that counts is stopped or removed.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
 def _strategy(seen: Observed, standings: Mapping[int, Standing]) -> UpdateStrategySpec:
     """As the spec says; but a master whose address is lost can't be told to hand over, so it is restarted as it is.
 
-    Its heartbeats go on, so no failover would ever end the calls to an address where nobody is.
+    Its heartbeats go on, so no failover would ever end the calls to an address where no broker listens.
     """
     strategy = seen.group.spec.update_strategy
     if any(one.is_master and address_is_lost(seen, one.member) for one in standings.values()):
@@ -118,11 +118,11 @@ def _strategy(seen: Observed, standings: Mapping[int, Standing]) -> UpdateStrate
 
 
 def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) -> Course:
-    """A rolling update begins when it is the group's turn, and keeps the turn until everybody is back.
+    """A rolling update begins when it is the group's turn, and keeps the turn until every member is back.
 
-    While all are in sync a step would take somebody away: that is what waits. A member that gives nothing is replaced at once,
-    and so is one whose restart somebody asked for. What waits for a person keeps no other group waiting: neither does a group
-    that lost nobody yet and is refused what its spec asks for. It asks again, and takes nobody away before it has an answer.
+    While all are in sync a step would stop a member: such a step waits. A member that gives nothing is replaced at once, and
+    so is one whose restart a user asked for. A step that waits for a person keeps no other group waiting; nor does a group that
+    has stopped no member yet and whose spec the API refuses: it asks again, and stops none before it has an answer.
     """
     all_in_sync = all(standing.in_sync for standing in staying.values())
     stepping = {step.member for step in course.rollout if step.acts}
@@ -156,7 +156,7 @@ def _paused(seen: Observed) -> bool:
 
 
 def _at_rest(seen: Observed, safe: Verdict) -> Verdict:
-    """FailoverSafe, and nobody is just changing the master: one voluntary thing at a time."""
+    """FailoverSafe, while no change of master is under way: one voluntary thing at a time."""
     running = seen.snapshot.in_progress if seen.snapshot else None
     if running is not None and (safe.status is ConditionStatus.TRUE or safe.reason is Reason.NOBODY_MAY_FOLLOW):
         return no(Reason.MOVING_MASTER, f"a {running.kind.value} is under way")

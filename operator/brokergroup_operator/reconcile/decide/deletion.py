@@ -54,7 +54,7 @@ def evaluate_deletion(seen: Observed, quieting: Iterable[Action]) -> list[Action
 def _let_go(seen: Observed) -> list[Action]:
     """`--cascade=orphan`: nothing is deleted, whatever whenDeleted says, and nothing that stays names an owner that goes.
 
-    A pod that is being fenced is waited for: nobody would take its finalizer off.
+    A pod that is being fenced is waited for: once the group is gone, no plane would take its finalizer off.
     """
     if any(names.FINALIZER_FENCE in observed.finalizers_of(pod) for pod in seen.pods.values()):
         return []

@@ -119,7 +119,7 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
                 values=changed,
                 noted=values,
                 restarts=observed.broker_restarts(pod),
-                # A process that was started again is told what it should have; for people nothing has changed.
+                # A restarted process gets the values again without an Event: for users nothing has changed.
                 note=_reloaded(standing.member, changed) if hot_config.given_to(pod) else None,
             )
 

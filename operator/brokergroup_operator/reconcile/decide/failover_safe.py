@@ -4,10 +4,10 @@ One question behind everything voluntary: rolling updates, scale in, the disrupt
 node (3). It is answered from what the record and the members themselves say, and
 "no" is the answer to everything unknown.
 
-How many candidates there must be beside the master follows from the durability: who takes over must find enough members to
+How many candidates there must be beside the master follows from the durability: a new master must find enough members to
 acknowledge with. A group whose replicas are too few for that (`Strict` on two) is safe when all its slaves are candidates:
-nothing acknowledged is lost, and nothing more can be had. A slave of priority 0 is a copy to acknowledge with and nobody who
-takes over: it counts once there is one who may. Where every slave is barred the answer is never "yes", and says what to change.
+nothing acknowledged is lost, and nothing more can be had. A slave of priority 0 acknowledges and never takes over: it counts
+once another slave may take over. Where every slave is barred the answer is never "yes", and says what to change.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def candidates(
     away: Collection[int] = (),
     lacking_metadata: bool = False,
 ) -> list[int]:
-    """Who of the SyncStateSet, other than the master, could be master in a moment. `lacking_metadata`: count those as well."""
+    """Return the members of the SyncStateSet that could replace the master now; with `lacking_metadata`, those as well."""
     behind = set() if lacking_metadata else {difference.broker_id for difference in snapshot.metadata_diverged}
     return [
         broker_id
@@ -150,7 +150,7 @@ def candidates(
 def barred_copies(
     spec: BrokerGroupSpec, record: BrokerGroupRecord, snapshot: GroupSnapshot, *, away: Collection[int] = ()
 ) -> list[int]:
-    """Who of the SyncStateSet, other than the master, could acknowledge what a new master writes, and never be it."""
+    """Return the slaves of the SyncStateSet that could acknowledge a new master's writes but may not be master."""
     return [one for one in _linked_in_sync(record, snapshot, away) if is_barred(spec, snapshot, one)]
 
 

@@ -1,9 +1,9 @@
 """Which broker ids are cleaned from the record because their disk is gone for good. Pure.
 
 An id dies with its volume: a pod that comes back on an empty disk gets a new id (rule 4), and so does the member that
-follows a lost claim. The old id stays in the record until somebody has taken over what it stood for, because as long as it
-holds a seat it says that a copy is missing. It does not stay for ever either: nobody is elected as eligible while an id is
-unheard that no process will speak for.
+follows a lost claim. The old id stays in the record until as many members as the spec wants are in sync, because as long as it
+holds a seat it says that a copy is missing. Without a master it goes earlier if it holds no seat: while it is in the record and
+unheard no eligible replica is elected, and no process will ever report under it.
 
 A sidecar may take an id (1013) while the pod's broker lives on under a lower one; so does a broker whose disk comes back later. No
 broker uses such an id. It is cleaned when the pod's broker is in the SyncStateSet: the broker lost its seat when the id was taken

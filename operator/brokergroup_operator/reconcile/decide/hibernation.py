@@ -4,12 +4,12 @@ A group that is deleted becomes quiet as well, and all its pods are stopped at o
 
 1. The master stops acknowledging (`minInSyncReplicas=99` by request 25, as a switchover does): what is in flight is still
    replicated, and no Java master answers SEND_OK for it when its links break (hole A).
-2. The master's pod is stopped, *before* the slaves: nobody shrinks the SyncStateSet then, so every member keeps its seat
-   and any volume may be lost meanwhile. Nobody is elected either: the controller plane knows that the group is going to
-   sleep.
+2. The master's pod is stopped, *before* the slaves: no master is left to shrink the SyncStateSet, so every member keeps its
+   seat and any volume may be lost meanwhile. No replica is elected either: the controller plane knows that the group is
+   going to sleep.
 3. The slaves' pods are stopped, all at once.
 
-Waking is nothing special: the pods are missing and are made, the master's first. Whoever of the set is there leads.
+Waking is nothing special: the pods are missing and are made, the master's first. A live member of the set becomes master.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Whether mastership should move although nothing is broken: off a node that is being drained, away from who may not have it,
-or to the preferred master. Pure.
+"""Whether mastership should move although nothing is broken: off a node that is being drained, away from a member barred from
+it, or to the preferred master. Pure.
 
 A disruption budget keeps a master from being evicted (`disruption.py`); so when its node is cordoned, or marked by an
 autoscaler, mastership moves to a member on another node first, and the pod, a slave now, may then be evicted. A plain
@@ -37,7 +37,7 @@ def mastership_step(
 ) -> Step | None:
     """Move it, say why it can't be moved, or None where it is right as it is.
 
-    Nobody gets it for taste before it has been updated: an update and the preference would move it to and fro without end.
+    The preferred member gets it only after its own update: else update and preference would move it to and fro without end.
     `at_rest`: FailoverSafe, while no change of master is under way. `updating`: the ids whose pods are still to be replaced.
     """
     safe = at_rest.status is ConditionStatus.TRUE

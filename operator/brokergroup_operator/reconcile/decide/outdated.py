@@ -41,7 +41,7 @@ class RestartReason(StrEnum):
     RESTART_OPERATION = "RestartOperation"
 
 
-# Somebody asked for the restart itself, so it is done whatever updateStrategy.type says.
+# A user asked for the restart itself, so it is done whatever updateStrategy.type says.
 ASKED_FOR = frozenset({RestartReason.RESTARTED_AT, RestartReason.RESTART_OPERATION})
 
 
@@ -72,7 +72,7 @@ def _running_something_else(
         if pod is None or observed.being_deleted(pod) is not going:
             continue
         if (place := place_of(seen.group, member, seen.services)) is not None and place.missing:
-            continue  # its Service is being made again: until it has an address, nobody knows what the pod should run
+            continue  # its Service is being made again: until it has an address, what the pod should run is unknown
         if (why := restart_reason(seen, member, pod, settings)) is not None:
             result.append(Outdated(member, why))
     return result
@@ -81,7 +81,7 @@ def _running_something_else(
 def restart_reason(
     seen: Observed, member: Member, pod: JsonObject, settings: ReconcileSettings
 ) -> RestartReason | None:
-    """What somebody asked for comes first: it is done at once, and whatever updateStrategy.type says."""
+    """A restart that a user asked for comes first: it is done at once, and whatever updateStrategy.type says."""
     have = observed.annotations_of(pod)
     mark = observed.annotations_of(seen.group_object).get(names.ANNOTATION_RESTARTED_AT)
     if mark is not None and have.get(names.ANNOTATION_RESTARTED_AT) != mark:

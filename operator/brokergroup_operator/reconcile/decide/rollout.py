@@ -4,12 +4,12 @@ A pod whose claim is being deleted is left alone: its stop would take its data a
 
 Learners come first and wait for no safety: nothing rests on them, but they go one by one too.
 
-Who gives the group nothing is replaced at once, whatever else is going on: that is what lets a bad image be taken back, and
-a group that never came up be repaired. Everybody else only while the group is `FailoverSafe`, and only while all others are
-in sync. So an update whose first pod does not come up touches no second one.
+A member that gives the group nothing is replaced at once, whatever else is going on: so a bad image can be taken back, and a
+group that never came up can be repaired. Any other member is replaced only while the group is `FailoverSafe` and all others
+are in sync. So an update whose first pod does not come up touches no second one.
 
-A slave where every slave has priority 0 goes without it: nobody would follow the master anyway, and enough stay to acknowledge
-with. The master of such a group is nobody's to give up: it is restarted only where the spec says `Restart`.
+Where every slave has priority 0, a slave is replaced without FailoverSafe: none may take over anyway, and enough stay to
+acknowledge with. The master of such a group has no successor: it is restarted only where the spec says `Restart`.
 
 The master's turn comes last: after a planned switchover it is a slave like the others (`masterUpdate: Switchover`), or it
 waits for a person to switch over (`Supervised`), or it restarts as it is (`Restart`).
@@ -45,7 +45,7 @@ def rollout_steps(
 ) -> list[Step]:
     """The steps of this pass: none if nothing is outdated, several only for members that give nothing.
 
-    `to_come`: how many members the group shall have besides, who have no broker id yet.
+    `to_come`: how many further members the group shall have, which have no broker id yet.
     """
     wanted = due_now(outdated, strategy)
     if not wanted:
@@ -64,7 +64,7 @@ def rollout_steps(
 
 
 def due_now(outdated: Sequence[Outdated], strategy: UpdateStrategySpec) -> list[Outdated]:
-    """Those that are replaced without anybody doing it by hand."""
+    """Return the pods that the operator replaces by itself."""
     return [item for item in outdated if strategy.type is UpdateType.ROLLING or item.why in ASKED_FOR]
 
 
@@ -80,7 +80,7 @@ def _left_to_a_person(outdated: Sequence[Outdated]) -> Step:
 def _gives_nothing(standing: Standing, *, has_master: bool) -> bool:
     """Not heard and not ready: only its disk counts, and that stays. Or heard, but on its way into a set that others keep.
 
-    A disk that goes with its pod may be the last that has everything: who holds a seat is waited for then.
+    A disk that goes with its pod may be the last that has everything: a member with such a disk and a seat is waited for.
     """
     if not standing.is_live:
         return not standing.is_ready and not standing.contributes
@@ -89,9 +89,9 @@ def _gives_nothing(standing: Standing, *, has_master: bool) -> bool:
 
 
 def _not_back(standings: Mapping[int, Standing], to_come: int) -> str:
-    """Who is under way, whatever the reason: an update is no repair, and waits for those.
+    """Return the pods that are not back yet, whatever the reason: an update is no repair, and waits for those.
 
-    Also for members who are only wished for: a group of one that is to grow has no other member yet, but will not stay alone.
+    Also members that are still to be made: a group of one that is to grow has no other member yet, but will not stay alone.
     """
     under_way = [standing.member.pod for standing in standings.values() if not standing.is_back]
     return ", ".join(under_way + ([f"{to_come} new members"] if to_come else []))
@@ -115,7 +115,7 @@ def _next_turn(
 
 
 def _master_votes_alone(standings: Mapping[int, Standing]) -> bool:
-    """There will never be anybody to hand over to: such a group is updated as a group of one is."""
+    """The group has no other voter to hand over to, and will not get one: it is updated as a group of one is."""
     voters = [standing for standing in standings.values() if not standing.will_learn]
     return len(voters) == 1 and voters[0].is_master
 

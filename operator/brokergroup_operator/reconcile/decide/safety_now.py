@@ -1,7 +1,7 @@
-"""FailoverSafe from what is now, for acts that must not rest on a status that somebody wrote earlier.
+"""FailoverSafe computed now, for operations that must not rest on the status that an earlier pass wrote.
 
-The status of a group is as old as its last pass: a slave may have died since, and passes may fail for minutes. Whoever kills a
-master or moves it asks this as well.
+The status of a group is as old as its last pass: a slave may have died since, and passes may fail for minutes. An operation that
+kills a master or moves it checks this as well.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ that stay could lose their master too; then its id is cleaned from the record (i
 or stays by `storage.retention.whenScaled`. A Rebuild gives its volume up before its id: a new id on a new volume then
 copies the master.
 
-Who leaves in a scale in: who is outside the SyncStateSet, else the highest id; the master stays. The choice is noted on the
-claim before anything is done, so an operator that was killed, or has heard nobody yet, goes on with the same one. If it
+A scale in removes a member outside the SyncStateSet, else the highest id; the master stays. The choice is noted on the member's
+claim before anything is done, so an operator that was killed, or has heard no broker yet, goes on with the same one. If it
 must stay after all, the note comes off with the next apply of its claim.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def leaving(seen: Observed, standings: Mapping[int, Standing]) -> Standing | None:
-    """Who leaves now: whom an operation names, or else whom the scale in has chosen."""
+    """Return the member that leaves now: the one that an operation names, or else the one that the scale in has chosen."""
     asked_for = standings.get(named(seen) or 0)
     return asked_for or scaled_in(seen.group.spec.replicas, standings)
 
@@ -60,7 +60,7 @@ def named(seen: Observed) -> int | None:
 
 
 def rebuilt(seen: Observed) -> int | None:
-    """Whose volume a running Rebuild gives up; nobody's once it is gone."""
+    """Return the broker id whose volume a running Rebuild gives up; once that is gone, no member has the id."""
     operation = seen.operation
     if operation is None or operation.spec.type is not OperationType.REBUILD or operation.spec.rebuild is None:
         return None
@@ -68,7 +68,7 @@ def rebuilt(seen: Observed) -> int | None:
 
 
 def leaving_step(seen: Observed, leaver: Standing, *, staying: int, safe: bool) -> Step:  # noqa: PLR0911 (one per step)
-    """The next thing to do with the one who leaves; `staying` is how many members stay."""
+    """Return the next step for the leaving member; `staying` is how many members stay."""
     member = leaver.member
     reason = Reason.REBUILDING_MEMBER if rebuilt(seen) == member.broker_id else Reason.SCALING_IN
     if leaver.is_going and not leaver.is_stuck:

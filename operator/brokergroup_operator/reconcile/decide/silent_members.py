@@ -51,7 +51,7 @@ def repair_step(seen: Observed, standings: Mapping[int, Standing]) -> Step | Non
     silent = [(_due(seen, one), one) for one in standings.values() if _is_unheard_by_all(one)]
     unregistered = [(_due(seen, one), one) for one in standings.values() if _never_registered(one)]
     unlinked = [(_due(seen, one), one) for one in standings.values() if one.runs and one.view.lost_link is not None]
-    # Nothing is told of a process that is only starting.
+    # A process that is only starting is not reported.
     amiss = [*silent, *unlinked, *((due_at, one) for due_at, one in unregistered if due_at <= moment(seen.now))]
     if not amiss:
         return None

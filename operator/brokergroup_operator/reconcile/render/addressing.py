@@ -98,7 +98,7 @@ def service_actions(seen: Observed, members: Membership) -> Iterator[Action]:
 
 
 def _where_it_was(action: Action, seen: Observed, member: Member) -> Action:
-    """A Service keeps its address. One that is made again gets that by which the member is known, if nobody has taken it."""
+    """A Service keeps its address. One that is made again gets that by which the member is known, if it is still free."""
     service = seen.services.get(member.pod)
     if service is not None:
         host = cluster_ip(service)
@@ -113,9 +113,9 @@ def _where_it_was(action: Action, seen: Observed, member: Member) -> Action:
 
 
 def address_is_lost(seen: Observed, member: Member) -> bool:
-    """Whether the pod is known by an address that its Service has not got any more: whoever dials it meets nobody.
+    """Whether the pod is known by an address that its Service no longer has: then connections to it fail.
 
-    Also no controller reaches the broker then, while its heartbeats go on.
+    A controller's fail too, while the broker's heartbeats go on.
     """
     pod, service = seen.pods.get(member.pod), seen.services.get(member.pod)
     address = address_of(pod)

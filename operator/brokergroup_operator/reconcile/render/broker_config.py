@@ -29,13 +29,13 @@ HEADER: Final = "# Written by the BrokerGroup operator; changes are overwritten.
 # With what a broker signs its requests: JSON of two texts.
 CREDENTIALS_KEY: Final = "innerClientAuthenticationCredentials"
 CREDENTIALS_FORM: Final = '{{"accessKey":"{}","secretKey":"{}"}}'
-# A Java broker looks its own user up as soon as it has credentials, also where it authenticates nobody, and does not start without
-# a place to look (measured with 5.5.0: "The authenticationMetadataProvider is not configured").
+# A Java broker looks its own user up as soon as it has credentials, also with authentication off, and does not start without a
+# place to look (measured with 5.5.0: "The authenticationMetadataProvider is not configured").
 JAVA_USERS_KEPT_LOCALLY: Final = "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
 
 # Keys a user may set through spec.config; ours where they do not.
 OVERRIDABLE: Final = {
-    # The master's own check of who is in sync, and the poll of the controller's record.
+    # The master's own check of which slaves are in sync, and the poll of the controller's record.
     "checkSyncStateSetPeriod": "1000",
     "syncBrokerMetadataPeriod": "2000",
     "syncControllerMetadataPeriod": "5000",
@@ -46,12 +46,12 @@ OVERRIDABLE: Final = {
 JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS: Final = 1
 # How soon a Java broker uses a list of NameServers that it was given while it runs; its own default is two minutes.
 JAVA_UPDATE_NAME_SERVERS_MILLISECONDS: Final = 10_000
-# After a change of master a Java slave registers before the new master has, is told that there is none, and copies no topics until
-# it registers again. Its own default is 30 s; a Java broker takes nothing below 10 s.
+# After a change of master a Java slave registers before the new master has, gets the answer that there is none, and copies no
+# topics until it registers again. Its own default is 30 s; a Java broker takes nothing below 10 s.
 JAVA_REGISTER_NAME_SERVERS_MILLISECONDS: Final = 10_000
 # A Java 5.5.0 master answers a slave's copy of its topics in pages of 2000: a topic made while a page is cut, or one beyond a full
 # page, is left out, and the slave never asks again (apache/rocketmq #11041). Whole, as older versions answer, a copy has a frame of
-# 16 MiB, about 80,000 topics; who has more sets it to true.
+# 16 MiB, about 80,000 topics; a group with more sets it to true.
 JAVA_SPLIT_METADATA: Final = "false"
 
 HAND_OVER_MOST_SECONDS: Final = 20
@@ -107,14 +107,14 @@ def _addresses(spec: BrokerGroupSpec) -> dict[str, str]:
     known = f"${{{known_host(spec)}}}"
     properties = {
         "brokerIP1": known,
-        # Outside the cluster nobody copies the log, so only a Service inside it is worth the way through one.
+        # No replica outside the cluster copies the log, so only a Service inside it is worth the way through one.
         "brokerIP2": known if addressing is Addressing.SERVICE_IP else "${POD_IP}",
         "listenPort": f"${{{names.ENVIRONMENT_LISTEN_PORT}}}"
         if addressing is Addressing.NODE_PORT
         else str(spec.network.listen_port),
     }
     if addressing.has_member_services and spec.implementation is Implementation.REPLICA:
-        # A Java broker listens everywhere; a Python replica where it is told to, and that is not its Service's address.
+        # A Java broker listens on every address; a Python replica on this one, since it can't listen on its Service's.
         properties["bindAddress"] = "${POD_IP}"
     if spec.network.broker_family and spec.implementation is Implementation.REPLICA:
         properties["listenAddress"] = "${LISTEN_IP}"

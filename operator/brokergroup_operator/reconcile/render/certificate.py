@@ -65,7 +65,7 @@ def broker_environment(spec: BrokerGroupSpec) -> list[JsonObject]:
 def java_arguments(spec: BrokerGroupSpec) -> list[str]:
     """For a shell. Out of its test mode Java also serves TLS with a certificate of files only: the same one.
 
-    It believes any other side unless `jvm.extraArguments` say whom.
+    It accepts any certificate of the other side unless `jvm.extraArguments` name an authority.
     """
     if spec.security.certificate_secret_name is None:
         return []

@@ -132,7 +132,7 @@ def _credentials(spec: BrokerGroupSpec) -> list[JsonObject]:
 
 
 def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
-    """One broker.conf serves all members, so a learner's start says that it is one: nobody else's changes."""
+    """One broker.conf serves all members, so a learner is one by an argument: no other member's configuration changes."""
     if spec.implementation is Implementation.REPLICA:
         own = ["--async-learner"] if learner else []
         return ["brokergroup", "replica", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}", *own]

@@ -1,4 +1,4 @@
-"""The disruption budgets of a group: who may be evicted, as the API server decides it. Pure.
+"""The disruption budgets of a group: which pods may be evicted, as the API server decides it. Pure.
 
 Two budgets that share no pod (one under two budgets cannot be evicted at all):
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
 
-# More than any group has members: nobody may go.
+# More than any group has members: no pod may be evicted.
 NOBODY_MAY_GO: Final = 1000
 
 

@@ -1,4 +1,4 @@
-"""Builds the fence inside a pod: the second container, which kills a broker that nobody else can reach any more. Pure.
+"""Builds the fence inside a pod: the second container, which kills a broker that can't be reached from outside its pod. Pure.
 
 It shares the pod's process namespace and the broker's user, so it needs no capability; it speaks to controllers and to the fences
 of the group, never to the Kubernetes API. What it does: `brokergroup_operator.fence` (docs/concepts/architecture.md, rule 7).
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Not `brokergroup fence`: the command line alone would need more memory than the fence.
 COMMAND: Final = ("python", "-m", "brokergroup_operator.fence")
-# Beside a Python broker: it sleeps until it is ordered to kill or the pod is deleted, and asks nobody (`fence/deletion.py`).
+# Beside a Python broker: it sleeps until it is ordered to kill or the pod is deleted, and asks no peers (`fence/deletion.py`).
 COMMAND_AT_DELETION: Final = ("python", "-m", "brokergroup_operator.fence.deletion")
 PRE_STOP_STEPS_PER_SECOND: Final = 10
 # A guarantee, with no limit beside it: a throttled fence is a frozen one. It uses 6m, and 10m while it asks; shares decide how
@@ -36,7 +36,7 @@ CPU_REQUEST: Final = "50m"
 
 
 def restricted() -> JsonObject:
-    """A container as Pod Security "restricted" wants it, with a root file system that nobody writes to."""
+    """A container as Pod Security "restricted" wants it, with a read-only root file system."""
     return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -77,7 +77,7 @@ def _port(spec: BrokerGroupSpec) -> JsonObject:
 
 
 def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | None) -> JsonObject:
-    """It also kills a master that is cut off, or that was frozen: whom to ask, and how long to wait."""
+    """It also kills a master that is cut off or was frozen, so it gets the addresses to ask and how long to wait."""
     spec = group.spec
     port = spec.network.listen_port
     return {

@@ -1,4 +1,4 @@
-"""Picks the one reconcile plane by a Lease: whoever holds it reconciles, and says at any time whether it still may write.
+"""Picks the one reconcile plane by a Lease: its holder reconciles, and says at any time whether it still may write.
 
 The Lease keeps two planes from doing the same work at once. It protects nothing else: every write of a pass can be repeated,
 and masters are granted by compare-and-set on the record, never by the Lease (ADR 2).
@@ -106,11 +106,11 @@ class LeaderElector:
                 backoff.reset()
                 pause_seconds = self._pause_seconds()
             except ConflictError:
-                # Somebody wrote it meanwhile, or our own last write was done after all: the next look tells.
+                # Another plane wrote it meanwhile, or our own last write was done after all: the next look shows which.
                 self._lease, pause_seconds = None, 0.0
             except ApiError as error:
                 log.warning("leader_election.interrupted", error=str(error))
-                # Who leads has two seconds to renew; a candidate can wait.
+                # The leader has two seconds to renew; a candidate can wait.
                 pause_seconds = max(period_seconds, error.retry_after_seconds)
                 if not self._leading:
                     pause_seconds = backoff.next_seconds(pause_seconds)

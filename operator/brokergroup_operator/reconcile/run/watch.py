@@ -7,9 +7,9 @@ What makes that safe (tests/reconcile/test_plane.py holds it in place):
 - Kopf keeps its settings and credentials in context variables, so it is spawned inside a task of its own.
 - In the main thread it takes SIGINT and SIGTERM; `after_spawn` lets the command line take them back.
 - Asked for no identity, it asks the system for the user's name. An image whose user has no name then never watches anything
-  (seen on a real cluster, once a second), so it is told one.
+  (seen on a real cluster, once a second), so it gets one here.
 - It writes nothing: `on.event` handlers keep no state in annotations, peering is off (equal priorities would pause
-  everyone; the Lease decides), and it posts no Events.
+  every plane; the Lease decides), and it posts no Events.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # A node is called unreachable when it has not been heard for 40 to 50 s, by default.
 UNREACHABLE_BEFORE_SECONDS: Final = 60
-# 128 + SIGKILL, 128 + SIGTERM: somebody else ended it, and who did is not told.
+# 128 + SIGKILL, 128 + SIGTERM: another process ended it; which one is not known.
 _KILLED: Final = frozenset({137, 143})
 _NO_SPACE: Final = ("No space left on device", "Disk quota exceeded")
 _DISK_WORDS: Final = ("ephemeral-storage", "ephemeral local storage", "inodes", "DiskPressure", "nodefs", "imagefs")
@@ -129,7 +129,7 @@ def _of_container(pod: JsonObject) -> Iterator[_Fact]:
             if ended and ended.get("finishedAt"):
                 at = _moment(ended["finishedAt"])
                 cause, what = _of_end(ended)
-                # A pod that is told to go ends its container: that is what it was told, and no cause of its own.
+                # The container of a deleted pod ends because of the deletion: that is no cause of its own.
                 if cause != metric_names.CAUSE_CRASH or not observed.being_deleted(pod):
                     yield cause, what, at, at, f"exit code {ended.get('exitCode')}"
 

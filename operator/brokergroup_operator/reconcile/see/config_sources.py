@@ -1,7 +1,7 @@
 """Further keys of broker.conf from ConfigMaps (spec.configFrom), merged under spec.config. Pure.
 
-What the API server checks of spec.config is checked here of a ConfigMap, for nobody else does: a reserved key or a line break in
-a value would reach the brokers. While one of them is missing or bad, nothing of the group is changed, and the condition says why.
+What the API server checks of spec.config is checked here of a ConfigMap, which it does not check: a reserved key or a line break
+in a value would reach the brokers. While one of them is missing or bad, no object of the group is changed; the condition says why.
 """
 
 from __future__ import annotations

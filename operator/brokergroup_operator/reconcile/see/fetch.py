@@ -122,7 +122,7 @@ class GroupFetcher:
         return {name: claim for name, claim in zip(wanted, found, strict=True) if claim is not None}
 
     async def _with_config_sources(self, key: GroupKey, group: BrokerGroup) -> tuple[BrokerGroup, str]:
-        """With the keys of the ConfigMaps that spec.configFrom names; nobody watches those, so a change is seen at a resync."""
+        """With the keys of the ConfigMaps that spec.configFrom names. Those are not watched: a change is seen at a resync."""
         wanted = sorted({source.config_map_ref.name for source in group.spec.config_from})
         found = await asyncio.gather(
             *(self._objects.find(kinds.CONFIG_MAPS, GroupKey(key.namespace, name)) for name in wanted)
@@ -132,7 +132,7 @@ class GroupFetcher:
     async def _running_operation(self, key: GroupKey, group_object: JsonObject) -> BrokerGroupOperation | None:
         """The one that runs; the operations plane lets no second one. None where operations are not installed.
 
-        What ran for an earlier group of this name is nobody's any more: its Rebuild would cost this one a volume.
+        An operation of an earlier group of this name does not count: its Rebuild would cost this one a volume.
         """
         try:
             listed = await self._api.list(

@@ -1,4 +1,4 @@
-"""Objects that have the name of one of ours and are somebody else's: a user's Service `orders-master`, another group's claim.
+"""Objects that have the name of one of ours and another owner: a user's Service `orders-master`, another group's claim.
 
 Server-side apply with force would take them over without a word. So whatever is applied is looked at first, and what is not ours is
 not touched; nor does a pod start on it, for a pod takes its claims and its configuration by their names alone.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class NameTakenError(ApiError):
-    """An object of that name is somebody else's. A person must rename or remove it, or rename the group."""
+    """An object of that name has another owner. A person must rename or remove it, or rename the group."""
 
 
 def is_ours(found: JsonObject, group_object: JsonObject) -> bool:
@@ -38,7 +38,7 @@ def is_ours(found: JsonObject, group_object: JsonObject) -> bool:
     labels, group = observed.labels_of(found), str(observed.metadata(group_object)["name"])
     if labels.get(names.LABEL_APP_MANAGED_BY) != names.MANAGED_BY:
         return False
-    # Somebody may have taken the label off by which we list: then the name tells, which only this group gives to what it makes.
+    # The label by which we list may have been removed: then the name decides, which only this group gives to what it makes.
     return labels.get(names.LABEL_BROKER_GROUP, "" if owners else group) == group
 
 

@@ -1,7 +1,7 @@
-"""Who learns only, of what a pass saw: by the spec, by what runs, and by the record. Pure.
+"""Which members are learners, of what a pass saw: by the spec, by what runs, and by the record. Pure.
 
 A member becomes a learner by being started as one; its master then drops it from the SyncStateSet, because a learner is never
-reported as caught up. Until that is done it counts as a member of the set, and is nobody that an update may pass over.
+reported as caught up. Until that is done it counts as a member of the set, and an update may not pass over it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def wanted_learners(seen: Observed) -> frozenset[int]:
-    """Who is to be one by the spec."""
+    """Return the ids of the members that the spec makes learners."""
     spec = seen.group.spec
     if not spec.replication.learners:
         return frozenset()
@@ -32,13 +32,13 @@ def is_learner(seen: Observed, member: Member, wanted: frozenset[int]) -> bool:
 
 
 def never_masters(seen: Observed) -> frozenset[int]:
-    """Who can't take over: learners, and those that are to become or to stop being one."""
+    """Return the ids that can't take over: learners, and members that are to become one or to stop being one."""
     running = {one.broker_id for one in membership(seen).members if runs_as_learner(seen.pods.get(one.pod))}
     return wanted_learners(seen) | running
 
 
 def learning(seen: Observed) -> frozenset[int]:
-    """Who is a learner and has left the SyncStateSet: nothing rests on these."""
+    """Return the learners that have left the SyncStateSet: nothing rests on these."""
     in_set = seen.record.sync_state_set if seen.record else frozenset[int]()
     wanted = wanted_learners(seen)
     learners = {one.broker_id for one in membership(seen).members if is_learner(seen, one, wanted)}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
 
 
-# Who sets them is about to empty the node: kubectl drain, the cluster autoscaler, Karpenter, a graceful shutdown of the node.
+# Set by what is about to empty the node: kubectl drain, the cluster autoscaler, Karpenter, a graceful shutdown of the node.
 DRAIN_TAINTS: Final = frozenset(
     {
         "node.kubernetes.io/unschedulable",
@@ -50,7 +50,7 @@ class Observed:
     operation: BrokerGroupOperation | None = None
     # The nodes of the group's pods, by name; empty where the operator may not read nodes.
     nodes: Mapping[str, JsonObject] = field(default_factory=dict)
-    # Who rolls before this group may begin to; nobody: it is its turn.
+    # The groups whose rolling updates come before this group's; empty: it is its turn.
     rolling_before: tuple[GroupKey, ...] = ()
     # When this was seen, as RFC 3339.
     now: str = ""
@@ -62,7 +62,7 @@ class Observed:
     broker_name_taken: str = ""
     # Which other groups have a port of this one at their nodes' own addresses.
     host_ports_shared: str = ""
-    # Which object of a name of ours is somebody else's, as the last pass found it.
+    # Which object of a name of ours has another owner, as the last pass found it.
     name_taken: str = ""
     # Why a ConfigMap that the spec names can't be used; empty if all can.
     config_problem: str = ""

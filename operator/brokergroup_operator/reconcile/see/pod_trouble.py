@@ -19,7 +19,7 @@ CRASH_REASONS: Final = frozenset({"CrashLoopBackOff", "RunContainerError", "Star
 CREATION_REASONS: Final = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 # As the kubelet says that a Secret or a ConfigMap is not there, or has no such key.
 MISSING_WORDS: Final = ("not found", "couldn't find key", "references non-existent")
-# A pod that is asked to stop has its grace period; its deletionTimestamp is the end of it. So much later nobody is stopping it.
+# A deleted pod has its grace period; its deletionTimestamp is the end of it. So much later no kubelet is stopping it.
 STUCK_TERMINATING_SECONDS: Final = 60.0
 # A container that the kubelet starts again and again, between two of its back-offs.
 CRASHES_TO_TELL_OF: Final = 3
@@ -83,7 +83,7 @@ def is_stuck_terminating(pod: JsonObject, *, now: str) -> bool:
 
 
 def _stuck(pod: JsonObject, name: str) -> Trouble:
-    """Nothing is done about it: whether the process behind it is dead, only somebody who can see the node can say."""
+    """Nothing is done about it: only a look at the node shows whether the process behind it is dead."""
     node = str((pod.get("spec") or {}).get("nodeName") or "?")
     member = observed.labels_of(pod).get(names.LABEL_BROKER_ID, "?")
     return Trouble(

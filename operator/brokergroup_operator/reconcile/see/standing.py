@@ -1,4 +1,4 @@
-"""How each member of a group stands at the moment of a pass: what is voluntary asks it, and all that is told reads it. Pure.
+"""The state of each member of a group at the moment of a pass, for voluntary steps, status, conditions and Events. Pure.
 
 `MemberView` has what record and heartbeats say; the pod is added here. Out of both come the member's state and its one sentence.
 """

@@ -46,7 +46,7 @@ def all_alarms(seen: Observed) -> dict[ConditionType, Verdict | None]:
 
 
 def claim_terminating(seen: Observed) -> Verdict | None:
-    """Somebody, or a tool, deleted a claim that a pod uses: a deletion can't be taken back, only outlived."""
+    """A user or a tool deleted a claim that a pod uses: a deletion can't be taken back, only outlived."""
     pods = pods_on_going_claims(seen)
     if not pods or observed.being_deleted(seen.group_object):
         return None
@@ -66,7 +66,7 @@ def claim_terminating(seen: Observed) -> Verdict | None:
 
 
 def unfenced(seen: Observed) -> Verdict | None:
-    """A failover elected beside a master that may still have run, and may run still. From the record: whoever looks sees it."""
+    """A failover elected beside a master that may still have run, and may run still. From the record, so any plane shows it."""
     if seen.record is None or not seen.record.unfenced:
         return None
     old = " and ".join(f"broker {broker_id}" for broker_id in sorted(seen.record.unfenced))
@@ -105,7 +105,7 @@ def _unreadable_acceptance(seen: Observed) -> str:
 
 
 def recovering(seen: Observed) -> Verdict | None:
-    """Nobody holds a seat by the record, although brokers have data: all of them are heard before one is elected."""
+    """No member holds a seat by the record, although brokers have data: all of them are heard before one is elected."""
     record = seen.record
     if record is None or not record.is_first_election:
         return None
@@ -133,7 +133,7 @@ def recovering(seen: Observed) -> Verdict | None:
 
 
 def seat_lost(seen: Observed) -> Verdict | None:
-    """Nobody is left who is known to have every acknowledged message. There are two ways out, and a person chooses."""
+    """No member is left that is known to have every acknowledged message. There are two ways out, and a person chooses."""
     record = seen.record
     if record is None or not record.lost_seats:
         return None

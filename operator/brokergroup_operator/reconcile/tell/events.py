@@ -67,9 +67,9 @@ class EventPoster:
         self._told: dict[tuple[str, str, str, str], float] = {}
 
     async def post_once(self, group_object: JsonObject, note: Note) -> bool:
-        """For what a pass may run into again and again: the same words about the same group are told once an hour.
+        """For what a pass may run into again and again: the same note about the same group is posted once an hour.
 
-        Returns whether they were told now.
+        Returns whether it was posted now.
         """
         metadata = group_object["metadata"]
         words = (str(metadata.get("namespace")), str(metadata["name"]), note.reason, note.message)

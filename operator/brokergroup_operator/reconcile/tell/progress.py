@@ -147,7 +147,7 @@ def _everybody_barred(seen: Observed, course: Course) -> str:
 
 
 def _nobody_eligible(seen: Observed, course: Course) -> str:
-    """No master, somebody holds a seat, and none of those who do is alive."""
+    """No master, and although members hold seats, none of these is alive."""
     record = seen.record
     if record is None or record.granted_master_id is not None or record.is_first_election or not record.seats:
         return ""

@@ -1,5 +1,5 @@
-"""The conditions that are there only while they are true, and are no alarm by themselves: what somebody asked for, and what is
-less than promised. Pure.
+"""The conditions that are there only while they are true, and are no alarm by themselves: what a user asked for, and what is less
+than promised. Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which Events a change of the conditions is worth. Pure.
 
-They are posted with the write that shows the change, so that each transition is told once, and after a restart none again.
+They are posted with the write that shows the change, so that each transition is posted once, and after a restart none again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _holds(conditions: dict[str, dict[str, Any]], kind: ConditionType) -> bool:
 
 
 def _claims(old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]) -> Iterator[Note]:
-    """Each further claim that is deleted is told, too: the message names them."""
+    """Each further claim that is deleted is reported too: the message names them."""
     was, now = old.get(ConditionType.CLAIM_TERMINATING) or {}, new.get(ConditionType.CLAIM_TERMINATING) or {}
     if now and now["message"] != was.get("message"):
         yield Note(reason="ClaimBeingDeleted", message=now["message"], warning=True)
