@@ -99,6 +99,6 @@ def _outcome(task: asyncio.Task[Figures]) -> Outcome:
     if isinstance(error, SwitchoverRefusedError | ElectionRefusedError):
         return Outcome(refused=str(error))
     if not isinstance(error, GroupViewError | RecordStoreError | ApiError | TimeoutError):
-        # A mistake in the program: it is told with its traceback, and the operation fails at its deadline.
+        # A mistake in the program: it is logged with its traceback, and the operation fails at its deadline.
         log.error("operation.request_failed", exc_info=error)
     return Outcome(failed=f"{type(error).__name__}: {error}")

@@ -1,8 +1,8 @@
 """Which operation of a group runs, which waits, which is over and which is old enough to go: pure.
 
 One runs at a time, the oldest first. One that waits for its time lets younger ones pass, and one whose time is over is rejected,
-whatever it waited for. A dry run changes nothing, so it waits
-for nobody. An operation that was made for an earlier group of the same name is left to the garbage collector.
+whatever it waited for. A dry run changes nothing, so it waits for no other operation. An operation that was made for an earlier
+group of the same name is left to the garbage collector.
 """
 
 from __future__ import annotations

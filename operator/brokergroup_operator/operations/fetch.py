@@ -79,7 +79,7 @@ class SceneFetcher:
         )
 
     async def _operations(self, key: GroupKey) -> list[Operation]:
-        """By the spec, not by a label: who writes YAML by hand writes none."""
+        """List them by the spec, not by a label: YAML written by hand has none."""
         listed = await self._api.list(
             BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
         )

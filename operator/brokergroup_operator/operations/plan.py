@@ -32,7 +32,7 @@ class Adopt:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteStatus:
-    """Compare-and-set of the status: of two operators that decide at once, one is told that it was late."""
+    """Compare-and-set of the status: of two operators that decide at once, one gets a conflict."""
 
     operation: Operation
     status: OperationStatus

@@ -63,7 +63,7 @@ class OperationRunner:
         try:
             await self._applier.carry_out(scene, plan)
         except ConflictError as error:
-            # Somebody else wrote first, perhaps another operator: look again at what there is now.
+            # Another writer was first, perhaps another operator: look again at what there is now.
             log.info("operation.conflict", group=str(key), error=str(error))
             return 0.0
         return plan.look_again_seconds

@@ -76,7 +76,7 @@ class Operation:
 
     @property
     def phase(self) -> OperationPhase:
-        """Pending before anybody wrote a status."""
+        """Pending while there is no status."""
         status = self.asked.status
         return (status.phase if status else None) or OperationPhase.PENDING
 
@@ -148,7 +148,7 @@ class Scene:
 
     @property
     def master(self) -> int | None:
-        """Who is master by the record."""
+        """The master by the record."""
         return self.record.granted_master_id if self.record else None
 
     @property

@@ -88,7 +88,7 @@ def _condition(operation: Operation, verdict: Verdict, *, now: str) -> Condition
 
 
 def note_of(operation: Operation, verdict: Verdict) -> Note | None:
-    """Of a switchover's start and end the controller plane tells itself, with figures; the rest is told here."""
+    """Return the Event for this verdict. None for a switchover's start and end: the controller plane posts those, with figures."""
     kind = operation.asked.spec.type
     message = f"{operation.name}: {verdict.message}"
     match verdict:

@@ -1,9 +1,9 @@
 """Drill: a failover is rehearsed and measured.
 
 *Switchover*: the master is moved away and back, both planned. *KillMaster*: the master's pod is deleted without grace, as if its
-process had died, and held by the fence's finalizer until it has: a failover that could not prove the death would tell of lost
-messages. Whoever takes over stays master, and the drill is over when the killed member is in sync again.
-How far a drill is, is read from the record: the epoch, who is master, and whether the pod is older than the start.
+process had died, and held by the fence's finalizer until it has: a failover without proof of the death would report that messages
+may be lost. The new master stays master, and the drill is over when the killed member is in sync again.
+A drill's progress is read from the record (the epoch, the master) and from the pod: whether it is older than the start.
 """
 
 from __future__ import annotations

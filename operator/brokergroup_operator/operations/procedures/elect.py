@@ -1,4 +1,4 @@
-"""Elect: make a replica master although it may lack acknowledged messages. For when nobody else will come back.
+"""Elect: make a replica master although it may lack acknowledged messages. For when no other replica will come back.
 
 The only operation that can lose data, so it is refused while a master serves writes, and wants the group's name typed.
 """

@@ -36,7 +36,7 @@ def group_is_not_there(scene: Scene) -> str:
 
 
 def paused(scene: Scene) -> str:
-    """Pods of a paused group are nobody's to touch; its master may still be moved."""
+    """No operation may stop a pod of a paused group; its master may still be moved."""
     if scene.maintenance.get("paused"):
         return f"BrokerGroup {scene.key.name} is paused: resume it first (spec.maintenance.paused)"
     return ""
@@ -71,20 +71,20 @@ def no_master(scene: Scene) -> str:
 
 
 def master_changes(scene: Scene) -> Wait | None:
-    """A failover, or somebody else's switchover, ends by itself in a moment: it is waited for, not a reason to refuse."""
+    """A failover, or another plane's switchover, ends by itself in a moment: it is waited for, not a reason to refuse."""
     if scene.snapshot is None:
         return None
     running, planned = scene.snapshot.in_progress, scene.record.change if scene.record else None
     if running is not None:
         return Wait(message=f"waits for the end of a {running.kind.value}", look_again_seconds=CHANGE_POLL_SECONDS)
     if planned is not None and scene.snapshot.is_changing:
-        # Of another plane, or of this one before it was started again: whoever asks now is refused, and not for good.
+        # Of another plane, or of this one before its restart: a request now would be refused, one after its end would not.
         return Wait(message=f"waits for the end of change {planned.id}", look_again_seconds=CHANGE_POLL_SECONDS)
     return None
 
 
 def not_failover_safe(scene: Scene) -> str:
-    """By the verdict that its status shows to everybody, and by what is now: the status is as old as the group's last pass."""
+    """Why it is not, by its status, and by the state of this moment: the status is as old as the group's last pass."""
     condition = scene.condition(ConditionType.FAILOVER_SAFE.value)
     if condition is None:
         return f"{scene.key.name} is not known to be FailoverSafe yet"

@@ -1,7 +1,7 @@
 """Rebuild: give up a member's volume with its data; a new broker id on a new volume copies the master.
 
 The reconcile plane does it (after a switchover, if the member is master); its end is judged here. The id is never used
-again: whoever has another disk is somebody else (docs/concepts/architecture.md, rule 4).
+again: a broker on another disk is another broker (docs/concepts/architecture.md, rule 4).
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def ended(figures: Figures, wanted: int | None) -> Done | Fail:
 
 
 def what_the_record_says(scene: Scene, from_broker_id: int | None) -> Figures:
-    """For a process that did not see it happen: the timeline if it is known, else who is master now."""
+    """For a process that did not see it happen: the timeline if it is known, else the master of now."""
     timeline = scene.timeline_of(scene.epoch)
     if timeline is not None:
         return figures_of(timeline)
