@@ -1,12 +1,12 @@
-"""Who may look at the page.
+"""Which users may see the page.
 
 Three ways, chosen when the operator starts:
 
 ``open``        no token; only where the page listens on a loopback address, and only under a loopback's name (a page of
                 elsewhere that points its own name here, DNS rebinding, is refused). `kubectl port-forward` reaches it, and needs
                 the right to forward to the operator's pods.
-``token``       whoever has the token of a file (a mounted Secret) sees everything.
-``kubernetes``  a Kubernetes token: the API says whose it is (TokenReview) and whether that user may list BrokerGroups
+``token``       a user with the token of a file (a mounted Secret) sees everything.
+``kubernetes``  a Kubernetes token: the API names its user (TokenReview) and says whether that user may list BrokerGroups
                 (SubjectAccessReview), in the whole cluster or in single namespaces; only those are shown.
 
 A browser gives its token once and has a session cookie from then on. Sessions live in memory, and each is asked about again
@@ -61,7 +61,7 @@ class AccessMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Somebody whom the page knows. ``namespaces`` is what they may see; None: everything."""
+    """A user of the page. ``namespaces`` are those whose groups it shows to the user; None: all."""
 
     name: str
     namespaces: frozenset[str] | None = None
@@ -72,10 +72,10 @@ class Viewer:
 
 
 class TokenCheck(Protocol):
-    """Says whose a token is."""
+    """Finds the viewer of a token."""
 
     async def viewer(self, token: str) -> Viewer | None:
-        """None for a token that opens nothing. ``ApiError`` where nobody can be asked."""
+        """Return None for a token without access. Raise ``ApiError`` where the API server can't be asked."""
         ...
 
 
@@ -187,7 +187,7 @@ class Sessions:
         return session.viewer
 
     async def viewer_of_token(self, token: str) -> Viewer | None:
-        """Whose token it is; None also where the API server cannot be asked now: nobody is let in on a guess."""
+        """Return the token's viewer; None also where the API server can't be asked now: an unchecked token opens nothing."""
         if not token or len(token) > LONGEST_TOKEN or not token.isprintable():
             return None
         async with self._at_once:

@@ -1,6 +1,6 @@
 """The latest picture of every group, and what changed since which version. Lives in the page's thread alone.
 
-Every viewer is told from here what is new to it, so none needs a queue: a viewer that reads slowly is told less often, and costs
+Every viewer gets from here what is new to it, so none needs a queue: a viewer that reads slowly gets updates less often, and costs
 no memory meanwhile. ``version`` counts changes of rows; ``boot`` tells a browser that reconnects whether its version is ours.
 """
 
@@ -204,5 +204,5 @@ def key_of(text: str) -> GroupKey | None:
 
 
 def now_milliseconds() -> int:
-    """The clock that every time on the page is told by."""
+    """The clock of every time on the page."""
     return round(time.time() * 1000)

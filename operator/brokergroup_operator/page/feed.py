@@ -1,7 +1,7 @@
 """Looks at the controller plane for the page: in the plane's loop, and never for longer than ``TURN_SECONDS`` at a time.
 
 Groups that changed come first, then those that a viewer has open or whose master is being replaced, then the others in turn, so
-that each is looked at again after a while. While nobody views the page only changes are looked at, once a second: they make the
+that each is looked at again after a while. Without a viewer only changes are looked at, once a second: they make the
 history that the next viewer sees. What was seen is handed to the page's thread as one list.
 """
 
@@ -117,7 +117,7 @@ class Feed:
         self._hand_over(sightings, self._set_changes.taken(), frozenset(self._view.keys()))
 
     def _next_keys(self) -> Iterator[GroupKey]:
-        """Without end worth naming: whoever iterates stops at the end of its time."""
+        """Yield the keys to look at, the most urgent first; the caller stops at the end of its time."""
         done: set[GroupKey] = set()
         while self._changed:
             key = next(iter(self._changed))

@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PageSettings:
-    """Where the page listens, and whom it lets in. ValueError names what does not go together."""
+    """Where the page listens, and how it checks viewers. ValueError names what does not go together."""
 
     host: str
     port: int
@@ -218,7 +218,7 @@ class LivePage:
                 self._plane_loop.call_soon_threadsafe(lambda: feed.viewed(opened, has_viewers=count > 0))
 
     async def _reflect(self, reflector: Reflector, first_viewer: asyncio.Event) -> None:
-        """Manifests and status of all groups, from the first viewer on: nobody pays for a page that nobody looks at."""
+        """Manifests and status of all groups, from the first viewer on: a page without viewers costs no requests."""
         await first_viewer.wait()
         await reflector.run()
 

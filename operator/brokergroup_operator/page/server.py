@@ -2,7 +2,7 @@
 
 What a stream sends, each as one event with JSON:
 
-``hello``  who is looking, which operator pod tells it
+``hello``  the viewer's name, and which operator pod serves it
 ``rows``   overview lines that are new since the version that the browser has; null: the group is gone
 ``group``  the whole document of the opened group, when it has changed; null: there is none
 ``node``   the answer for the opened node
@@ -123,7 +123,7 @@ class PageServer:
         """How many streams there are."""
         return len(self._streams)
 
-    # ---- who may
+    # ---- access
 
     @web.middleware
     async def _guard(
@@ -152,7 +152,7 @@ class PageServer:
         return web.json_response({"viewer": viewer.name if viewer else None, "asks": self.sessions is not None})
 
     async def _log_in(self, request: web.Request) -> web.StreamResponse:
-        # A form of another site cannot send JSON without asking first (CORS), and nobody answers that question here.
+        # A form of another site cannot send JSON without asking first (CORS), and this server never answers that question.
         if request.content_type != "application/json" or self.sessions is None:
             return _told(400, "expected application/json with the member token")
         try:

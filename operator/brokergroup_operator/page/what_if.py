@@ -1,7 +1,7 @@
 """What would happen if a member went away now? Pure, with the same functions that decide when it happens.
 
 A lost master is put to the election itself (``controller_core.step``), so the answer names the broker that the election policy
-chooses, or says why it chooses nobody. A lost slave is a matter of counting who can still acknowledge.
+chooses, or says why it chooses none. A lost slave is a matter of counting the members that can still acknowledge.
 """
 
 from __future__ import annotations
