@@ -70,7 +70,7 @@ class FileRecordStore:
             key, lambda: _replace_record_file(self._path(key), record, expected), deadline_seconds
         )
 
-    def subscribe(self, callback: RecordMoved) -> Callable[[], None]:  # noqa: ARG002 - nobody else may write here
+    def subscribe(self, callback: RecordMoved) -> Callable[[], None]:  # noqa: ARG002 - no other process may write here
         """Nothing to tell: the folder belongs to this process, which knows what it wrote."""
         return lambda: None
 
@@ -111,7 +111,7 @@ class FileRecordStore:
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._in_flight.discard(task)
         if not task.cancelled():
-            task.exception()  # the caller may have left at its deadline: nobody else asks for the outcome
+            task.exception()  # the caller may have left at its deadline: then asyncio would log an exception never retrieved
 
 
 def read_record_file(path: Path) -> StoredRecord | None:
