@@ -78,7 +78,7 @@ def datagrams(bound: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
             yield bound.recvfrom(2048)
         except BlockingIOError:
             return
-        except OSError:  # an earlier datagram of ours met nobody (ICMP)
+        except OSError:  # no process listened at the target of an earlier datagram of ours (ICMP)
             continue
 
 

@@ -111,7 +111,7 @@ class FileRecordStore:
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._in_flight.discard(task)
         if not task.cancelled():
-            task.exception()  # the caller may have left at its deadline: then asyncio would log an exception never retrieved
+            task.exception()  # the caller may have left at its deadline: asyncio would log it as never retrieved
 
 
 def read_record_file(path: Path) -> StoredRecord | None:

@@ -185,7 +185,7 @@ class KubernetesRecordStore:
             return await self._api.create(
                 BROKER_GROUP_STATES, obj, field_manager=FIELD_MANAGER, timeout_seconds=limit_seconds
             )
-        except NotFoundError as error:  # no such namespace, or the kind is not installed yet: no conflict with another write
+        except NotFoundError as error:  # no such namespace, or the kind is not installed yet: no conflict of writes
             raise ApiUnavailableError(str(error)) from error
 
     async def _replace(self, obj: JsonObject, limit_seconds: float) -> JsonObject:

@@ -12,11 +12,11 @@ import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * Sends numbered messages with the unmodified Java client until it is told to stop, and prints one line of JSON per outcome:
+ * Sends numbered messages with the unmodified Java client until SIGTERM or end of input, and prints one line of JSON per outcome:
  * {"event":"ack","key":"m00000001","broker":"broker-a","queue":0,"offset":0,"at_ms":...,"took_ms":...} for SEND_OK, and
  * {"event":"fail","key":"m00000002","why":"...","at_ms":...,"took_ms":...} for everything else. Each key is tried once, or again and again
- * for --retry-for-ms, as an application would: a send whose outcome is unknown may be in the log, once or twice, or not, and nobody was
- * promised anything before the ack. The body is the key, filled up with dots.
+ * for --retry-for-ms, as an application would: a send whose outcome is unknown may be in the log, once or twice, or not, and before
+ * the ack nothing was promised. The body is the key, filled up with dots.
  *
  * Run from source: java -cp 'lib/*' NumberedProducer.java --name-server 127.0.0.1:9876 --topic T [--workers 4] [--pause-ms 10]
  *   [--send-timeout-ms 500] [--route-poll-ms 200] [--retry-for-ms 0] [--retry-pause-ms 10]
@@ -49,7 +49,7 @@ public final class NumberedProducer {
         Runtime.getRuntime().addShutdownHook(new Thread(() -> stop(workers)));
         if (messages == 0) {
             while (System.in.read() >= 0) {
-                // Nothing is expected: the end of input, when whoever started us is gone, is the news.
+                // Input is ignored until it ends, which it does when the parent process is gone.
             }
             STOPPED.set(true);
         }
