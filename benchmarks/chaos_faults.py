@@ -84,7 +84,7 @@ class Striker:
     later: set["asyncio.Task[None]"] = field(default_factory=set)
 
     async def strike(self, fault: Fault) -> bool:
-        """Strike now; what ends later (a thaw, the operator's return) goes on by itself. False: there was nobody to hit."""
+        """Strike now; what ends later (a thaw, the operator's return) goes on by itself. False: no target was there."""
         hit = await self._strike(fault)
         if fault.also is not None:
             hit |= await self._strike(fault.also)

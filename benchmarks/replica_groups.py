@@ -270,7 +270,7 @@ class Producer(asyncio.Protocol):
             self.done.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whoever measures has to know."""
+        """End the measurement with an error."""
         if not self.done.done():
             self.done.set_exception(exc or ConnectionError("the broker closed the connection"))
 
@@ -389,8 +389,8 @@ class Figures:
 def judge_targets(python: dict[str, Figures]) -> dict[str, object]:
     """What was asked for, what the median of the Python replica is, and what it is per second of the busiest broker's core.
 
-    The machine's cores are shared by the brokers, the load and whoever else is there, and the target speaks of one core for a
-    broker: so the second figure is what a broker does with a core of its own; the first is what was seen.
+    The machine's cores are shared by the brokers, the load and any other process, and the target speaks of one core for a broker:
+    so the second figure is what a broker does with a core of its own; the first is what was seen.
     """
     judged: dict[str, object] = {}
     for target, (arrangement, name, least) in TARGETS.items():

@@ -5,7 +5,7 @@
     .venv/bin/python benchmarks/sla.py --sizes --readers openmetrics query_range
 
 Each engine runs in a process of its own, first cold, then warm. What counts is processor time (of the process and all below
-it): wall time is told, but says little on a machine that others use as well. Progress on stderr, one line of JSON on stdout. The
+it): wall time is printed, but says little on a machine that others use as well. Progress on stderr, one line of JSON on stdout. The
 exit code is 0 only if no engine failed, all answers are the same and every goal that was measured is met (`--report-only`:
 without the goals). An engine that takes longer than `--limit-seconds` is stopped, as is one that leaves less than 1 GiB of disk or
 memory. Where the smaller lake says that there is no time for all runs it gets fewer, or is not begun. Its row says so each time.

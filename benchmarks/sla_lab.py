@@ -66,7 +66,7 @@ def measured(program: str, arguments: list[str], *, limit_seconds: float) -> dic
             said.seek(0)
             found["failed"] = f"exit code {process.returncode}: {said.read().strip()[-1000:]}"
         told.seek(0)
-        # Who is killed may leave half a line.
+        # A killed engine may leave half a line.
         found["lines"] = [json.loads(line) for line in told if line.endswith("\n")]
     return found
 
@@ -84,7 +84,7 @@ def _reason_to_stop(passed_seconds: float, limit_seconds: float, scratch: Path) 
 def row_of(told: dict[str, Any]) -> dict[str, Any]:
     """An engine's figures. `cpu_s` and `wall_s` are the warm runs' median, or the cold one's where it is alone.
 
-    Who was stopped before the end of the first run has `cpu_s_at_least` instead: what that run had used.
+    An engine that was stopped before the end of its first run has `cpu_s_at_least` instead: what that run had used.
     """
     lines = told.pop("lines")
     runs = lines[1:]
@@ -198,7 +198,7 @@ def make_lake(folder: Path, *, samples: int, seed: int = 1) -> Lake:
         if known["asked"] == [samples, seed]:
             return Lake(folder, known["samples"], known["series"], known["bytes"])
         raise ValueError(f"lake {folder}: holds {known['asked']} (samples, seed); expected {[samples, seed]}")
-    # Who is interrupted leaves half a lake: it gets its name when it is whole.
+    # An interrupted run leaves half a lake: it gets its name when it is whole.
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     names = series_names(max(1, round(samples / _SCRAPES)))
@@ -225,7 +225,7 @@ def series_names(count: int) -> list[str]:
 
 
 def _events(rng: np.random.Generator, names: list[str]) -> dict[str, Any]:
-    """What happens to whom, from which scrape to which, and the code of the samples then; later ones win."""
+    """Events: the series, from which scrape to which, and the code of the samples then; later ones win."""
     kinds = []
     for per_month, median, shown in ((12, 4, 0), (3, 20, _LOST), (35, 1, _LOST)):
         count = rng.poisson(per_month * len(names))
@@ -249,7 +249,7 @@ def _write_day(path: Path, names: list[str], events: dict[str, Any], day: int) -
     columns = (events[name][touched] for name in ("series", "begin", "end", "code"))
     for series, begin, end, code in zip(*(column.tolist() for column in columns), strict=True):
         row = codes[series, max(0, begin - first) : end - first]
-        # An outage of a replica leaves the SyncStateSet at 2; of the master nobody can write.
+        # An outage of a replica leaves the SyncStateSet at 2; in one of the master no write succeeds.
         row[:] = 2 if code == 0 and events["calm"][series] == 3 else code
     times = START_MS + day * DAY_MS + np.arange(_SCRAPES_A_DAY, dtype=np.int64) * STEP_MS
     schema = pa.schema([("series", pa.string()), ("ts_ms", pa.int64()), ("value", pa.float64())])

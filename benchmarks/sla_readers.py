@@ -5,7 +5,7 @@
 Files are written first, and not counted. A run reads everything and adds it up in one Spark job, so that nothing is left unread;
 the sums must be those of what was written. The processor time is that of all that takes part, the JVM that receives the samples
 and the job's planning included: what a report pays until its reduction begins. A job costs something however little it reads, so
-each reader is measured at two sizes, and both are told: the larger one as it was, and what a job and a sample cost apart. The
+each reader is measured at two sizes, and both are printed: the larger one as it was, and what a job and a sample cost apart. The
 server of the `prometheus` reader is a process of its own that hands out answers which lie ready: what is measured is the reader.
 """
 

@@ -23,7 +23,7 @@ from sla_reports.class_archive import ARCHIVE_VARIABLE, make_archive
 if TYPE_CHECKING:
     from pathlib import Path
 
-# The JVM is waited for: else its processor time is nobody's.
+# The JVM is waited for: else its processor time is not counted.
 JOB = """
 from sla_reports.session import start_session
 spark = start_session("start", master="local[2]")
