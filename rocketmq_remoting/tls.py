@@ -150,7 +150,7 @@ class ServerTls:
 
 
 class ClientTls:
-    """A client's TLS: believes the certificate authority it was given, or (as Java by default) anybody if it was given none."""
+    """A client's TLS: verifies servers by the certificate authority it was given; without one (Java's default) it accepts all."""
 
     def __init__(self, files: TlsFiles, *, check_files_seconds: float = 5.0) -> None:
         self.context = ReloadedContext(files, client_context, check_seconds=check_files_seconds)

@@ -32,7 +32,7 @@ DURABILITIES: Mapping[str, tuple[int, bool]] = {"Strict": (2, False), "Available
 class Setup:
     """A way to run a group. `min_in_sync` 1 is the durability Available, 2 is Strict; no timeout: as observed.
 
-    `master_alone`: the master acknowledges without waiting for anybody, which is Fast. What is acknowledged has one copy then.
+    `master_alone`: the master acknowledges without waiting for a slave, which is Fast. What is acknowledged has one copy then.
     """
 
     replicas: int
