@@ -79,7 +79,7 @@ def test_without_one_nothing_of_it_is_anywhere() -> None:
 @pytest.mark.parametrize(
     ("settings", "spec", "said"),
     [
-        (ASKED_FOR, JAVA, "its fences hear nobody and guard nobody"),
+        (ASKED_FOR, JAVA, "its fences hear no controller and guard no broker"),
         (ASKED_FOR, JAVA | GIVEN, ""),
         (ASKED_FOR, JAVA | {"failover": {"isolation": {"enabled": False}}}, ""),
         (OF_TLS, JAVA, ""),

@@ -101,7 +101,7 @@ def test_failover_safe(seen: Observed, expected: tuple[str, str]) -> None:
         (c.live(barred(3), 1, 3), "there is 3 (priority 0); broker 2: not heard by any controller"),
         (
             c.live(c.settled(), 1),
-            "there is nobody; broker 2: not heard by any controller; broker 3: not heard by any controller",
+            "there is none; broker 2: not heard by any controller; broker 3: not heard by any controller",
         ),
         (barred(2, 3), "give one of them another priority in spec.failover.priorities"),
     ],

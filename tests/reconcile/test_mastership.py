@@ -147,4 +147,4 @@ def test_a_drain_that_nobody_can_take_over_from_is_said() -> None:
     moving = c.course(c.on_nodes(c.live(c.settled(), 1), node_1=CORDONED, **FINE)).moving
     assert moving is not None
     assert moving.verb.value == "refuse"
-    assert "orders-1 is being drained, and nobody elsewhere can take over" in moving.why
+    assert "orders-1 is being drained, and no member elsewhere can take over" in moving.why

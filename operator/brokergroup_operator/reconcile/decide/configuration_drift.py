@@ -101,7 +101,7 @@ def put_back_actions(drifts: Sequence[Drift]) -> Iterator[PutBackBrokerConfig]:
             of_members.setdefault(drift.member, {})[drift.key] = drift.expected
     for member, values in of_members.items():
         yield PutBackBrokerConfig(
-            reason="somebody else changed what acknowledgements rest on",
+            reason="another writer changed what acknowledgements rest on",
             broker_id=member.broker_id,
             pod=member.pod,
             values=values,

@@ -66,12 +66,12 @@ def judge(
     if snapshot.in_progress is not None and snapshot.in_progress.kind is Kind.FAILOVER:
         return no(Reason.FAILING_OVER, "The master is lost; another is being elected")
     if snapshot.epoch_jump is not None:
-        return no(Reason.EPOCH_FAR_ABOVE_RECORD, "Nobody is elected until the epoch jump is settled")
+        return no(Reason.EPOCH_FAR_ABOVE_RECORD, "No replica is elected until the epoch jump is settled")
     if not snapshot.writable:
         return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master")
     if voting_replicas(spec) == 1 and (spec.replicas == 1 or master not in away):
-        whose = "of one replica" if spec.replicas == 1 else "whose master alone is no learner"
-        return no(Reason.NOT_ENOUGH_CANDIDATES, f"A group {whose} has nobody to fail over to")
+        kind = "of one replica" if spec.replicas == 1 else "whose master alone is no learner"
+        return no(Reason.NOT_ENOUGH_CANDIDATES, f"A group {kind} has no member to fail over to")
     if facts is None:
         facts = {one: member_view(record, snapshot, one).fact() for one in record.sync_state_set}
     return _count(spec, record, snapshot, master, away=away, facts=facts)
@@ -105,8 +105,8 @@ def _count(
         if missing and len(whole) + len(copies) + len(unlinked) + len(unheard) >= needed:
             return no(reason, _facts(facts, [*unheard, *unlinked]))
     if not found and 1 + len(copies) >= voting_replicas(spec):
-        return no(Reason.NOBODY_MAY_FOLLOW, _nobody_may_follow(master, copies))
-    named = ", ".join([*map(str, found), *(f"{broker_id} (priority 0)" for broker_id in copies)]) or "nobody"
+        return no(Reason.NOBODY_MAY_FOLLOW, _all_slaves_barred(master, copies))
+    named = ", ".join([*map(str, found), *(f"{broker_id} (priority 0)" for broker_id in copies)]) or "none"
     short = (
         f"Beside master {master}, {needed} live members in sync are needed, one of them to take over; there is {named}"
     )
@@ -118,7 +118,7 @@ def _facts(facts: Mapping[int, str], broker_ids: Iterable[int]) -> str:
     return "; ".join(f"broker {one}: {facts.get(one, 'unknown')}" for one in broker_ids)
 
 
-def _nobody_may_follow(master: int, copies: list[int]) -> str:
+def _all_slaves_barred(master: int, copies: list[int]) -> str:
     return (
         f"Every other member than master {master} (broker {_ids(copies)}) has election priority 0, which bars it from"
         " mastership: give one of them another priority in spec.failover.priorities"

@@ -54,7 +54,9 @@ def mastership_step(
         why = f"the node of master {master.member.pod} is being drained"
         if not able or not (safe or _may_leave_unsafe(seen, at_rest)):
             return Step(
-                verb=Verb.REFUSE, reason=Reason.NOT_ENOUGH_CANDIDATES, why=f"{why}, and nobody elsewhere can take over"
+                verb=Verb.REFUSE,
+                reason=Reason.NOT_ENOUGH_CANDIDATES,
+                why=f"{why}, and no member elsewhere can take over",
             )
         return replace(_move(master, able[0], why), cause=Cause.DRAIN)
     updated = [broker_id for broker_id in able if broker_id not in updating]

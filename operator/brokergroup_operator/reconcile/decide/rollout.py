@@ -73,7 +73,7 @@ def _left_to_a_person(outdated: Sequence[Outdated]) -> Step:
     return Step(
         verb=Verb.WAIT,
         reason=Reason.WAITING_FOR_PERSON,
-        why=f"{pods}: updateStrategy.type is OnDelete, so a pod changes when somebody deletes it",
+        why=f"{pods}: updateStrategy.type is OnDelete, so a pod changes once a user deletes it",
     )
 
 
@@ -106,7 +106,7 @@ def _next_turn(
     if learners := [item for item in slaves if standings[item.member.broker_id].is_learner]:
         return _replace(learners[0], "a learner's turn: nothing rests on it")
     if _master_votes_alone(standings):
-        return _replace((slaves or due)[0], "nobody but the master votes")
+        return _replace((slaves or due)[0], "only the master votes")
     if safe.status is not ConditionStatus.TRUE:
         return _turn_while_unsafe(slaves, due, strategy, safe)
     if slaves:

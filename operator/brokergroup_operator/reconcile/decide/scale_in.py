@@ -77,7 +77,7 @@ def leaving_step(seen: Observed, leaver: Standing, *, staying: int, safe: bool) 
     if runs and leaver.is_master and staying:
         if safe:
             return Step(verb=Verb.SWITCH, reason=reason, why="the master hands over before it leaves", member=member)
-        return _refused(leaver, "nobody can take over from it now")
+        return _refused(leaver, "no member can take over from it now")
     if _nothing_is_known(seen):
         return Step(verb=Verb.WAIT, reason=reason, why="Waiting to hear the master", member=member)
     if complaint := why_it_must_stay(seen, leaver, staying=staying):

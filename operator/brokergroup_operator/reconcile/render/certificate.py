@@ -28,7 +28,7 @@ def problem(group: BrokerGroup, settings: ReconcileSettings) -> str:
     if secret is not None and not settings.controller_tls:
         return (
             f"{FIELD} is {secret!r}, but this operator's controllers speak no TLS (--tls-certificate): expected none,"
-            " for who dials them over TLS is not heard"
+            " since a broker that connects over TLS is not heard"
         )
     if secret is not None or not settings.client_certificates_required:
         return ""
@@ -36,7 +36,7 @@ def problem(group: BrokerGroup, settings: ReconcileSettings) -> str:
         lost = "" if "tls.client.certPath" in spec.config else "its brokers are not heard"
     else:
         # An image of one's own may bring a certificate for its brokers, never for the fences.
-        lost = "its fences hear nobody and guard nobody" if spec.failover.isolation.enabled else ""
+        lost = "its fences hear no controller and guard no broker" if spec.failover.isolation.enabled else ""
     name = f"{group.metadata['name']}.{group.metadata['namespace']}"
     return lost and (
         f"{FIELD} is absent, and controllers ask for a client certificate (--tls-client-certificates required): {lost}."

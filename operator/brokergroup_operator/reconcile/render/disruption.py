@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup
 
 # More than any group has members: no pod may be evicted.
-NOBODY_MAY_GO: Final = 1000
+NO_EVICTION: Final = 1000
 
 
 def build_disruption_budgets(group: BrokerGroup, *, open_for_one: bool, learning: int = 0) -> list[JsonObject]:
     """Both, the slaves' first. `learning`: how many members are learners, which are under neither."""
     slaves = group.spec.replicas - 1 - learning
-    kept = max(0, slaves - 1) if open_for_one else NOBODY_MAY_GO
+    kept = max(0, slaves - 1) if open_for_one else NO_EVICTION
     return [
         _budget(group, names.disruption_budget_name(identity.name_of(group)), names.ROLE_SLAVE, kept),
-        _budget(group, names.master_disruption_budget_name(identity.name_of(group)), names.ROLE_MASTER, NOBODY_MAY_GO),
+        _budget(group, names.master_disruption_budget_name(identity.name_of(group)), names.ROLE_MASTER, NO_EVICTION),
     ]
 
 

@@ -50,7 +50,7 @@ def drifted(actual: JsonObject | None, desired: JsonObject) -> str:
     if annotations_of(actual).get(names.ANNOTATION_REVISION) != wanted:
         return "our wish changed"
     difference = first_difference(desired, actual)
-    return f"somebody changed {difference}" if difference else ""
+    return f"another writer changed {difference}" if difference else ""
 
 
 def first_difference(desired: Any, actual: Any, path: str = "") -> str:

@@ -85,9 +85,9 @@ def listed(seen: Observed, resource: Resource) -> Mapping[str, JsonObject]:
 
 def taken(resource: Resource, name: str, found: JsonObject) -> NameTakenError:
     manager = observed.labels_of(found).get(names.LABEL_APP_MANAGED_BY)
-    whose = f" (managed by {manager})" if manager else ""
+    owner = f" (managed by {manager})" if manager else ""
     return NameTakenError(
-        f"{resource.kind} {name} is there and is none of this group's{whose}: it is left alone. Rename or remove it"
+        f"{resource.kind} {name} is there and is none of this group's{owner}: it is left alone. Rename or remove it"
     )
 
 

@@ -89,10 +89,11 @@ def epoch_jump(seen: Observed) -> Verdict | None:
     group = f"{identity.name_of(seen.group)} -n {identity.namespace_of(seen.group)}"
     return yes(
         Reason.EPOCH_FAR_ABOVE_RECORD,
-        f"A broker reports master epoch {epoch}, the record says {known}: nobody is elected until this is settled"
+        f"A broker reports master epoch {epoch}, the record says {known}: no replica is elected until this is settled"
         f"{_unreadable_acceptance(seen)}."
         f" If the record was restored from an old backup, accept it: kubectl annotate brokergroup {group} {annotation}."
-        " If somebody made that broker believe it, stop the broker and delete its claim: it comes back empty and catches up.",
+        " If it is wrong (another group's disk, a forged request), stop the broker and delete its claim:"
+        " it comes back empty and catches up.",
     )
 
 

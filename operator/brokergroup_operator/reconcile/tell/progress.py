@@ -76,13 +76,15 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
     for name, pod in sorted(seen.pods.items()):
         # A bad image that was taken back is being repaired.
         if name not in replaced and (trouble := pod_trouble(pod, now=seen.now)) is not None:
-            whose = f". {seen.host_ports_shared}" if seen.host_ports_shared and NO_FREE_PORTS in trouble.message else ""
-            return yes(trouble.reason, f"{trouble.message}{whose}{_held_up(course, name)}")
+            sharers = (
+                f". {seen.host_ports_shared}" if seen.host_ports_shared and NO_FREE_PORTS in trouble.message else ""
+            )
+            return yes(trouble.reason, f"{trouble.message}{sharers}{_held_up(course, name)}")
     if seen.group.spec.maintenance.hibernated and (held := pods_on_going_claims(seen)):
         return yes(Reason.CLAIM_BEING_DELETED, f"Not hibernated: {why_not_stopped(list(held))}")
     if seen.group.spec.maintenance.hibernated or observed.being_deleted(seen.group_object):
         return no(Reason.NOTHING_STALLED, "Nothing is stalled")
-    if complaint := _everybody_barred(seen, course) or _nobody_eligible(seen, course):
+    if complaint := _all_barred(seen, course) or _no_eligible_alive(seen, course):
         return yes(Reason.NO_ELIGIBLE_REPLICA, complaint)
     for step in (course.repairing, course.leaving, course.moving, *course.rollout):
         if step is not None and step.verb is Verb.REFUSE:
@@ -128,7 +130,7 @@ def _age_seconds(seen: Observed, pod: str) -> float:
     return (moment(seen.now) - moment(str(created))) / dt.timedelta(seconds=1) if created else 0.0
 
 
-def _everybody_barred(seen: Observed, course: Course) -> str:
+def _all_barred(seen: Observed, course: Course) -> str:
     """No member may be elected: a group without a master stays so, and one that has one does not outlive it."""
     ids = sorted(course.standings)
     spec, snapshot = seen.group.spec, seen.snapshot
@@ -138,7 +140,7 @@ def _everybody_barred(seen: Observed, course: Course) -> str:
     if snapshot is None or not all(is_barred(spec, snapshot, one) for one in ids):
         return ""
     master = seen.record.granted_master_id if seen.record else None
-    consequence = "nobody is elected" if master is None else f"nobody can follow master {master}"
+    consequence = "no replica is elected" if master is None else f"no slave can follow master {master}"
     named = ", ".join(str(broker_id) for broker_id in ids)
     return (
         f"Every member (broker {named}) has election priority 0, which bars it from mastership: {consequence}."
@@ -146,7 +148,7 @@ def _everybody_barred(seen: Observed, course: Course) -> str:
     )
 
 
-def _nobody_eligible(seen: Observed, course: Course) -> str:
+def _no_eligible_alive(seen: Observed, course: Course) -> str:
     """No master, and although members hold seats, none of these is alive."""
     record = seen.record
     if record is None or record.granted_master_id is not None or record.is_first_election or not record.seats:
@@ -155,4 +157,4 @@ def _nobody_eligible(seen: Observed, course: Course) -> str:
     if not live or any(standing.has_seat for standing in live):
         return ""
     holders = ", ".join(str(broker_id) for broker_id in sorted(record.seats))
-    return f"No master: of those who have every acknowledged message (broker {holders}) none is alive"
+    return f"No master: of those that have every acknowledged message (broker {holders}) none is alive"

@@ -98,7 +98,7 @@ def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
         consequence = "no write is acknowledged until another is in sync"
     else:
         consequence = "what is acknowledged now is on that disk alone"
-    holders = ", ".join(str(broker_id) for broker_id in live) or "nobody"
+    holders = ", ".join(str(broker_id) for broker_id in live) or "none"
     silent = ", ".join(str(broker_id) for broker_id in sorted(record.sync_state_set.difference(live)))
     doubt = f"not heard here: {silent}; unless they still answer the master, " if silent else ""
     return yes(Reason.BELOW_DURABILITY, f"In sync and alive: {holders}; {doubt}{consequence}")

@@ -130,8 +130,8 @@ def build_status(
 
 def update_revision(seen: Observed, settings: ReconcileSettings) -> str:
     """One word for what every pod should run, whichever member's it is."""
-    anybody = Member(broker_id=0, pod=identity.name_of(seen.group))
-    pod = observed.annotations_of(build_pod(seen.group, anybody, settings))
+    any_member = Member(broker_id=0, pod=identity.name_of(seen.group))
+    pod = observed.annotations_of(build_pod(seen.group, any_member, settings))
     return content_hash(f"{pod[names.ANNOTATION_REVISION]} {hot_config.cold_hash(seen.group, settings)}")
 
 
