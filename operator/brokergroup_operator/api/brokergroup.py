@@ -57,7 +57,7 @@ class Signature(StrEnum):
 
 
 class UpdateType(StrEnum):
-    """Who restarts a pod that runs something else than the spec says."""
+    """Whether the operator replaces a pod that runs something else than the spec says, or a user does."""
 
     ROLLING = "Rolling"
     ON_DELETE = "OnDelete"
@@ -72,7 +72,7 @@ class MasterUpdate(StrEnum):
 
 
 class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """How the brokers of the group prove who they are, beside the address of their pod."""
+    """How the brokers of the group authenticate, beside the address of their pod."""
 
     signature: Annotated[
         Signature,
@@ -133,14 +133,14 @@ class UpdateStrategySpec(Struct, frozen=True, rename="camel", kw_only=True):
         UpdateType,
         Meta(
             description="Rolling: slaves one by one, each back in sync before the next, the master last."
-            " OnDelete: a pod changes when somebody deletes it."
+            " OnDelete: a pod changes once a user deletes it."
         ),
     ] = UpdateType.ROLLING
     master_update: Annotated[
         MasterUpdate,
         Meta(
             description="Switchover: mastership is handed over before the old master restarts. Restart: it restarts as it is,"
-            " and writes stand still meanwhile. Supervised: the update waits before the master until somebody switches over."
+            " and writes stand still meanwhile. Supervised: the update waits before the master until a user switches over."
         ),
     ] = MasterUpdate.SWITCHOVER
 
@@ -325,7 +325,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
         Rule(
             "self.replication.learners < self.replicas",
-            "replication.learners must be below replicas: somebody has to be master, and a learner never is",
+            "replication.learners must be below replicas: one member has to be master, and a learner never is",
             field_path=".replication.learners",
         ),
         Rule(

@@ -70,9 +70,9 @@ class BrokerGroupReference(Struct, frozen=True, rename="camel", kw_only=True):
 class SwitchoverRequest(Struct, frozen=True, rename="camel", kw_only=True):
     """A planned change of the master, without loss."""
 
-    to_broker_id: Annotated[
-        bounds.BrokerId | None, Meta(description="Who becomes master. Absent: the best candidate.")
-    ] = None
+    to_broker_id: Annotated[bounds.BrokerId | None, Meta(description="The new master. Absent: the best candidate.")] = (
+        None
+    )
     deadline_seconds: Annotated[
         int,
         Meta(
@@ -101,7 +101,7 @@ class RestartRequest(Struct, frozen=True, rename="camel", kw_only=True):
         list[bounds.BrokerId],
         Meta(
             max_length=bounds.MAX_KNOWN_REPLICAS,
-            description="Whose pods. Empty: all.",
+            description="The members whose pods are restarted. Empty: all.",
             extra_json_schema=bounds.SET_LIST,
         ),
     ] = []
@@ -110,13 +110,13 @@ class RestartRequest(Struct, frozen=True, rename="camel", kw_only=True):
 class RebuildRequest(Struct, frozen=True, rename="camel", kw_only=True):
     """A member is made anew: its claim is deleted WITH ITS DATA, and a new broker id on a new volume copies the master."""
 
-    broker_id: Annotated[bounds.BrokerId, Meta(description="Whose volume is given up.")]
+    broker_id: Annotated[bounds.BrokerId, Meta(description="The member whose volume is given up.")]
 
 
 class ElectRequest(Struct, frozen=True, rename="camel", kw_only=True):
-    """A replica is made master although it may lack acknowledged messages, for when nobody else will come back."""
+    """A replica is made master although it may lack acknowledged messages, for when no other one will come back."""
 
-    to_broker_id: Annotated[bounds.BrokerId, Meta(description="Who becomes master.")]
+    to_broker_id: Annotated[bounds.BrokerId, Meta(description="The new master.")]
     acknowledge_data_loss: Annotated[
         str,
         Meta(
@@ -129,7 +129,7 @@ class ElectRequest(Struct, frozen=True, rename="camel", kw_only=True):
 class DecommissionRequest(Struct, frozen=True, rename="camel", kw_only=True):
     """A member leaves for good, as in a scale in; where spec.replicas still wants it, a new one takes its place."""
 
-    broker_id: Annotated[bounds.BrokerId, Meta(description="Who leaves.")]
+    broker_id: Annotated[bounds.BrokerId, Meta(description="The member that leaves.")]
 
 
 class DrillRequest(Struct, frozen=True, rename="camel", kw_only=True):
@@ -177,8 +177,7 @@ class OperationSpec(Struct, frozen=True, rename="camel", kw_only=True):
         *(_only_the_section_of(kind) for kind in OperationType),
         Rule(
             "!has(self.elect) || self.elect.acknowledgeDataLoss == self.brokerGroupRef.name",
-            "elect.acknowledgeDataLoss must be the name of the group: who elects a replica that may lack acknowledged"
-            " messages says so in person",
+            "elect.acknowledgeDataLoss must be the name of the group: it confirms that acknowledged messages may be lost",
             field_path=".elect.acknowledgeDataLoss",
         ),
     )
@@ -188,8 +187,10 @@ class OperationResult(Struct, frozen=True, rename="camel", kw_only=True):
     """What came of it."""
 
     message: Annotated[str, Meta(max_length=4096, description="The outcome in a sentence.")]
-    from_broker_id: Annotated[bounds.BrokerId | None, Meta(description="Who was master before.")] = None
-    to_broker_id: Annotated[bounds.BrokerId | None, Meta(description="Who is master after it, or who was made.")] = None
+    from_broker_id: Annotated[bounds.BrokerId | None, Meta(description="The master before it.")] = None
+    to_broker_id: Annotated[
+        bounds.BrokerId | None, Meta(description="The master after it; for a rebuild the new member.")
+    ] = None
     epoch: Annotated[bounds.Epoch | None, Meta(description="The master epoch after it.")] = None
     milliseconds: Annotated[
         bounds.Milliseconds | None,

@@ -26,11 +26,11 @@ class ReplicaRecord(Struct, frozen=True, rename="camel", kw_only=True):
         str,
         Meta(
             max_length=256,
-            description="Who claimed this id; empty while it is only reserved. Set once.",
+            description="The check code of the broker that claimed this id; empty while it is only reserved. Set once.",
             extra_json_schema=validations(
                 Rule(
                     "oldSelf == '' || self == oldSelf",
-                    "registerCheckCode never changes once set: it tells who owns the broker id",
+                    "registerCheckCode never changes once set: it identifies the broker that owns the id",
                 )
             ),
         ),
@@ -55,7 +55,7 @@ class ReplicaRecord(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class BeforeChange(Struct, frozen=True, rename="camel", kw_only=True):
-    """What brokers that ask are told of the group until the change has been told in order."""
+    """What the controller answers to brokers until the change has been announced to them in order."""
 
     master_broker_id: Annotated[
         bounds.BrokerId | None, Meta(description="The master before the change; absent where the group had none.")
@@ -102,14 +102,17 @@ class ChangeRecord(Struct, frozen=True, rename="camel", kw_only=True):
     to: Annotated[bounds.BrokerId | None, Meta(description="The master that is made; absent until it is decided.")] = (
         None
     )
-    epoch: Annotated[bounds.Epoch, Meta(description="The master epoch that is told; 0 until it is decided.")] = 0
+    epoch: Annotated[bounds.Epoch, Meta(description="The master epoch that is announced; 0 until it is decided.")] = 0
     slave: Annotated[bounds.BrokerId | None, Meta(description="The slave that a cure is for.")] = None
     before: Annotated[
-        BeforeChange | None, Meta(description="What brokers that ask are told until the change has been told in order.")
+        BeforeChange | None,
+        Meta(
+            description="What the controller answers to brokers until the change has been announced to them in order."
+        ),
     ] = None
     restore: Annotated[
         RestoreAfterChange | None,
-        Meta(description="What a broker was told for the change only, and must be told back."),
+        Meta(description="What was set on a broker for the change only, and must be restored."),
     ] = None
     cause: Annotated[str, Meta(max_length=256, description="Why, for people.")] = ""
     unfenced: Annotated[bool, Meta(description="Nothing confirmed the old master's death; for people.")] = False
@@ -157,9 +160,9 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
             extra_json_schema=bounds.map_list("brokerId"),
         ),
     ] = []
-    master_broker_id: Annotated[bounds.BrokerId | None, Meta(description="Who is master; absent while nobody is.")] = (
-        None
-    )
+    master_broker_id: Annotated[
+        bounds.BrokerId | None, Meta(description="The master's broker id; absent while there is no master.")
+    ] = None
     master_epoch: Annotated[bounds.Epoch, Meta(description="Raised by every election. Never falls.")] = 0
     sync_state_set: Annotated[
         list[bounds.BrokerId],
@@ -203,7 +206,7 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
         list[bounds.BrokerId],
         Meta(
             max_length=bounds.MAX_KNOWN_REPLICAS,
-            description="Replaced masters whose death nobody confirmed, until they are in sync again or no members any more.",
+            description="Replaced masters whose death was not confirmed, until they are in sync again or no members any more.",
             extra_json_schema=bounds.SET_LIST,
         ),
     ] = []

@@ -182,7 +182,7 @@ class MemberSeat(StrEnum):
 
 
 class AddressSource(StrEnum):
-    """Who told an address of a member."""
+    """Where a member's address is known from."""
 
     POD_WATCH = "PodWatch"
     REGISTRATION = "Registration"
@@ -218,7 +218,7 @@ class Endpoints(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class MasterStatus(Struct, frozen=True, rename="camel", kw_only=True):
-    """Who is master; absent while nobody is."""
+    """The master; absent while there is none."""
 
     broker_id: Annotated[bounds.BrokerId, Meta(description="The master's broker id (the NameServer shows it as 0).")]
     pod: Annotated[bounds.NameText, Meta(description="Its pod; empty for a broker from elsewhere.")]
@@ -230,7 +230,7 @@ class MasterStatus(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class SyncStateSetStatus(Struct, frozen=True, rename="camel", kw_only=True):
-    """Who has every acknowledged message, by the controller's record."""
+    """The members that have every acknowledged message, by the controller's record."""
 
     broker_ids: Annotated[
         list[bounds.BrokerId],
@@ -346,7 +346,8 @@ class FailoverStatus(Struct, frozen=True, rename="camel", kw_only=True):
         int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX, description="The lost master; 0 where there was none.")
     ] = field(name="from")
     to_broker_id: Annotated[
-        int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX, description="The new master; 0 where nobody could be elected.")
+        int,
+        Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX, description="The new master; 0 where no replica could be elected."),
     ] = field(name="to")
     epoch: Annotated[bounds.Epoch, Meta(description="The epoch after it.")]
     started_at: Annotated[bounds.TimeText, Meta(description="When the loss was detected.")]

@@ -26,7 +26,7 @@ ElectionPolicy = Annotated[str, Meta(extra_json_schema={"enum": sorted(ELECTION_
 
 
 class UncleanElection(StrEnum):
-    """May a replica outside the SyncStateSet be elected when nobody of the set is left?"""
+    """May a replica outside the SyncStateSet be elected when no member of the set is left?"""
 
     NEVER = "Never"
     ALLOWED = "Allowed"
@@ -41,14 +41,14 @@ class BrokerPriority(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             ge=0,
             le=bounds.JAVA_INT_MAX,
-            description="The lower number is preferred. 0: never a master, not even when nobody else is left; it still is a copy"
+            description="The lower number is preferred. 0: never a master, not even when no other is left; it still is a copy"
             " that acknowledges, and hands over if it is master when it gets it.",
         ),
     ]
 
 
 class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """The fence inside the pod, for nodes that nobody can reach from outside (docs/concepts/architecture.md, rule 7)."""
+    """The fence inside the pod, for nodes that can't be reached from outside (docs/concepts/architecture.md, rule 7)."""
 
     enabled: Annotated[
         bool,
@@ -110,7 +110,7 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
         bounds.BrokerId | None,
         Meta(
             description="The broker id that should be master while it is in sync: it is switched to, by a planned switchover,"
-            " when that is safe. Absent: whoever is master stays it."
+            " when that is safe. Absent: the present master stays master."
         ),
     ] = None
     unclean_election: Annotated[
@@ -119,7 +119,7 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = UncleanElection.NEVER
     election_policy: Annotated[
         ElectionPolicy,
-        Meta(description=f"Who of the candidates becomes master. {ELECTION_POLICIES_TEXT}"),
+        Meta(description=f"Which candidate becomes master. {ELECTION_POLICIES_TEXT}"),
     ] = DEFAULT_ELECTION_POLICY
     priorities: Annotated[
         list[BrokerPriority],

@@ -102,8 +102,8 @@ class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
     addressing: Annotated[
         Addressing,
         Meta(
-            description="PodIP: brokers are known by the address of their pod. It changes with every start; who a broker is does"
-            " not: that is its broker id, and the operator follows the address."
+            description="PodIP: brokers are known by the address of their pod. It changes with every start; a broker's identity"
+            " does not: that is its broker id, and the operator follows the address."
             " ServiceIP: each member has a ClusterIP Service of its own, named as its pod, and is known by that address for ever;"
             " message ids and routes that clients hold stay right over restarts."
             " HostNetwork: the pods use their node's network and address; one member a node (antiAffinity Required), and"

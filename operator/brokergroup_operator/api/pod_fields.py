@@ -345,7 +345,7 @@ class TemplateSpec(Struct, frozen=True, rename="camel", kw_only=True):
         bounds.ObjectName | None, Meta(description="The RuntimeClass of the pods; absent: the node's default.")
     ] = None
     scheduler_name: Annotated[
-        bounds.ObjectName | None, Meta(description="Who schedules the pods; the cluster's default when absent.")
+        bounds.ObjectName | None, Meta(description="The scheduler of the pods; the cluster's default when absent.")
     ] = None
     service_account_name: Annotated[
         bounds.ObjectName | None,

@@ -36,7 +36,7 @@ SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 
 
 class NameServerSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """The NameServers: each is told everything by every broker, so any one of them is enough for clients."""
+    """The NameServers: every broker registers with each of them, so any one is enough for clients."""
 
     replicas: Annotated[int, Meta(ge=1, le=9, description="NameServers; each is updated alone.")] = 2
     resources: ResourceRequirements = ResourceRequirements()
@@ -44,7 +44,7 @@ class NameServerSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ProxySpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """RocketMQ's Proxy in Cluster mode: clients of the gRPC protocol connect to it, whoever is master."""
+    """RocketMQ's Proxy in Cluster mode: clients of the gRPC protocol connect to it, whichever broker is master."""
 
     replicas: Annotated[
         Annotated[int, Meta(ge=0, le=64)] | None,
