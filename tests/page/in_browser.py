@@ -213,7 +213,7 @@ def test_what_if_names_the_next_master_and_a_node_says_why_not(eyes: Eyes, shop:
         expect(what_if.nth(0)).to_contain_text("Broker 2 becomes master in epoch 8; nothing acknowledged is lost")
         expect(what_if.nth(2)).to_contain_text("Writes go on with 1, 2")
         shop.do(lambda: shop.plane.show(replace(shop.plane.shown[ORDERS], live={1: shop.plane.shown[ORDERS].live[1]})))
-        expect(what_if.nth(0)).to_contain_text("✖ Broker 1, the master: Nobody could be elected")
+        expect(what_if.nth(0)).to_contain_text("✖ Broker 1, the master: No replica could be elected")
         expect(page.locator("[data-key=safe]")).to_contain_text("✖ No")
         what_if.nth(0).locator("a").click()
         expect(page.locator("[data-key=verdict]")).to_contain_text("No: 1 of")

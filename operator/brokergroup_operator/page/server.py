@@ -56,7 +56,7 @@ HEADERS: Final = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
     "Cache-Control": "no-store",
 }
-EVERYBODY: Final = Viewer("anybody on this machine")
+LOCAL_VIEWER: Final = Viewer("any user of this machine")
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class PageServer:
         application.router.add_get("/", self._index)
         application.router.add_get("/static/{name:[a-z_]+\\.(js|css|svg)}", self._static)
         application.router.add_get("/api/events", self._events)
-        application.router.add_get("/api/session", self._who)
+        application.router.add_get("/api/session", self._session)
         application.router.add_post("/api/session", self._log_in)
         application.router.add_delete("/api/session", self._log_out)
         return application
@@ -141,13 +141,13 @@ class PageServer:
 
     async def _viewer(self, request: web.Request) -> Viewer | None:
         if self.sessions is None:
-            return EVERYBODY
+            return LOCAL_VIEWER
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return await self.sessions.viewer_of_token(token.strip())
         return await self.sessions.viewer_of_session(request.cookies.get(COOKIE, ""))
 
-    async def _who(self, request: web.Request) -> web.Response:
+    async def _session(self, request: web.Request) -> web.Response:
         viewer = await self._viewer(request)
         return web.json_response({"viewer": viewer.name if viewer else None, "asks": self.sessions is not None})
 

@@ -123,7 +123,7 @@ def _without_slaves(wishes: Wishes, after: GroupSnapshot, lost: Collection[int])
         return Answer(holds=True, text=f"It is not in the SyncStateSet: {_ids(left)} go on as they are")
     if count < needed:
         return Answer(
-            holds=False, text=f"Writes are refused: {_ids(left) or 'nobody'} in sync, {needed} needed to acknowledge"
+            holds=False, text=f"Writes are refused: {_ids(left) or 'no member'} in sync, {needed} needed to acknowledge"
         )
     safe = judge(wishes.group.spec, record, after, away=wishes.away | set(lost)).status is ConditionStatus.TRUE
     then = "the master may be lost after that too" if safe else "the master must not be lost until it is back"
@@ -137,7 +137,7 @@ def _without_master(wishes: Wishes, before: GroupSnapshot, after: GroupSnapshot,
     request = ElectMaster(broker_name=record.broker_name, passed_over=frozenset(lost))
     decision = step(record, request, after.live, settings)
     if decision.code is not ControllerCode.SUCCESS or decision.record is None:
-        return Answer(holds=False, text=f"Nobody could be elected: {decision.why}")
+        return Answer(holds=False, text=f"No replica could be elected: {decision.why}")
     elected, epoch = decision.record.master_broker_id, decision.record.master_epoch
     told = f"Broker {elected} becomes master in epoch {epoch}"
     if decision.record.unclean_elections > record.unclean_elections:

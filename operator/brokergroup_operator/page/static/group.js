@@ -138,7 +138,7 @@ function past(group, picked) {
     return el("tr", { "data-key": one.id },
       el("td", {}, when(one.startedAt)),
       el("th", { scope: "row" }, el("button", { type: "button", "data-action": "incident", "data-id": one.id, "aria-pressed": String(one.id === picked) }, `${one.kind}, epoch ${one.epoch ?? "–"}`)),
-      el("td", {}, `${one.from ?? "none"} → ${one.to ?? "nobody"}`),
+      el("td", {}, `${one.from ?? "none"} → ${one.to ?? "none"}`),
       el("td", {}, one.cause && one.cause !== "unknown" ? `${one.trigger}, ${one.cause}` : one.trigger),
       el("td", { class: "number" }, milliseconds(took), ratio));
   });

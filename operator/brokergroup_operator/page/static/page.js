@@ -169,7 +169,7 @@ function tick() {
   const state = stream?.state;
   if (state === "lost") {
     byId("link").textContent = "Not connected";
-    const text = heardAt === null ? "Nobody answers yet. Trying again …"
+    const text = heardAt === null ? "No answer yet. Trying again …"
       : `Connection lost: everything below is as it was at ${clock(heardAt)}, ${ago(heardAt)}. Trying again …`;
     if (byId("lost").textContent !== text) byId("lost").textContent = text;
   } else if (state === "open") {

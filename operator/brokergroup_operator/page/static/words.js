@@ -14,8 +14,8 @@ export const STEPS = {
   detected: "the loss is believed",
   fenced: "the old master is dead, or given up",
   decided: "the next master is chosen",
-  committed: "it is written: nobody can undo it",
-  notified: "every broker has been told",
+  committed: "it is written, and can't be undone",
+  notified: "every broker was notified",
   roleChanged: "the new master says that it is master",
   indexCaughtUp: "the new master was seen with all its queues built",
   routeVisible: "the NameServers were seen to route to it",
@@ -72,5 +72,5 @@ export function milliseconds(value) {
 }
 
 export function list(values) {
-  return values.length ? values.join(", ") : "nobody";
+  return values.length ? values.join(", ") : "none";
 }
