@@ -160,7 +160,7 @@ async def test_a_group_without_a_master_does_not_go_back(house: House, fresh: Fa
 async def test_a_member_that_nobody_can_find_is_named(house: House, fresh: FakeJavaController) -> None:
     record = await ours(house)
     lost = record_of_with(record, replicas={**record.replicas, 2: Replica(2, "x;1", "", registered=True)})
-    with pytest.raises(BackError, match=r"nobody knows the address of \[2\]"):
+    with pytest.raises(BackError, match=r"the address of \[2\] is unknown"):
         await way(house, fresh, lost).run()
 
 

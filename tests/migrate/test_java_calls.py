@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, NobodyListensError
+from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, PortClosedError
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.server import RemotingServer
@@ -64,8 +64,8 @@ async def test_every_request_is_signed_where_credentials_are_given(client: Remot
 @pytest.mark.real_time
 async def test_a_refused_connection_is_told_from_everything_else(client: RemotingClient) -> None:
     calls = JavaCalls(client, deadline_seconds=1.0)
-    with pytest.raises(NobodyListensError):
+    with pytest.raises(PortClosedError):
         await calls.metadata(f"127.0.0.1:{free_port('127.0.0.1')}")
     with pytest.raises(MigrationCallError) as told:
         await calls.metadata("no-such-host.invalid:9878")
-    assert not isinstance(told.value, NobodyListensError), "a name that does not resolve proves nothing"
+    assert not isinstance(told.value, PortClosedError), "a name that does not resolve proves nothing"

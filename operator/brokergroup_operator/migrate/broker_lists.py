@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.migrate.java import BrokerSaid, JavaCalls, MigrationCallError, NobodyListensError
+from brokergroup_operator.migrate.java import BrokerSaid, JavaCalls, MigrationCallError, PortClosedError
 from rocketmq_remoting.address import one_spelling
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ async def has_died(calls: JavaCalls, broker: str) -> bool:
     """Whether a broker's host refuses connections at its address."""
     try:
         await calls.broker_configuration(broker)
-    except NobodyListensError:
+    except PortClosedError:
         return True
     except MigrationCallError:
         return False
@@ -115,7 +115,7 @@ async def has_died(calls: JavaCalls, broker: str) -> bool:
 async def _sign_of_life(calls: JavaCalls, address: str, gone: frozenset[str]) -> str | None:
     try:
         await calls.metadata(address)
-    except NobodyListensError:
+    except PortClosedError:
         return None
     except MigrationCallError as error:
         return None if address in gone else str(error)

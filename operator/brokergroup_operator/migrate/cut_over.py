@@ -119,7 +119,7 @@ class CutOver:
         await self._list()
         try:
             # A broker that died meanwhile is left to the first failover of ours: the set cannot have changed since.
-            await self._verify("nobody leads", ignore=frozenset({Kind.UNREACHABLE, Kind.SET_DISAGREES}))
+            await self._verify("no controller leads", ignore=frozenset({Kind.UNREACHABLE, Kind.SET_DISAGREES}))
         except CutOverError as error:
             await self._give_back(str(error))
         await self._require_refused()
@@ -198,8 +198,8 @@ class CutOver:
     def _members(self) -> tuple[str, ...]:
         """Return the controllers that must be stopped: the controller group, and every other one that brokers list, except ours."""
         listed = listed_controllers(group.brokers for group in self._groups.values())
-        everybody = dict.fromkeys((*self._reading.members, *listed))
-        return tuple(one for one in everybody if one != self._settings.own_address)
+        controllers = dict.fromkeys((*self._reading.members, *listed))
+        return tuple(one for one in controllers if one != self._settings.own_address)
 
     async def _leader(self) -> str | None:
         for peer in self._reading.members:

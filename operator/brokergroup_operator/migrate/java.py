@@ -162,7 +162,7 @@ class MigrationCallError(Exception):
     """A controller or broker refused a request, or did not answer."""
 
 
-class NobodyListensError(MigrationCallError):
+class PortClosedError(MigrationCallError):
     """The peer's host refused the connection: no process has that port."""
 
 
@@ -189,13 +189,13 @@ class JavaCalls:
         self._credentials = credentials
 
     async def ask(self, address: str, command: RemotingCommand) -> RemotingCommand:
-        """Return the answer with any code. Raises ``NobodyListensError`` or ``MigrationCallError`` without an answer."""
+        """Return the answer with any code. Raises ``PortClosedError`` or ``MigrationCallError`` without an answer."""
         if self._credentials is not None:
             command = sign_command(command, self._credentials)
         try:
             return await self._client.invoke(address, command, timeout_seconds=self._deadline_seconds)
         except RemotingConnectError as error:
-            kind = NobodyListensError if error.refused else MigrationCallError
+            kind = PortClosedError if error.refused else MigrationCallError
             raise kind(f"{address}: request {int(command.code)}: {error}") from error
         except RemotingError as error:
             raise MigrationCallError(f"{address}: request {int(command.code)}: {error}") from error

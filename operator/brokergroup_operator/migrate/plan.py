@@ -160,32 +160,32 @@ def verify_brokers(group: JavaGroup) -> Iterator[Doubt]:
 
 def _about_broker(group: JavaGroup, broker_id: int, said: BrokerSaid) -> Iterator[Doubt]:
     state = group.state
-    who = f"broker {broker_id} at {said.address}"
+    broker = f"broker {broker_id} at {said.address}"
     is_master = broker_id == state.master_broker_id
     if said.broker_name != state.broker_name or said.slave_id not in (None, broker_id):
         yield Doubt(
             kind=Kind.WRONG_BROKER,
-            what=f"{who} says it is {said.broker_name} id {said.slave_id}",
+            what=f"{broker} says it is {said.broker_name} id {said.slave_id}",
             remedy="another broker has taken this address: let it register, or clean the id (mqadmin cleanBrokerMetadata)",
         )
         return
     if said.acts_as_master != is_master:
         yield Doubt(
             kind=Kind.WRONG_MASTER,
-            what=f"{who} {'acts as master' if said.acts_as_master else 'does not act as master'}, "
+            what=f"{broker} {'acts as master' if said.acts_as_master else 'does not act as master'}, "
             f"the controller's master is {state.master_broker_id}",
             remedy="wait until the brokers have heard of the last election (10 s), and read again",
         )
     if said.last_epoch > state.master_epoch:
         yield Doubt(
             kind=Kind.EPOCH_AHEAD,
-            what=f"{who} has master epoch {said.last_epoch}, the controller {state.master_epoch}",
+            what=f"{broker} has master epoch {said.last_epoch}, the controller {state.master_epoch}",
             remedy="this controller has lost state: do not migrate from it",
         )
     if is_master and said.acts_as_master and said.in_sync_slaves != len(state.sync_state_set) - 1:
         yield Doubt(
             kind=Kind.SET_DISAGREES,
-            what=f"{who} counts {said.in_sync_slaves} slaves in sync, the controller's set has "
+            what=f"{broker} counts {said.in_sync_slaves} slaves in sync, the controller's set has "
             f"{len(state.sync_state_set) - 1} besides the master",
             remedy="wait until the SyncStateSet stands still, and read again",
         )
@@ -203,7 +203,7 @@ def _about_names(group: JavaGroup) -> Iterator[Doubt]:
     elif not group.cluster_name:
         yield Doubt(
             kind=Kind.NO_CLUSTER,
-            what=f"nobody says which cluster {group.state.broker_name} belongs to",
+            what=f"no NameServer and no broker says which cluster {group.state.broker_name} belongs to",
             remedy="name a NameServer that knows it, or start one of its brokers",
         )
 
@@ -272,7 +272,7 @@ def _to_know(group: JavaGroup, record: BrokerGroupRecord) -> Iterator[Doubt]:
     if holes or beyond:
         yield Doubt(
             kind=Kind.HOLES,
-            what=f"ids {holes} are held by nobody"
+            what=f"ids {holes} are held by no broker"
             + (f", and {beyond} lie beyond the controller's next id {group.next_broker_id}" if beyond else ""),
             remedy=f"nothing: the next id will be {record.next_broker_id}, above every id ever seen",
             blocks=False,
@@ -304,7 +304,7 @@ def check_record(
         remedy = (
             "it is an older state of the same group: say --replace to write over it"
             if standing is Standing.BEHIND
-            else "it is ahead, or another group: find out whose it is, and delete it by hand if nobody needs it"
+            else "it is ahead, or another group's: find out which, and delete it by hand if it is no longer needed"
         )
         raise RecordInTheWayError(
             f"the store holds another record of {key} (epoch {stored.master_epoch}, set epoch "

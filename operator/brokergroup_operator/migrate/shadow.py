@@ -195,7 +195,7 @@ def _master(broker_id: int | None) -> str:
 
 def _heard(live: Mapping[int, LiveReplica]) -> str:
     said = (f"{one.broker_id} at ({one.epoch}, {one.max_offset})" for one in sorted(live.values(), key=_by_id))
-    return ", ".join(said) or "nobody"
+    return ", ".join(said) or "no broker"
 
 
 def _by_id(replica: LiveReplica) -> int:

@@ -362,7 +362,7 @@ def make_lesson(record: BrokerGroupRecord) -> Lesson:
     )
     if lost:
         raise LessonError(
-            f"{record.broker_name}: nobody knows the address of {lost}: let these brokers register, or clean them (1011)"
+            f"{record.broker_name}: the address of {lost} is unknown: let these brokers register, or clean them (1011)"
         )
     held = {broker_id: replica for broker_id, replica in record.replicas.items() if replica.claimed}
     holes = [broker_id for broker_id in range(1, record.next_broker_id) if broker_id not in held]
