@@ -128,7 +128,7 @@ def apply(
         bool, typer.Option("--replace", help="Write over an older state of the same group")
     ] = False,
 ) -> None:
-    """Write the records into our store. Nobody acts on them before the cut; `cut-over` writes the last state itself."""
+    """Write the records into our store. No plane acts on them before the cut; `cut-over` writes the last state itself."""
     from brokergroup_operator.migrate import run
 
     check_store(store)

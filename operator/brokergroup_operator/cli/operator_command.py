@@ -31,7 +31,7 @@ class PageOptions:
     ] = None
     page_access: Annotated[
         Literal["open", "token", "kubernetes"],
-        typer.Option("--page-access", help="Whom the page lets in; 'open' only on a loopback address"),
+        typer.Option("--page-access", help="How the page checks viewers; 'open' only on a loopback address"),
     ] = "open"
     page_token_file: Annotated[
         Path | None, typer.Option("--page-token-file", help="With 'token': the file that holds it", dir_okay=False)

@@ -36,7 +36,7 @@ def controller(  # noqa: PLR0913 - one argument a flag
     drain_seconds: DrainSeconds = 0.0,
     open_admin: Annotated[
         bool,
-        typer.Option("--open-admin", help="Whoever reaches the port may designate and clean, as at Java's controller"),
+        typer.Option("--open-admin", help="Any caller may designate and clean, as at Java's controller"),
     ] = False,
     signature: Annotated[
         SignaturePolicy, typer.Option("--signature", help="Of brokers' requests; Required needs --broker-credentials")
@@ -44,7 +44,8 @@ def controller(  # noqa: PLR0913 - one argument a flag
     broker_credentials: Annotated[
         Path | None,
         typer.Option(
-            "--broker-credentials", help="Whom the brokers sign as, and how they are spoken to; as --admin-credentials"
+            "--broker-credentials",
+            help="With what brokers sign, and requests to them; in the form of --admin-credentials",
         ),
     ] = None,
     log: LogOptions,

@@ -36,7 +36,9 @@ class SecurityOptions:
     ] = None
     tls_certificate: Annotated[Path | None, typer.Option("--tls-certificate", help="PEM, with its chain")] = None
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM, without a password")] = None
-    tls_ca: Annotated[Path | None, typer.Option("--tls-ca", help="PEM: whose certificates are believed")] = None
+    tls_ca: Annotated[
+        Path | None, typer.Option("--tls-ca", help="PEM: the authorities whose certificates are accepted")
+    ] = None
     tls_client_certificates: Annotated[
         ClientCertificates, typer.Option("--tls-client-certificates", help="Asked of brokers and mqadmin")
     ] = ClientCertificates.NONE
@@ -48,7 +50,7 @@ class SecurityOptions:
         Path | None,
         typer.Option(
             "--admin-credentials",
-            help="Who may designate and clean: a folder with accessKey and secretKey, or JSON; read again when it changes",
+            help="Credentials that may designate and clean: a folder with accessKey and secretKey, or JSON; read anew on change",
         ),
     ] = None
     admin_certificate_names: Annotated[

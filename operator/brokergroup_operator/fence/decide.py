@@ -276,12 +276,12 @@ class FenceCore:
     def _deposed(self, now: float) -> Kill | None:
         if self._deposed_at is None or self.told is None:
             return None
-        whom = f"broker {self.told.master_id} is master of epoch {self.told.master_epoch}"
+        master = f"broker {self.told.master_id} is master of epoch {self.told.master_epoch}"
         silent_since = self._local_silent_since
         if silent_since is not None and now - silent_since >= self.rules.deposed_silent_seconds:
-            return Kill(f"{whom}, and ours does not answer")
+            return Kill(f"{master}, and ours does not answer")
         if self._local is LocalRole.MASTER and now - self._deposed_at >= self.rules.deposed_master_seconds:
-            return Kill(f"{whom}, and ours has not stepped down for {now - self._deposed_at:.1f} s")
+            return Kill(f"{master}, and ours has not stepped down for {now - self._deposed_at:.1f} s")
         return None
 
     @property

@@ -271,7 +271,7 @@ def _head(group: JsonObject) -> Iterator[str]:
         yield f"  master broker {master['brokerId']} ({master.get('pod') or master.get('address')}), epoch {master['epoch']}{since}"
     else:
         yield f"  master NONE, epoch {status.get('masterEpoch', 0)}"
-    ids = ", ".join(str(broker_id) for broker_id in in_sync.get("brokerIds") or []) or "nobody"
+    ids = ", ".join(str(broker_id) for broker_id in in_sync.get("brokerIds") or []) or "none"
     yield f"  SyncStateSet {ids} (epoch {in_sync.get('epoch', 0)})   ready {status.get('readyReplicas', 0)}/{spec.get('replicas')}"
 
 

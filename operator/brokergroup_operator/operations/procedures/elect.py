@@ -56,7 +56,7 @@ def judge(scene: Scene, operation: Operation, outcome: Outcome) -> Judgement:
             return Fail(message=f"broker {scene.master} became master, not broker {target}", figures=figures)
         return Done(message=f"broker {target} is master in epoch {scene.epoch}", figures=figures)
     if seconds_running(scene, operation) > DEADLINE_SECONDS:
-        return Fail(message=f"not within {DEADLINE_SECONDS:.0f} s: {outcome.failed or 'nobody was elected'}")
+        return Fail(message=f"not within {DEADLINE_SECONDS:.0f} s: {outcome.failed or 'no replica was elected'}")
     if outcome.running or outcome.figures is not None:
         return GoOn(message=before.message)
     return GoOn(message=outcome.failed or before.message, effect=ElectUnclean(to_broker_id=target))
