@@ -101,7 +101,7 @@ CONDITIONS: Final = {
         "Write what you want into `spec.config`, or give the broker the expected value again.",
     ),
     ConditionType.VOLUME_RESIZING: (
-        "A claim has been told to grow and its volume has not yet.",
+        "A claim's size was raised and its volume has not grown yet.",
         "Wait; some drivers grow a file system only when the pod starts anew.",
     ),
     ConditionType.CLAIM_TERMINATING: (

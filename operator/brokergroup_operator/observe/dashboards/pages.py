@@ -117,7 +117,7 @@ OVERVIEW = Dashboard(
 )
 
 
-# Group: which member is what, who is in sync, and what is missing?
+# Group: which role has each member, which are in sync, and what is missing?
 # One number a role, so that a lane shows a member's whole life.
 _ROLES = (
     (0, names.ROLE_ABSENT, RED),
@@ -133,7 +133,7 @@ _ROLE_QUERY = " or ".join(
 GROUP = Dashboard(
     uid="brokergroup-group",
     title="Broker groups: group",
-    description="Which member is what, who is in sync, and what is missing?",
+    description="Which role has each member, which are in sync, and what is missing?",
     annotations=(CHANGES_OF_MASTER,),
     panels=(
         stripes(
