@@ -102,14 +102,14 @@ class Striker:
             await asyncio.gather(*list(self.later))
 
     async def _strike(self, fault: Fault) -> bool:
-        verb, _, whom = fault.kind.partition("_")
-        if whom == "operator":
+        verb, _, target = fault.kind.partition("_")
+        if target == "operator":
             return self._strike_operator(verb, fault.seconds)
-        if whom == "sandbox":  # the API server and the kubelet are one process there
+        if target == "sandbox":  # the API server and the kubelet are one process there
             return self._freeze(self.sandbox.process.pid, fault.seconds)
-        victims = self._victims(whom.removesuffix("_now"), fault.pick)
+        victims = self._victims(target.removesuffix("_now"), fault.pick)
         if verb == "delete":
-            grace = 0 if whom.endswith("_now") else _POD_GRACE_SECONDS
+            grace = 0 if target.endswith("_now") else _POD_GRACE_SECONDS
             return any([await self._delete(victim, grace) for victim in victims])
         hits = [self._signal(victim, verb, fault.seconds) for victim in victims]  # all of them, whatever the first says
         return any(hits)
@@ -117,15 +117,15 @@ class Striker:
     def _broker_pid(self, broker_id: int) -> int | None:
         return read_container_pid(self.sandbox_directory, self.namespace, f"{self.group.name}-{broker_id}", "broker")
 
-    def _victims(self, whom: str, pick: float) -> list[int]:
-        everyone = sorted(replica["brokerId"] for replica in self.group.record.get("replicas", []))
+    def _victims(self, target: str, pick: float) -> list[int]:
+        members = sorted(replica["brokerId"] for replica in self.group.record.get("replicas", []))
         master = self.group.master_id
-        slaves = [broker_id for broker_id in everyone if broker_id != master]
-        if whom == "all":
-            return everyone
-        if whom == "slaves":
+        slaves = [broker_id for broker_id in members if broker_id != master]
+        if target == "all":
+            return members
+        if target == "slaves":
             return slaves
-        if whom == "slave":
+        if target == "slave":
             return [slaves[int(pick * len(slaves))]] if slaves else []
         return [master] if master is not None else []
 

@@ -139,7 +139,7 @@ def main(words: list[str]) -> int:
     """Print where the archive is. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--again", action="store_true", help="also where there is one")
-    parser.add_argument("--optional", action="store_true", help="that none can be made is told, and no failure")
+    parser.add_argument("--optional", action="store_true", help="report, but do not fail, if none can be made")
     parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(words)
     if options.train is not None:

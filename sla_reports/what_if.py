@@ -22,7 +22,7 @@ from sla_reports.states.spans import Run, Span, State, Window, at_least, clip, o
 
 _SILENT = ("silence",)
 _HEAD = (
-    "setup", "availability", "change", "down", "change", "one copy", "change", "nobody to elect", "pods and disks", "change",
+    "setup", "availability", "change", "down", "change", "one copy", "change", "no candidate", "pods and disks", "change",
 )  # fmt: skip
 # The operator's profiles (`spec.durability`): how many must have a message, and whether the master waits for them.
 DURABILITIES: Mapping[str, tuple[int, bool]] = {"Strict": (2, False), "Available": (1, False), "Fast": (1, True)}

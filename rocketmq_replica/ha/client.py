@@ -269,10 +269,10 @@ class HaClient:
         answer = await self._ask(master, RequestCode.GET_BROKER_EPOCH_CACHE)
         configuration = self._broker.configuration
         try:
-            who = EpochCacheBody.decode(answer.body)
+            body = EpochCacheBody.decode(answer.body)
         except BodyError:
             return False
-        name = (who.cluster_name, who.broker_name)
+        name = (body.cluster_name, body.broker_name)
         if name != (configuration.broker_cluster_name, configuration.broker_name):
             logger.warning("%s is %s, not the master of this group", master.address, name)
             return False

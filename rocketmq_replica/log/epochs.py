@@ -119,7 +119,7 @@ def consistent_point(
     than this one, or has no epoch in common with it.
     """
     if local_max_offset and not local:
-        raise DivergedLogError(f"the log holds {local_max_offset} bytes but no epoch says who wrote them")
+        raise DivergedLogError(f"the log holds {local_max_offset} bytes but no epoch for them")
     master_last = master[-1].epoch if master else NO_EPOCH
     written = max((entry.epoch for entry in local if entry.start_offset < local_max_offset), default=NO_EPOCH)
     if master_last < written:

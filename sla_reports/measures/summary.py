@@ -393,7 +393,7 @@ def _cluster(name: tuple[str, str], members: Sequence[GroupFigures], amendments:
     about = [one for one in amendments if one.state is None and all(one.is_about(m.group) for m in members)]
     window = members[0].window
     # While no group existed there was no cluster.
-    nobody = without(
+    no_group = without(
         [Span(window.start_ms, window.end_ms, State.UNKNOWN)],
         [time for figures in members for time in figures.existence.existed(window)],
     )
@@ -402,7 +402,7 @@ def _cluster(name: tuple[str, str], members: Sequence[GroupFigures], amendments:
     for decide, neutral in ((any_up, State.DOWN), (all_up, State.UP)):
         lines = [overlay(one.held, [Span(*time, neutral) for time in one.existence.absent]) for one in members]
         account = amend(GroupKey(*name, "*"), combine_present(lines, decide), about)
-        counted = without(account.counted, [(one.start_ms, one.end_ms) for one in nobody])
+        counted = without(account.counted, [(one.start_ms, one.end_ms) for one in no_group])
         whole = clip(counted, window)
         told.append(availability(whole, overlapping(incidents, [one for one in whole if one.state is State.DOWN])))
     write, ordered = told

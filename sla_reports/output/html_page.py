@@ -53,7 +53,7 @@ _OF_STAGE = {
     "elect": "fencing or writing the record takes long: look at the Kubernetes API's latency and at fencing",
     "roleChange": "the new master takes long to change its role: look at its disk and its load",
     "index": "indexes catch up late: look at the rate of dispatch and at the disks of slaves",
-    "route": "routes are told late: look at the NameServers and the interval of registration",
+    "route": "routes are published late: look at the NameServers and the interval of registration",
     "firstSuccess": "members come back into the SyncStateSet late: look at replication and at minInSync",
 }
 _HEAD = (
