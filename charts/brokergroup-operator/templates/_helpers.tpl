@@ -30,14 +30,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "operator.labels" -}}
 {{ include "operator.selectorLabels" . }}
 app.kubernetes.io/component: operator
-{{- /* By this one kubectl brokergroup finds the pods, whatever nameOverride calls them. */}}
+{{- /* kubectl brokergroup selects the pods by this label; nameOverride does not change it. */}}
 brokergroup.dev/component: operator
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* The families of a Service of the operator; nothing where the values name none. */}}
+{{/* The IP families of a Service of the operator; empty if the values name none. */}}
 {{- define "operator.ipFamilies" -}}
 {{- with .Values.network.ipFamilies }}
 ipFamilies: {{ toJson . }}

@@ -1,4 +1,4 @@
-{{/* The arguments of `brokergroup operator` about TLS, signatures and administrators; refuses what cannot work. */}}
+{{/* The arguments of `brokergroup operator` for TLS, signatures and administrators; fails on values that contradict each other. */}}
 {{- define "operator.securityArguments" -}}
 {{- $security := .Values.security }}
 {{- $tls := $security.tls }}

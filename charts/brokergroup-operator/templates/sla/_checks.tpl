@@ -1,4 +1,4 @@
-{{/* Refuses what the report's command, or the pod, would refuse at the end of the month. What one value alone can tell is in values.schema.json. */}}
+{{/* Fails on values that the report's command, or its pod, would refuse at the end of the month. values.schema.json checks single values. */}}
 {{- define "sla.check" -}}
 {{- $report := .Values.slaReport }}
 {{- include "sla.checkServer" . }}
@@ -26,7 +26,7 @@
 {{- end }}
 {{- end }}
 
-{{/* A server, or files: not some of each. */}}
+{{/* A server or files, never both. */}}
 {{- define "sla.checkServer" -}}
 {{- $source := .Values.slaReport.source }}
 {{- if eq $source.form "http" }}
@@ -50,7 +50,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Not in the schema, whose words show the whole address: it may hold a password, and the words end in a pipeline's log. */}}
+{{/* Not in the schema: its error messages show the whole address, which may hold a password. */}}
 {{- define "sla.checkAddress" -}}
 {{- $source := .Values.slaReport.source }}
 {{- $url := $source.prometheusUrl }}
@@ -87,7 +87,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Of a wrong name of a property Helm's schema names another property than the one that holds it, so `match` is looked at here. */}}
+{{/* Here, since Helm's schema error for a wrong property name names the wrong parent. */}}
 {{- define "sla.checkLabels" -}}
 {{- range .Values.slaReport.replicaLabels }}
 {{- if has (trimPrefix "exported_" .) (list "namespace" "cluster" "broker_group") }}

@@ -29,7 +29,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (ternary (include "sla.name" .) "" (not (empty .Values.slaReport.output.storage))) .Values.slaReport.output.claimName }}
 {{- end }}
 
-{{/* The words after `brokergroup sla`. */}}
+{{/* The arguments after `brokergroup sla`. */}}
 {{- define "sla.words" -}}
 {{- $report := .Values.slaReport }}
 - report
@@ -105,7 +105,7 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* Secrets by which the server is reached: of each the volume's name, the Secret, and the keys that the command reads. */}}
+{{/* Secrets for access to the server: for each the volume's name, the Secret, and the keys that the command reads. */}}
 {{- define "sla.serverSecrets" -}}
 {{- $source := .Values.slaReport.source }}
 {{- with $source.bearerTokenSecretName }}
@@ -152,7 +152,7 @@ prometheus-tls: {secret: {{ . | quote }}, keys: [ca.crt{{ if $source.tls.clientC
   secret:
     secretName: {{ $told.secret | quote }}
     defaultMode: 0440
-    # By name: a key that is missing is named by an Event of the pod.
+    # By name: an Event of the pod then names a missing key.
     items:
       {{- range $told.keys }}
       - key: {{ . }}

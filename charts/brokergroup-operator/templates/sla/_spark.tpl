@@ -1,4 +1,4 @@
-{{/* What Spark makes pods from: who they are, what they may, what they see. Image, command and memory are Spark's. */}}
+{{/* The template of Spark's pods: account, security context, volumes. Spark sets image, command and memory. */}}
 {{- define "sla.driverTemplate" -}}
 metadata:
   labels:
@@ -21,7 +21,7 @@ spec:
     {{- include "sla.driverVolumes" . | nindent 4 }}
 {{- end }}
 
-{{/* Nobody in an executor speaks to the API server. */}}
+{{/* Executors do not use the API server. */}}
 {{- define "sla.executorTemplate" -}}
 metadata:
   labels:
@@ -43,7 +43,7 @@ spec:
     {{- include "sla.volumes" . | nindent 4 }}
 {{- end }}
 
-{{/* The first four are what the Roles rest on: without them a driver makes ConfigMaps, and deletes ConfigMaps, Services and claims by label. */}}
+{{/* The Roles depend on the first four: without them a driver creates ConfigMaps, and deletes ConfigMaps, Services and claims by label. */}}
 {{- define "sla.sparkConf" -}}
 {{- $archive := "-XX:SharedArchiveFile=/opt/brokergroup/spark.jsa -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off" }}
 {{- $settings := dict
