@@ -147,6 +147,7 @@ async def place(access: ClusterAccess) -> AsyncIterator[Place]:
 
 
 async def test_one_manifest_is_name_servers_groups_and_proxies(place: Place) -> None:
+    """#133: the operator had no Proxy."""
     await place.make(
         version="5.5.0", brokerGroups={"count": 2}, proxy={"replicas": 2, "config": {"maxMessageSize": "1024"}}
     )
