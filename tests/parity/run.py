@@ -88,8 +88,8 @@ def asked_by_the_operator() -> set[str]:
     return shapes
 
 
-async def prepare(peer: Peer) -> None:
-    """The kinds and a namespace of the run's own."""
+async def serve_kinds(peer: Peer) -> None:
+    """Apply the definitions, and wait until their kinds are served."""
     definitions = [
         THING_DEFINITION,
         *(yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))),
@@ -103,6 +103,10 @@ async def prepare(peer: Peer) -> None:
         served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
         while (await peer.call("GET", served)).get("kind") == "Status":  # the real one registers it a moment later
             pass
+
+
+async def open_namespace(peer: Peer) -> None:
+    """Make the namespace of a conversation, and forget what was said before."""
     await peer.call("POST", "/api/v1/namespaces", {"metadata": {"name": peer.namespace}})
     peer.said.clear()
 
@@ -122,7 +126,8 @@ async def both(real_server: KubeApiserver) -> AsyncIterator[tuple[Peer, Peer]]:
         ):
             ours, real = Peer(sandbox.url, namespace, plain), Peer(real_server.url, namespace, secured)
             for peer in (ours, real):
-                await prepare(peer)
+                await serve_kinds(peer)
+                await open_namespace(peer)
             yield ours, real
     finally:
         await sandbox.stop()

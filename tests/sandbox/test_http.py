@@ -76,27 +76,6 @@ async def test_statuses_are_shaped_as_clients_expect(http: aiohttp.ClientSession
     assert (status, body["details"]["causes"][0]["field"]) == (422, "spec.mode")
 
 
-async def test_a_whole_life_over_http(http: aiohttp.ClientSession, thing: Any) -> None:
-    status, made = await _answer(http.post(THINGS, json=thing(odd=1)))
-    assert status == 201
-    made["spec"]["replicas"] = 4
-    status, put = await _answer(http.put(f"{THINGS}/one", json=made))
-    assert (status, put["spec"]["replicas"]) == (200, 4)
-    assert (await _answer(http.put(f"{THINGS}/one", json=made)))[1]["reason"] == "Conflict"
-    status, listed = await _answer(http.get(THINGS, params={"labelSelector": "a=b"}))
-    assert (status, listed["kind"], listed["items"]) == (200, "ThingList", [])
-    status, deleted = await _answer(http.delete(f"{THINGS}/one"))
-    assert (status, deleted["status"], deleted["details"]["uid"]) == (200, "Success", made["metadata"]["uid"])
-
-
-async def test_unknown_fields_come_back_as_warnings(http: aiohttp.ClientSession, thing: Any) -> None:
-    async with http.post(THINGS, json=thing(odd=1)) as response:
-        assert response.headers.getall("Warning") == ['299 - "unknown field \\"spec.odd\\""']
-    status, body = await _answer(http.post(THINGS, params={"fieldValidation": "Strict"}, json=thing("two", odd=1)))
-    assert status == 400
-    assert 'strict decoding error: unknown field "spec.odd"' in body["message"]
-
-
 async def test_a_watch_follows_from_a_list(server: SandboxApiServer, http: aiohttp.ClientSession, thing: Any) -> None:
     store, things = server.store, server.store.resource("example.dev", "v1", "things")
     store.create(things, "default", thing("a"))
@@ -114,25 +93,6 @@ async def test_a_watch_follows_from_a_list(server: SandboxApiServer, http: aioht
         assert bookmark["type"] == "BOOKMARK"
         assert bookmark["object"]["metadata"]["resourceVersion"] == str(store.storage.revision)
         assert bookmark["object"]["kind"] == "Thing"
-
-
-async def test_a_watch_without_a_version_begins_with_what_is_there(
-    server: SandboxApiServer, http: aiohttp.ClientSession, thing: Any
-) -> None:
-    store, things = server.store, server.store.resource("example.dev", "v1", "things")
-    store.create(things, "default", thing("a"))
-    async with http.get(THINGS, params={"watch": "true"}) as response:
-        lines = Lines(response)
-        assert await lines.told() == ("ADDED", "a")
-        store.create(things, "default", thing("b"))
-        assert await lines.told() == ("ADDED", "b")
-    query = {"watch": "true", "sendInitialEvents": "true", "allowWatchBookmarks": "true"}
-    async with http.get(THINGS, params={**query, "resourceVersionMatch": "NotOlderThan"}) as response:
-        lines = Lines(response)
-        assert [await lines.told(), await lines.told()] == [("ADDED", "a"), ("ADDED", "b")]
-        bookmark = await lines.next()
-        assert bookmark is not None
-        assert bookmark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
 @pytest.mark.parametrize("since", ["1", "1000000"])
@@ -199,19 +159,6 @@ async def test_tables_for_people(server: SandboxApiServer, http: aiohttp.ClientS
         assert first["object"]["columnDefinitions"] is not None
         assert second["object"]["columnDefinitions"] is None
         assert second["object"]["rows"][0]["cells"][1] == 5
-
-
-async def test_scale_is_a_view_of_the_replicas(http: aiohttp.ClientSession, thing: Any) -> None:
-    await _answer(http.post(THINGS, json=thing()))
-    _, scale = await _answer(http.get(f"{THINGS}/one/scale"))
-    assert (scale["kind"], scale["apiVersion"], scale["spec"]) == ("Scale", "autoscaling/v1", {"replicas": 3})
-    scale["spec"]["replicas"] = 6
-    assert (await _answer(http.put(f"{THINGS}/one/scale", json=scale)))[1]["spec"] == {"replicas": 6}
-    assert (await _answer(http.put(f"{THINGS}/one/scale", json=scale)))[1]["reason"] == "Conflict"
-    patch = {"spec": {"replicas": 99}}
-    headers = {"Content-Type": "application/merge-patch+json"}
-    status, body = await _answer(http.patch(f"{THINGS}/one/scale", json=patch, headers=headers))
-    assert (status, body["details"]["causes"][0]["field"]) == (422, "spec.replicas")
 
 
 async def test_logs_come_from_whoever_has_them(server: SandboxApiServer, http: aiohttp.ClientSession) -> None:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube_sandbox.api_server.errors import StatusError
-from kube_sandbox.api_server.requests import Deletion, Selection, Write
+from kube_sandbox.api_server.requests import Deletion, Write
 from kube_sandbox.api_server.store.object_store import ObjectStore
 from kube_sandbox.api_server.subresources import bind, evict
-from kube_sandbox.api_server.values import clone
 from kube_sandbox.api_server.verbs import Target
 
 if TYPE_CHECKING:
@@ -44,62 +43,17 @@ def test_preconditions_must_hold(store: ObjectStore, things: ResourceType, thing
     assert not _exists(store, things, "one")
 
 
-def test_finalizers_hold_an_object(store: ObjectStore, things: ResourceType, thing: Any) -> None:
-    body = thing()
-    body["metadata"]["finalizers"] = ["example.dev/a"]
-    store.create(things, "default", body)
-    version, gone = store.delete(things, "default", "one")
-    assert not gone
-    assert version.obj["metadata"]["deletionTimestamp"] == "2027-01-15T08:00:00Z"
-    with pytest.raises(StatusError, match="no new finalizers can be added if the object is being deleted"):
-        store.patch(things, "default", "one", {"metadata": {"finalizers": ["example.dev/a", "example.dev/b"]}}, Write())
-    store.patch(things, "default", "one", {"metadata": {"finalizers": None}}, Write())
-    assert not _exists(store, things, "one")
-
-
-def test_a_running_pod_waits_for_its_kubelet(
+def test_a_running_pod_has_the_shortest_grace_that_was_asked_for(
     store: ObjectStore, pods: ResourceType, running_pod: dict[str, Any]
 ) -> None:
-    version, gone = store.delete(pods, "default", "p")
-    meta = version.obj["metadata"]
-    assert not gone
-    assert (meta["deletionGracePeriodSeconds"], meta["deletionTimestamp"]) == (20, "2027-01-15T08:00:20Z")
-    shorter, gone = store.delete(pods, "default", "p", Deletion(grace_period_seconds=5))
-    assert not gone
-    assert shorter.obj["metadata"]["deletionGracePeriodSeconds"] == 5
-    longer, gone = store.delete(pods, "default", "p", Deletion(grace_period_seconds=50))
-    assert not gone
-    assert longer.obj["metadata"]["deletionGracePeriodSeconds"] == 5
-    _, gone = store.delete(pods, "default", "p", Deletion(grace_period_seconds=0))
-    assert gone
-    assert not _exists(store, pods, "p")
-
-
-def test_the_fence_finalizer_outlives_a_deletion_without_grace(
-    store: ObjectStore, pods: ResourceType, running_pod: dict[str, Any]
-) -> None:
-    store.patch(pods, "default", "p", {"metadata": {"finalizers": ["brokergroup.dev/fence"]}}, Write())
-    version, gone = store.delete(pods, "default", "p", Deletion(grace_period_seconds=0))
-    assert not gone
-    assert version.obj["metadata"]["deletionGracePeriodSeconds"] == 0
-    status = {"status": {"phase": "Failed"}}
-    store.patch(pods, "default", "p", status, Write(), subresource="status")
-    assert _exists(store, pods, "p"), "a kubelet can report what became of the containers"
-    store.patch(pods, "default", "p", {"metadata": {"finalizers": None}}, Write())
-    assert not _exists(store, pods, "p")
-
-
-def test_a_pod_that_is_nowhere_goes_at_once(store: ObjectStore, pods: ResourceType) -> None:
-    store.create(pods, "default", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
-    assert store.delete(pods, "default", "p")[1]
-
-
-def test_a_pod_is_bound_once(store: ObjectStore, pods: ResourceType, running_pod: dict[str, Any]) -> None:
-    assert running_pod["spec"]["nodeName"] == "n"
-    assert running_pod["status"]["conditions"][0]["type"] == "PodScheduled"
-    with pytest.raises(StatusError, match='pod p is already assigned to node "n"') as caught:
-        bind(store, Target(pods, "default", "p", "binding"), {"target": {"name": "m"}}, Write())
-    assert caught.value.code == 409
+    for asked, seconds in ((None, 20), (5, 5), (50, 5)):
+        version, gone = store.delete(pods, "default", "p", Deletion(grace_period_seconds=asked))
+        meta = version.obj["metadata"]
+        assert not gone
+        assert (meta["deletionGracePeriodSeconds"], meta["deletionTimestamp"]) == (
+            seconds,
+            f"2027-01-15T08:00:{seconds:02}Z",
+        )
 
 
 def test_eviction_asks_the_disruption_budget(
@@ -141,22 +95,15 @@ def test_dependents_follow_their_last_owner(store: ObjectStore, things: Resource
     store.create(maps, "default", _config_map("both", _owned_by(first), _owned_by(second)))
     store.create(maps, "default", _config_map("only", _owned_by(first)))
     store.delete(things, "default", "one")
+    store.create(maps, "default", _config_map("late", _owned_by(first)))
     assert _exists(store, maps, "only"), "the collector works in the background"
     store.run_background()
     assert not _exists(store, maps, "only")
+    assert not _exists(store, maps, "late"), "one whose owner is gone is collected at birth"
     assert [owner["name"] for owner in store.get(maps, "default", "both").obj["metadata"]["ownerReferences"]] == ["two"]
     store.delete(things, "default", "two")
     store.run_background()
     assert not _exists(store, maps, "both")
-
-
-def test_a_dependent_of_nobody_is_collected_at_birth(store: ObjectStore, things: ResourceType, thing: Any) -> None:
-    maps = store.resource("", "v1", "configmaps")
-    owner = clone(store.create(things, "default", thing()).obj)
-    store.delete(things, "default", "one")
-    store.create(maps, "default", _config_map("late", _owned_by(owner)))
-    store.run_background()
-    assert not _exists(store, maps, "late")
 
 
 def test_foreground_deletion_waits_for_blocking_dependents(
@@ -226,66 +173,38 @@ def test_a_definition_takes_its_objects_along(store: ObjectStore, things: Resour
         store.resource("example.dev", "v1", "things")
 
 
-def test_delete_collection_takes_what_is_selected(store: ObjectStore, things: ResourceType, thing: Any) -> None:
-    for name, label in (("a", "x"), ("b", "y"), ("c", "x")):
-        body = thing(name)
-        body["metadata"]["labels"] = {"kind": label}
-        store.create(things, "default", body)
-    store.delete_collection(things, Selection("default", label_selector="kind=x"))
-    assert [version.obj["metadata"]["name"] for version in store.list_objects(things).items] == ["b"]
+HOLD = "example.dev/hold"
 
 
-CLAIM_FINALIZER = "kubernetes.io/pvc-protection"
-
-
-def _claim_and_pod(store: ObjectStore, *, bound: bool, **metadata: Any) -> None:
+@pytest.mark.parametrize(
+    ("bound", "collects", "finalizers", "left"),
+    [
+        pytest.param(True, True, [], ["kubernetes.io/pvc-protection"], id="a pod on a node uses it"),
+        pytest.param(False, True, [], None, id="the pod has no node"),
+        pytest.param(False, True, [HOLD], [HOLD], id="another finalizer"),
+        pytest.param(False, False, [], ["kubernetes.io/pvc-protection"], id="without controllers"),
+    ],
+)
+def test_a_claim_goes_only_when_no_pod_uses_it(
+    bound: bool, collects: bool, finalizers: list[str], left: list[str] | None
+) -> None:
+    store = ObjectStore(garbage_collection=collects)
+    claims, pods = store.resource("", "v1", "persistentvolumeclaims"), store.resource("", "v1", "pods")
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    claim = {"metadata": {"name": "data", **metadata}, "spec": spec}
-    store.create(store.resource("", "v1", "persistentvolumeclaims"), "default", claim)
+    made = store.create(claims, "default", {"metadata": {"name": "data", "finalizers": finalizers}, "spec": spec})
+    assert made.obj["metadata"]["finalizers"] == [*finalizers, "kubernetes.io/pvc-protection"]
+    assert "pvc-protection" not in str(made.obj["metadata"].get("managedFields")), "no manager owns what admission adds"
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-    pods = store.resource("", "v1", "pods")
     body = {"metadata": {"name": "user"}, "spec": {"containers": [{"name": "c", "image": "x"}], "volumes": volumes}}
     store.create(pods, "default", body)
     if bound:
         bind(store, Target(pods, "default", "user", "binding"), {"target": {"name": "n"}}, Write())
 
-
-def test_a_claim_goes_only_when_no_pod_uses_it(store: ObjectStore, pods: ResourceType) -> None:
-    claims = store.resource("", "v1", "persistentvolumeclaims")
-    _claim_and_pod(store, bound=True)
-    made = store.get(claims, "default", "data").obj["metadata"]
-    assert made["finalizers"] == [CLAIM_FINALIZER]
-    assert "f:finalizers" not in str(made.get("managedFields")), "admission's share is nobody's"
-    version, gone = store.delete(claims, "default", "data")
-    store.run_background()
-    assert not gone
-    assert "deletionTimestamp" in version.obj["metadata"]
-    assert _exists(store, claims, "data")
-    store.delete(pods, "default", "user", Deletion(grace_period_seconds=0))
-    store.run_background()
-    assert not _exists(store, claims, "data")
-
-
-def test_a_pod_that_no_node_has_uses_no_claim(store: ObjectStore) -> None:
-    claims = store.resource("", "v1", "persistentvolumeclaims")
-    _claim_and_pod(store, bound=False)
     store.delete(claims, "default", "data")
     store.run_background()
-    assert not _exists(store, claims, "data")
-
-
-def test_anothers_finalizer_holds_a_claim_still(store: ObjectStore) -> None:
-    claims = store.resource("", "v1", "persistentvolumeclaims")
-    _claim_and_pod(store, bound=False, finalizers=["example.dev/hold"])
-    store.delete(claims, "default", "data")
-    store.run_background()
-    assert store.get(claims, "default", "data").obj["metadata"]["finalizers"] == ["example.dev/hold"]
-
-
-def test_without_controllers_a_claim_stays_marked() -> None:
-    store = ObjectStore(garbage_collection=False)
-    claims = store.resource("", "v1", "persistentvolumeclaims")
-    _claim_and_pod(store, bound=False)
-    store.delete(claims, "default", "data")
-    store.run_background()
-    assert "deletionTimestamp" in store.get(claims, "default", "data").obj["metadata"]
+    kept = store.storage.get(claims.storage_key, ("default", "data"))
+    assert (kept.obj["metadata"]["finalizers"] if kept else None) == left
+    if bound:
+        store.delete(pods, "default", "user", Deletion(grace_period_seconds=0))
+        store.run_background()
+        assert not _exists(store, claims, "data")
