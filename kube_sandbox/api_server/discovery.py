@@ -6,15 +6,19 @@ so `kubectl explain` has nothing to print, and kubectl computes strategic merge 
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from kube_sandbox.api_server.errors import no_such_path
+from kube_sandbox.api_server.errors import NoSuchPathError
+from kube_sandbox.api_server.store.object_store import CUSTOM_PATCH_TYPES
 from kube_sandbox.api_server.verbs import json_response
 
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kube_sandbox.api_server.resource_types import ResourceRegistry, ResourceType
     from kube_sandbox.api_server.values import JsonObject
 
@@ -48,7 +52,10 @@ def document_at(  # noqa: PLR0911 (one return a document)
         case ["version"]:
             return json_response(VERSION)
         case ["openapi", "v3"]:
-            return json_response(_openapi_index(registry))
+            # The hash changes with what is served, so that clients' caches follow.
+            served = sorted({_openapi_path(resource) for resource in registry})
+            urls = {name: f"/openapi/v3/{name}?hash={registry.generation}" for name in served}
+            return json_response({"paths": {name: {"serverRelativeURL": url} for name, url in urls.items()}})
         case ["openapi", "v3", *rest]:
             return _or_404(_openapi_document(registry, "/".join(rest)))
         case ["api"]:
@@ -69,7 +76,7 @@ def document_at(  # noqa: PLR0911 (one return a document)
 
 def _or_404(document: JsonObject | None) -> web.Response:
     if document is None:
-        raise no_such_path()
+        raise NoSuchPathError
     return json_response(document)
 
 
@@ -82,46 +89,30 @@ def _resource_list(registry: ResourceRegistry, group: str, version: str) -> Json
     found = [resource for resource in registry if (resource.group, resource.version) == (group, version)]
     if not found:
         return None
-    entries: list[JsonObject] = []
-    for resource in sorted(found, key=lambda resource: resource.plural):
-        entries.append(_resource_entry(resource))
-        entries.extend(_subresource_entry(resource, name) for name in resource.subresources)
-    group_version = found[0].api_version
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": entries}
+    found.sort(key=lambda resource: resource.plural)
+    entries = [entry for resource in found for entry in _entries(resource)]
+    return {
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": found[0].api_version, "resources": entries
+    }  # fmt: skip
 
 
-def _resource_entry(resource: ResourceType) -> JsonObject:
-    entry: JsonObject = {
-        "name": resource.plural,
-        "singularName": resource.singular,
-        "namespaced": resource.namespaced,
-        "kind": resource.kind,
-        "verbs": list(resource.verbs),
-    }
+def _entries(resource: ResourceType) -> Iterator[JsonObject]:
+    """The entry of a resource, then those of its subresources."""
+    entry: JsonObject = {"name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced}
+    entry |= {"kind": resource.kind, "verbs": ALL_VERBS}
     if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
+        entry["shortNames"] = resource.short_names
     if resource.categories:
-        entry["categories"] = list(resource.categories)
-    return entry
-
-
-def _subresource_entry(resource: ResourceType, name: str) -> JsonObject:
-    group, version, kind, verbs = _SUBRESOURCES.get(name, ("", "", resource.kind, ("get", "patch", "update")))
-    entry = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
-    return {**entry, "kind": kind, "verbs": list(verbs)} | ({"group": group, "version": version} if group else {})
+        entry["categories"] = resource.categories
+    yield entry
+    for name in resource.subresources:
+        group, version, kind, verbs = _SUBRESOURCES.get(name, ("", "", resource.kind, ("get", "patch", "update")))
+        below = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
+        yield {**below, "kind": kind, "verbs": verbs} | ({"group": group, "version": version} if group else {})
 
 
 def _openapi_path(resource: ResourceType) -> str:
     return f"apis/{resource.api_version}" if resource.group else f"api/{resource.version}"
-
-
-def _openapi_index(registry: ResourceRegistry) -> JsonObject:
-    """The hash changes with what is served, so that clients' caches follow."""
-    paths = {}
-    for path in sorted({_openapi_path(resource) for resource in registry}):
-        digest = hashlib.sha256(f"{path} {registry.generation}".encode()).hexdigest()
-        paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
-    return {"paths": paths}
 
 
 def _openapi_document(registry: ResourceRegistry, path: str) -> JsonObject | None:
@@ -135,14 +126,13 @@ def _openapi_document(registry: ResourceRegistry, path: str) -> JsonObject | Non
 
 
 def _patch_operation(resource: ResourceType) -> JsonObject:
-    types = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     return {
         "parameters": [
             {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
             for name in ("dryRun", "fieldManager", "fieldValidation", "force")
         ],
-        "requestBody": {"content": {content_type: {"schema": {"type": "object"}} for content_type in types}},
+        "requestBody": {"content": {name: {"schema": {"type": "object"}} for name in CUSTOM_PATCH_TYPES}},
         "responses": {"200": {"description": "OK"}},
         "x-kubernetes-action": "patch",
         "x-kubernetes-group-version-kind": kind,

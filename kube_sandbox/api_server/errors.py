@@ -123,10 +123,6 @@ class NoSuchPathError(Exception):
     """A path that is not served: answered in plain text, without a Status, as kube-apiserver does."""
 
 
-def no_such_path() -> NoSuchPathError:
-    return NoSuchPathError("404 page not found")
-
-
 def already_exists(what: GroupResource, name: str) -> StatusError:
     return StatusError(409, "AlreadyExists", f'{what} "{name}" already exists', what.details(name))
 
@@ -135,24 +131,13 @@ def conflict(what: GroupResource, name: str, why: str) -> StatusError:
     return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {what} "{name}": {why}', what.details(name))
 
 
-def forbidden(what: GroupResource, name: str, why: str, causes: list[JsonObject] | None = None) -> StatusError:
-    details = what.details(name)
-    if causes:
-        details["causes"] = causes
-    return StatusError(403, "Forbidden", f'{what} "{name}" is forbidden: {why}', details)
-
-
 def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
     """Return 422 with one cause per field, worded as by `field.ErrorList.ToAggregate`."""
-    qualified = f"{kind}.{group}" if group else kind
+    what = GroupResource(group, kind)
     texts = list(dict.fromkeys(str(error) for error in errors))
     listed = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-    details: JsonObject = {"name": name} if name else {}
-    if group:
-        details["group"] = group
-    details["kind"] = kind
-    details["causes"] = [error.to_cause() for error in errors]
-    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details)
+    details = what.details(name) | {"causes": [error.to_cause() for error in errors]}
+    return StatusError(422, "Invalid", f'{what} "{name}" is invalid: {listed}', details)
 
 
 def bad_request(message: str) -> StatusError:

@@ -38,8 +38,6 @@ class Write:
     force: bool = False
     # Whether the server itself writes: unknown fields are not looked for.
     trusted: bool = False
-    # Whether the store may keep the body without a copy.
-    owns_body: bool = False
     # Set by the store: its warnings, whether the object was created (201 instead of 200), the patch or configuration in work.
     warnings: list[str] = field(default_factory=list)
     created: bool = False
@@ -80,7 +78,9 @@ _EXPRESSION_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "Does
 
 def selector_predicate(label_selector: str, field_selector: str, selectable: frozenset[str]) -> Predicate | None:
     """Return one predicate for both selectors, None when both are empty."""
-    requirements = _parse_labels(label_selector)
+    # Commas inside parentheses do not separate.
+    parts = re.split(r",(?![^()]*\))", label_selector) if label_selector.strip() else []
+    requirements = [_requirement(part, label_selector) for part in parts]
     fields = _parse_fields(field_selector)
     for path, _, _ in fields:
         if path not in selectable:
@@ -91,14 +91,13 @@ def selector_predicate(label_selector: str, field_selector: str, selectable: fro
     def matches(obj: JsonObject) -> bool:
         labels = obj["metadata"].get("labels") or {}
         return all(_fits(labels, *requirement) for requirement in requirements) and all(
-            (_field_text(obj, path) == value) is wanted for path, wanted, value in fields
+            (_text(field_at(obj, path)) == value) is wanted for path, wanted, value in fields
         )
 
     return matches
 
 
-def _field_text(obj: JsonObject, path: str) -> str:
-    value = field_at(obj, path)
+def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
@@ -119,12 +118,6 @@ def _fits(labels: Mapping[str, Any], key: str, operator: str, values: frozenset[
     if operator in ("exists", "absent"):
         return present is (operator == "exists")
     return (present and labels[key] in values) is (operator == "in")
-
-
-def _parse_labels(selector: str) -> list[_Requirement]:
-    """Return the requirements of a label selector; commas inside parentheses do not separate."""
-    parts = re.split(r",(?![^()]*\))", selector) if selector.strip() else []
-    return [_requirement(part, selector) for part in parts]
 
 
 def _requirement(text: str, selector: str) -> _Requirement:

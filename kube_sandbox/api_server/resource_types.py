@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from kube_sandbox.api_server.values import JsonObject
 
-ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-
 
 @dataclass(frozen=True)
 class Column:
@@ -132,7 +130,6 @@ class ResourceType:
     namespaced: bool = True
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = ALL_VERBS
     has_status: bool = False
     scale: ScalePaths | None = None
     other_subresources: tuple[str, ...] = ()

@@ -32,13 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-# Called before each request and after its answer is ready, for faults in tests. A hook may be a coroutine function (latency),
-# raise StatusError (a refusal; in `after_request` the write has happened nevertheless), or raise `DropConnectionError`.
+# Called before each request, for faults in tests: a hook may be a coroutine function (latency) or raise StatusError (a refusal).
 RequestHook = Callable[[web.BaseRequest], Awaitable[None] | None]
-
-
-class DropConnectionError(Exception):
-    """Raised by a hook to cut the connection without an answer: the client does not learn the outcome."""
 
 
 class SandboxApiServer:
@@ -52,15 +47,12 @@ class SandboxApiServer:
         log_provider: LogProvider | None = None,
         store: ObjectStore | None = None,
         bookmark_interval_seconds: float = 5.0,
-        garbage_collection: bool = True,
     ) -> None:
         self._host = host
         self._port = port
-        self._garbage_collection = garbage_collection
         self._store = store
         self.log_provider = log_provider
         self.before_request: RequestHook | None = None
-        self.after_request: RequestHook | None = None
         self._bookmark_interval_seconds = bookmark_interval_seconds
         self._runner: web.ServerRunner | None = None
         self._stopping = asyncio.Event()
@@ -68,7 +60,7 @@ class SandboxApiServer:
     @property
     def store(self) -> ObjectStore:
         if self._store is None:
-            self._store = ObjectStore(garbage_collection=self._garbage_collection)
+            self._store = ObjectStore()
         return self._store
 
     @property
@@ -118,20 +110,16 @@ class SandboxApiServer:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            await _call_hook(self.before_request, request)
+            if self.before_request is not None and (waiting := self.before_request(request)) is not None:
+                await waiting
             registry, path = self.store.registry, request.path
             response: web.StreamResponse | None = discovery.document_at(registry, netloc(self._host, self._port), path)
             if response is None:
                 response = await self._answer_target(request, verbs.find_target(registry, path))
-            await _call_hook(self.after_request, request)
         except StatusError as error:
             return verbs.error_response(error)
-        except NoSuchPathError as error:
-            return web.Response(text=f"{error}\n", status=404)
-        except DropConnectionError:
-            if request.transport is not None:
-                request.transport.abort()
-            return web.Response(status=500)
+        except NoSuchPathError:
+            return web.Response(text="404 page not found\n", status=404)
         return response
 
     async def _answer_target(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:  # noqa: PLR0911
@@ -157,13 +145,6 @@ class SandboxApiServer:
             case "DELETE":
                 return await verbs.delete_collection(store, target, request)
         raise method_not_allowed()
-
-
-async def _call_hook(hook: RequestHook | None, request: web.BaseRequest) -> None:
-    if hook is not None:
-        waiting = hook(request)
-        if waiting is not None:
-            await waiting
 
 
 _DEFAULT_TIMEOUT_SECONDS = 1800.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -33,62 +32,6 @@ def field_at(obj: Any, path: str) -> Any:
             return None
         value = value.get(part)
     return value
-
-
-Step = Callable[[Any], list[Any]]
-_PART = re.compile(
-    r"""
-    \.(?P<name>(?:\\\.|[^.\[\]])+)
-  | \['(?P<quoted>[^']*)'\]
-  | \[(?P<index>-?\d+)\]
-  | (?P<all>\[\*\])
-  | \[\?\(@\.(?P<key>[^=<>()]+?)\s*==\s*["'](?P<value>[^"']*)["']\)\]
-    """,
-    re.VERBOSE,
-)
-
-
-class JsonPathError(ValueError):
-    """A path that is not one of the simple ones."""
-
-
-def compile_path(path: str) -> Step:
-    """Return a function that finds all values at a JSON path of a printer column.
-
-    Simple paths only: `.a.b`, `.a[0]`, `['a.b']`, `.list[?(@.type=="Ready")].status`, `[*]`.
-    https://kubernetes.io/docs/reference/kubectl/jsonpath/
-    """
-    steps: list[Step] = []
-    position = 0
-    while position < len(path):
-        found = _PART.match(path, position)
-        if found is None:
-            raise JsonPathError(f"cannot read JSON path {path!r} at {path[position:]!r}")
-        steps.append(_step(found))
-        position = found.end()
-
-    def find(value: Any) -> list[Any]:
-        values = [value]
-        for step in steps:
-            values = [result for item in values for result in step(item)]
-        return values
-
-    return find
-
-
-def _step(found: re.Match[str]) -> Step:
-    if found["index"] is not None:
-        index = int(found["index"])
-        return lambda value: value[index : index + 1 or None] if isinstance(value, list) else []
-    if found["all"] is not None:
-        return lambda value: value if isinstance(value, list) else []
-    if found["key"] is not None:
-        key, wanted = found["key"], found["value"]
-        return lambda value: (
-            [item for item in value if str(field_at(item, key)) == wanted] if isinstance(value, list) else []
-        )
-    name = found["quoted"] if found["quoted"] is not None else found["name"].replace("\\.", ".")
-    return lambda value: [value[name]] if isinstance(value, dict) and name in value else []
 
 
 _QUANTITY = re.compile(r"^([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)$")

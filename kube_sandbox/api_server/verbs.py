@@ -14,10 +14,10 @@ from aiohttp import web
 
 from kube_sandbox.api_server import tables
 from kube_sandbox.api_server.errors import (
+    NoSuchPathError,
     StatusError,
     bad_request,
     method_not_allowed,
-    no_such_path,
     not_found,
     unsupported_media_type,
 )
@@ -60,18 +60,18 @@ def find_target(registry: ResourceRegistry, path: str) -> Target:
     elif len(parts) >= 4 and parts[0] == "apis":
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
-        raise no_such_path()
+        raise NoSuchPathError
     namespace = ""
     if rest[0] == "namespaces" and len(rest) >= 3 and not (not group and rest[2] in _NAMESPACE_SUBRESOURCES):
         namespace, rest = rest[1], rest[2:]
     resource = registry.find(group, version, rest[0])
     if resource is None or len(rest) > 3 or (namespace and not resource.namespaced):
-        raise no_such_path()
+        raise NoSuchPathError
     name, subresource = (*rest[1:], "", "")[:2]
     if name and resource.namespaced and not namespace:
-        raise no_such_path()
+        raise NoSuchPathError
     if subresource and subresource not in resource.subresources:
-        raise not_found(resource.group_resource, name) if resource.custom else no_such_path()
+        raise not_found(resource.group_resource, name) if resource.custom else NoSuchPathError()
     return Target(resource, namespace, name, subresource)
 
 
@@ -79,9 +79,8 @@ async def read_list(store: ObjectStore, target: Target, request: web.BaseRequest
     """GET of a collection: everything at once, whatever `limit` says (a server may)."""
     page = store.list_objects(target.resource, selection(target, request.query))
     if tables.wants_table(request.headers.get("Accept", "")):
-        include, now = included_object(request), store.clock()
         return json_response(
-            tables.table(target.resource, page.items, page.resource_version, include=include, now_seconds=now)
+            tables.table(target.resource, page.items, page.resource_version, now_seconds=store.clock())
         )
     return web.Response(body=_list_body(target.resource, page), content_type="application/json")
 
@@ -150,25 +149,12 @@ async def delete_collection(store: ObjectStore, target: Target, request: web.Bas
 
 
 def render(store: ObjectStore, target: Target, request: web.BaseRequest) -> Callable[[Version], bytes]:
-    """Return how this request shows a version of an object; of several Tables only the first has columns."""
+    """Return how this request shows a version of an object."""
     if not tables.wants_table(request.headers.get("Accept", "")):
         return lambda version: version.encoded
-    include, with_columns = included_object(request), True
-
-    def as_table(version: Version) -> bytes:
-        nonlocal with_columns
-        shown = tables.table(
-            target.resource,
-            [version],
-            version.resource_version,
-            include=include,
-            now_seconds=store.clock(),
-            with_columns=with_columns,
-        )
-        with_columns = False
-        return encode_json(shown)
-
-    return as_table
+    return lambda version: encode_json(
+        tables.table(target.resource, [version], version.resource_version, now_seconds=store.clock())
+    )
 
 
 def json_response(obj: Any, *, status: int = 200) -> web.Response:
@@ -240,14 +226,6 @@ def whole_number(query: Mapping[str, str], key: str) -> int | None:
     return int(text) if text else None
 
 
-def included_object(request: web.BaseRequest) -> tables.IncludeObject:
-    """Return how much of each object a Table has."""
-    wanted = request.query.get("includeObject", "") or "Metadata"
-    if wanted not in get_args(tables.IncludeObject):
-        raise bad_request(f"includeObject: expected None, Metadata or Object, got {wanted!r}")
-    return cast("tables.IncludeObject", wanted)
-
-
 def selection(target: Target, query: Mapping[str, str]) -> Selection:
     """Return which objects list, watch and deletecollection mean; a named target selects itself."""
     fields = query.get("fieldSelector", "")
@@ -271,7 +249,6 @@ def write_options(request: web.BaseRequest) -> Write:
         field_manager=query.get("fieldManager", "") or agent or "unknown",
         field_validation=cast("FieldValidation", validation),
         force=is_true(query.get("force")),
-        owns_body=True,
     )
 
 

@@ -132,17 +132,6 @@ def test_orphans_lose_their_owner_and_stay(store: ObjectStore, things: ResourceT
     assert "ownerReferences" not in store.get(maps, "default", "orphan").obj["metadata"]
 
 
-def test_without_the_collector_dependents_stay(definition: dict[str, Any], thing: Any) -> None:
-    store = ObjectStore(garbage_collection=False)
-    store.create(store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", definition)
-    things, maps = store.resource("example.dev", "v1", "things"), store.resource("", "v1", "configmaps")
-    owner = store.create(things, "default", thing()).obj
-    store.create(maps, "default", _config_map("left", _owned_by(owner)))
-    store.delete(things, "default", "one")
-    store.run_background()
-    assert _exists(store, maps, "left")
-
-
 def test_a_namespace_empties_itself_first(store: ObjectStore, things: ResourceType, thing: Any) -> None:
     namespaces = store.resource("", "v1", "namespaces")
     store.create(namespaces, "", {"metadata": {"name": "lab"}})
@@ -177,18 +166,16 @@ HOLD = "example.dev/hold"
 
 
 @pytest.mark.parametrize(
-    ("bound", "collects", "finalizers", "left"),
+    ("bound", "finalizers", "left"),
     [
-        pytest.param(True, True, [], ["kubernetes.io/pvc-protection"], id="a pod on a node uses it"),
-        pytest.param(False, True, [], None, id="the pod has no node"),
-        pytest.param(False, True, [HOLD], [HOLD], id="another finalizer"),
-        pytest.param(False, False, [], ["kubernetes.io/pvc-protection"], id="without controllers"),
+        pytest.param(True, [], ["kubernetes.io/pvc-protection"], id="a pod on a node uses it"),
+        pytest.param(False, [], None, id="the pod has no node"),
+        pytest.param(False, [HOLD], [HOLD], id="another finalizer"),
     ],
 )
 def test_a_claim_goes_only_when_no_pod_uses_it(
-    bound: bool, collects: bool, finalizers: list[str], left: list[str] | None
+    store: ObjectStore, bound: bool, finalizers: list[str], left: list[str] | None
 ) -> None:
-    store = ObjectStore(garbage_collection=collects)
     claims, pods = store.resource("", "v1", "persistentvolumeclaims"), store.resource("", "v1", "pods")
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     made = store.create(claims, "default", {"metadata": {"name": "data", "finalizers": finalizers}, "spec": spec})

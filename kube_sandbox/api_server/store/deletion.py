@@ -85,14 +85,11 @@ def begin(resource: ResourceType, obj: JsonObject, options: Deletion, now_second
 
 
 class Controllers:
-    """Note at every commit what a cluster's controllers would have to do; `run` does it.
+    """Note at every commit what a cluster's controllers would have to do; `run` does it."""
 
-    `garbage_collection` False: as with a kube-apiserver that has no controller-manager, nothing is collected.
-    """
-
-    def __init__(self, store: ObjectStore, *, garbage_collection: bool) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._controllers = (GarbageCollector(store), ClaimProtection(store)) if garbage_collection else ()
+        self._controllers = (GarbageCollector(store), ClaimProtection(store))
         # Namespaces and definitions that are marked for deletion: they go once they are empty.
         self._leaving: set[Place] = set()
         store.storage.listeners.append(self._saw)

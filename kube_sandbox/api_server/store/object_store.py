@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kube_sandbox.api_server.errors import (
+    StatusError,
     already_exists,
     bad_request,
-    forbidden,
     invalid,
     invalid_object,
     not_found,
@@ -66,13 +66,12 @@ class ObjectStore:
         clock: Callable[[], float] = time.time,
         seed: int | None = None,
         history_length: int = 2_000,
-        garbage_collection: bool = True,
     ) -> None:
         self.clock = clock
         self.registry = ResourceRegistry(builtin_resources())
         self.storage = Storage(history_length=history_length)
         self._random = random.Random(seed)  # noqa: S311  names and uids, nothing secret
-        self._controllers = deletion.Controllers(self, garbage_collection=garbage_collection)
+        self._controllers = deletion.Controllers(self)
         # Called when there is work for `run_background`, at most once until the next call of that.
         self.on_background_work: Callable[[], None] | None = None
         self._background_asked = False
@@ -116,7 +115,7 @@ class ObjectStore:
 
     def create(self, resource: ResourceType, namespace: str, body: JsonObject, write: Write | None = None) -> Version:
         write = write or Write()
-        obj = body if write.owns_body else clone(body)
+        obj = clone(body)
         writes.check_body(resource, obj, namespace, "", write)
         new = obj["metadata"]
         if resource.namespaced:
@@ -155,9 +154,7 @@ class ObjectStore:
         if not resource.behaviour.unconditional_update and not (body.get("metadata") or {}).get("resourceVersion"):
             complaint = invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid_object(resource.group, resource.plural, name, [complaint])
-        return self._change(
-            resource, (namespace, name), lambda _: body if write.owns_body else clone(body), write, subresource
-        )
+        return self._change(resource, (namespace, name), lambda _: clone(body), write, subresource)
 
     def patch(
         self,
@@ -337,8 +334,14 @@ class ObjectStore:
                 "message": f"namespace {namespace} is being terminated",
                 "field": "metadata.namespace",
             }
-            why = f"unable to create new content in namespace {namespace} because it is being terminated"
-            raise forbidden(resource.group_resource, name, why, [cause])
+            what = resource.group_resource
+            raise StatusError(
+                403,
+                "Forbidden",
+                f'{what} "{name}" is forbidden: unable to create new content in namespace {namespace} because it is being'
+                " terminated",
+                what.details(name) | {"causes": [cause]},
+            )
 
     def _others(self, resource: ResourceType, key: tuple[str, str]) -> Iterator[JsonObject]:
         yield from (version.obj for name, version in self.storage.all(resource.storage_key) if name != key)
