@@ -20,7 +20,7 @@ import structlog
 
 from kube_sandbox.client import ApiError, netloc
 from kube_sandbox.kubelet.environment import NotReadyYetError, UnknownImageError
-from kube_sandbox.kubelet.process import CONTAINER_MARK, ContainerProcess, Exit, ProcessSpec, start_error_exit
+from kube_sandbox.kubelet.process import CONTAINER_MARK, ContainerProcess, Exit, ProcessSpec
 from kube_sandbox.kubelet.status import running, terminated, waiting
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 KILLED_EXIT_CODE = 137
+# What container engines report for a program that could not be started.
+START_ERROR_EXIT_CODE = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +92,13 @@ class Container:
         self._container_id = ""
         self._spec: ProcessSpec | None = None
         if earlier is not None:
-            self._go_on_from(earlier)
-
-    def _go_on_from(self, earlier: JsonObject) -> None:
-        """Continue after an earlier kubelet; the loss of its process counts as an end."""
-        state = earlier.get("state") or {}
-        self._restart_count = int(earlier.get("restartCount") or 0)
-        self._last_state = earlier.get("lastState") or {}
-        if "running" in state or "terminated" in state:
-            self._restart_count += 1
-            self._last_state = state if "terminated" in state else _lost_state()
+            # The report of an earlier kubelet: the loss of its process counts as an end.
+            state = earlier.get("state") or {}
+            self._restart_count = int(earlier.get("restartCount") or 0)
+            self._last_state = earlier.get("lastState") or {}
+            if "running" in state or "terminated" in state:
+                self._restart_count += 1
+                self._last_state = state if "terminated" in state else _lost_state()
 
     @property
     def report(self) -> JsonObject:
@@ -145,21 +144,21 @@ class Container:
             try:
                 return await self._host.prepare(self.name, self._restart_count)
             except NotReadyYetError as error:
-                self._wait_for(error.reason, str(error), event_reason="Failed")
+                self._wait_for(error.reason, str(error))
             except UnknownImageError as error:
                 known = self._state.get("waiting", {}).get("reason", "").endswith(("ImagePull", "BackOff"))
-                self._wait_for("ImagePullBackOff" if known else "ErrImagePull", str(error), event_reason="Failed")
+                self._wait_for("ImagePullBackOff" if known else "ErrImagePull", str(error))
             except ApiError as error:
                 log.warning("container waits for the API", container=self.name, error=str(error))
             await self._pause(delay_seconds)
             delay_seconds = min(delay_seconds * 2, self._back_off.last_seconds)
         return None
 
-    def _wait_for(self, reason: str, message: str, *, event_reason: str) -> None:
+    def _wait_for(self, reason: str, message: str) -> None:
         state = waiting(reason, message)
         if state != self._state:
             self._state = state
-            self._host.event("Warning", event_reason, message)
+            self._host.event("Warning", "Failed", message)
             self._host.changed()
 
     async def _pause(self, seconds: float) -> None:
@@ -179,7 +178,11 @@ class Container:
         try:
             process = ContainerProcess.start(spec)
         except OSError as error:
-            return self._could_not_start(spec, error)
+            message, now = f"cannot start {list(spec.arguments)!r}: {error}", datetime.now(UTC)
+            self._state = terminated(START_ERROR_EXIT_CODE, "StartError", now, now, message=message)
+            self._host.event("Warning", "Failed", message)
+            self._host.changed()
+            return Exit(START_ERROR_EXIT_CODE, 0, now)
         container = self._host.container_spec(self.name)
         self.process, self._spec = process, spec
         process.on_exit(self._ended)
@@ -197,50 +200,30 @@ class Container:
             with suppress(asyncio.CancelledError):
                 await probes
 
-    def _could_not_start(self, spec: ProcessSpec, error: OSError) -> Exit:
-        exit_ = start_error_exit()
-        message = f"cannot start {list(spec.arguments)!r}: {error}"
-        now = exit_.finished_at
-        self._state = terminated(exit_.code, "StartError", now, now, message=message)
-        self._host.event("Warning", "Failed", message)
-        self._host.changed()
-        return exit_
-
     def _ended(self, exit_: Exit) -> None:
         assert self.process is not None
-        reason = "Completed" if exit_.code == 0 else "Error"
-        self._state = terminated(
-            exit_.code,
-            reason,
-            self.process.started_at,
-            exit_.finished_at,
-            signal=exit_.signal,
-            containerID=self._container_id,
-        )
+        reason, more = "Completed" if exit_.code == 0 else "Error", {"containerID": self._container_id}
+        began, over = self.process.started_at, exit_.finished_at
+        self._state = terminated(exit_.code, reason, began, over, signal=exit_.signal, **more)
         self._ready = self._started = False
         self.process = None
         self._host.changed()
 
     async def _probe(self, container: JsonObject, target: ProbeTarget) -> None:
         async with asyncio.TaskGroup() as probes:
-            for name, passed, changed in (
-                ("readinessProbe", False, self._readiness_changed),
-                ("livenessProbe", True, self._liveness_changed),
-            ):
+            for name, passed in (("readinessProbe", False), ("livenessProbe", True)):
                 if name in container:
-                    errored = partial(self._probe_errored, name)
+                    changed, errored = partial(self._verdict_changed, name), partial(self._probe_errored, name)
                     probe = run_probe(container[name], target, passed_at_first=passed, changed=changed, errored=errored)
                     probes.create_task(probe)
 
-    def _readiness_changed(self, ready: bool) -> None:
-        self._ready = ready
-        if not ready:
-            self._host.event("Warning", "Unhealthy", f"Readiness probe of {self.name} failed")
-        self._host.changed()
-
-    def _liveness_changed(self, alive: bool) -> None:
-        if not alive:
-            self._host.event("Warning", "Unhealthy", f"livenessProbe of {self.name} failed, it will be killed")
+    def _verdict_changed(self, probe: str, passed: bool) -> None:
+        if not passed:
+            self._host.event("Warning", "Unhealthy", f"{probe} of {self.name} failed")
+        if probe == "readinessProbe":
+            self._ready = passed
+            self._host.changed()
+        elif not passed:
             self.kill()
 
     def _probe_errored(self, probe: str, error: str) -> None:
@@ -364,7 +347,11 @@ async def probe_once(probe: JsonObject, target: ProbeTarget) -> bool:
     try:
         async with asyncio.timeout(timeout_seconds):
             if "tcpSocket" in probe:
-                return await _tcp(probe["tcpSocket"], target)
+                host, port = probe["tcpSocket"].get("host"), _port(probe["tcpSocket"]["port"], target)
+                _, writer = await asyncio.open_connection(host or target.pod_ip, port)
+                writer.close()
+                await writer.wait_closed()
+                return True
             if "httpGet" in probe:
                 return await _http(probe["httpGet"], target)
             if "exec" in probe:
@@ -373,14 +360,6 @@ async def probe_once(probe: JsonObject, target: ProbeTarget) -> bool:
         return False
     kinds = [key for key in probe if not key.endswith(("Seconds", "Threshold"))]
     raise ProbeError(f"probe is {kinds!r}, expected tcpSocket, httpGet or exec")
-
-
-async def _tcp(action: JsonObject, target: ProbeTarget) -> bool:
-    host = action.get("host") or target.pod_ip
-    _, writer = await asyncio.open_connection(host, _port(action["port"], target))
-    writer.close()
-    await writer.wait_closed()
-    return True
 
 
 async def _http(action: JsonObject, target: ProbeTarget) -> bool:

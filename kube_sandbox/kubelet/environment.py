@@ -57,12 +57,6 @@ class Image:
     path: tuple[Path, ...] = ()
     entrypoint: tuple[str, ...] = ()
 
-    def environment_in(self, container_folder: Path) -> dict[str, str]:
-        """Return the image's environment for one container."""
-        return {
-            name: value.replace(CONTAINER_FOLDER, str(container_folder)) for name, value in self.environment.items()
-        }
-
 
 class ImageCatalogue:
     """Images by glob over their name; the first match wins."""
@@ -181,8 +175,7 @@ def surroundings(image: Image, container_folder: Path, pod_name: str) -> dict[st
         "HOME": str(container_folder),
         "HOSTNAME": pod_name,
         "LANG": "C.UTF-8",
-        **image.environment_in(container_folder),
-    }
+    } | {name: value.replace(CONTAINER_FOLDER, str(container_folder)) for name, value in image.environment.items()}
 
 
 def resolve_arguments(container: JsonObject, image: Image, environment: Mapping[str, str]) -> list[str]:
@@ -248,7 +241,13 @@ async def prepare_volumes(
             folders[name] = Path(volume["hostPath"]["path"])
         else:
             folders[name] = pod_folder / "volumes" / name
-            _write_files(folders[name], await _files_of(volume, sources))
+            files = await _files_of(volume, sources)
+            folders[name].mkdir(parents=True, exist_ok=True)
+            for path, content, mode in files:
+                file = folders[name] / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+                file.chmod(mode)
     return folders
 
 
@@ -271,15 +270,6 @@ async def _files_of(volume: JsonObject, sources: Sources) -> list[tuple[str, byt
     if missing and data:
         raise NotReadyYetError("ContainerCreating", f"volume {volume['name']!r}: key {missing[0]!r} is not there")
     return [(item["path"], data[item["key"]], item.get("mode") or mode) for item in items if item["key"] in data]
-
-
-def _write_files(folder: Path, files: list[tuple[str, bytes, int]]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, content, mode in files:
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
-        file.chmod(mode)
 
 
 def mounts_of(container: JsonObject, volumes: Mapping[str, Path]) -> dict[str, Path]:

@@ -77,18 +77,13 @@ def write_pods_file(file: Path, content: dict[str, Any]) -> None:
     temporary.replace(file)
 
 
-def read_pods_file(data_dir: Path) -> list[dict[str, Any]]:
-    """Return the pods of the kubelet with that data folder; none before its first start."""
+def read_container_pid(data_dir: Path, namespace: str, pod: str, container: str) -> int | None:
+    """Return the process id of a container's main process, None while it does not run."""
     try:
         content = msgspec.json.decode((data_dir / PODS_FILE).read_bytes(), type=dict[str, Any])
     except FileNotFoundError:
-        return []
-    return list(content["pods"])
-
-
-def read_container_pid(data_dir: Path, namespace: str, pod: str, container: str) -> int | None:
-    """Return the process id of a container's main process, None while it does not run."""
-    for entry in read_pods_file(data_dir):
+        return None  # before the first start
+    for entry in content["pods"]:
         if (entry["namespace"], entry["name"]) == (namespace, pod):
             for candidate in entry["containers"]:
                 if candidate["name"] == container and candidate["pid"] is not None:

@@ -33,7 +33,6 @@ class PodAddress:
 
     ip: str
     command_prefix: tuple[str, ...] = ()
-    network_namespace: str | None = None
 
 
 class PodNetworkError(Exception):
@@ -199,7 +198,7 @@ class NetworkNamespaces:
         )
         # nsenter execs the program, so signals reach the container's own process.
         prefix = ("nsenter", f"--net=/run/netns/{namespace}", "--")
-        return PodAddress(ip=address, command_prefix=prefix, network_namespace=namespace)
+        return PodAddress(ip=address, command_prefix=prefix)
 
     async def detach(self, pod_uid: str) -> None:
         """Remove the namespace and its link."""

@@ -187,7 +187,9 @@ class PodWorker:
         delay_seconds = RETRY_FIRST_SECONDS
         while not self._leaving.is_set():
             try:
-                await self._attach()
+                if self.address is None:
+                    self.address = await self._new_address()
+                    self._node.pods_changed()
                 self._volumes = await prepare_volumes(
                     self.pod, self._node.folders.pod(self.pod), self._sources, self._node.claims.folder_of
                 )
@@ -207,13 +209,10 @@ class PodWorker:
             delay_seconds = min(delay_seconds * 2, RETRY_LAST_SECONDS)
         return False
 
-    async def _attach(self) -> None:
-        if self.address is None:
-            if self.pod["spec"].get("hostNetwork"):
-                self.address = PodAddress(ip=self._node.network.node_ip)
-            else:
-                self.address = await self._node.network.attach(self.pod["metadata"]["uid"])
-            self._node.pods_changed()
+    async def _new_address(self) -> PodAddress:
+        if self.pod["spec"].get("hostNetwork"):
+            return PodAddress(ip=self._node.network.node_ip)
+        return await self._node.network.attach(self.pod["metadata"]["uid"])
 
     async def _stop_containers(self) -> None:
         """Run hooks, SIGTERM, the grace period, SIGKILL; return when all are dead."""
@@ -227,10 +226,19 @@ class PodWorker:
             await stopping
         for container in self.containers:
             container.terminate()
-        await self._minimum_grace_over(ended)
+        if self._node_stops_within_seconds is None:
+            # From the last SIGTERM each has the minimum (the real kubelet's killContainer).
+            asked = max((container.asked_to_end_seconds or 0.0 for container in self.containers), default=0.0)
+            left_seconds = asked + self._node.minimum_grace_seconds - asyncio.get_running_loop().time()
+            await asyncio.wait([ended], timeout=max(0.0, left_seconds))
         for container in self.containers:
             container.kill()
         await ended
+
+    async def _all_ended(self) -> None:
+        for container in self.containers:
+            if container.process is not None:
+                await container.process.wait()
 
     async def _grace_over(self, ended: asyncio.Task[None]) -> None:
         """Wait until the grace period is over or all have ended. A second deletion may shorten it, from then on."""
@@ -243,19 +251,6 @@ class PodWorker:
             changed.cancel()
             if self._grace_seconds() != grace_seconds:
                 began, grace_seconds = clock(), self._grace_seconds()
-
-    async def _minimum_grace_over(self, ended: asyncio.Task[None]) -> None:
-        """Wait until the last container that got SIGTERM has had the minimum (the real kubelet's killContainer)."""
-        if self._node_stops_within_seconds is None:
-            asked = max((container.asked_to_end_seconds or 0.0 for container in self.containers), default=0.0)
-            left_seconds = asked + self._node.minimum_grace_seconds - asyncio.get_running_loop().time()
-            await asyncio.wait([ended], timeout=max(0.0, left_seconds))
-
-    async def _all_ended(self) -> None:
-        for container in self.containers:
-            process = container.process
-            if process is not None:
-                await process.wait()
 
     def _grace_seconds(self) -> float:
         if self._node_stops_within_seconds is not None:
@@ -271,7 +266,11 @@ class PodWorker:
     async def _take_leave(self) -> None:
         """Report the containers as terminated, delete the object, and wait until it is gone (finalizers may hold it)."""
         if self._node_stops_within_seconds is not None:
-            await self._leave_last_words()
+            # The pod stays for the next kubelet: post how its containers ended, if the API answers soon.
+            self.changed()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS_SECONDS):
+                    await self._poster.flush()
             return
         self._status_builder.end([container.report for container in self._main])
         self.changed()
@@ -279,13 +278,6 @@ class PodWorker:
             if not await self._unless_vanished(step):
                 return
         await self._vanished.wait()
-
-    async def _leave_last_words(self) -> None:
-        """Post how the containers ended, if the API answers soon; the pod stays for the next kubelet."""
-        self.changed()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
-                await self._poster.flush()
 
     async def _unless_vanished(self, step: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         doing = asyncio.create_task(step())
@@ -346,7 +338,8 @@ class PodWorker:
         scratch = folders.pod(self.pod) / "containers" / name
         scratch.mkdir(parents=True, exist_ok=True)
         rewrite = mount_rewriter(mounts_of(container, self._volumes))
-        variables = await resolve_environment(container, self.pod, self._facts(), self._sources)
+        facts = PodFacts(self.address.ip, self._node.network.node_ip, self._node.node_name)
+        variables = await resolve_environment(container, self.pod, facts, self._sources)
         arguments = [rewrite(word) for word in resolve_arguments(container, image, variables)]
         environment = surroundings(image, scratch, self.pod["metadata"]["name"])
         environment.update({key: rewrite(value) for key, value in variables.items()})
@@ -385,10 +378,6 @@ class PodWorker:
     def event(self, kind: str, reason: str, message: str) -> None:
         """Post an Event about the pod."""
         self._node.events.tell(self.pod, kind, reason, message)
-
-    def _facts(self) -> PodFacts:
-        assert self.address is not None
-        return PodFacts(pod_ip=self.address.ip, host_ip=self._node.network.node_ip, node_name=self._node.node_name)
 
     def _status(self) -> JsonObject:
         return self._status_builder.build(

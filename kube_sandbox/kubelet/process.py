@@ -164,11 +164,6 @@ class Exit:
     finished_at: datetime
 
 
-def start_error_exit() -> Exit:
-    """Return what container engines report for a program that could not be started."""
-    return Exit(code=128, signal=0, finished_at=datetime.now(UTC))
-
-
 class ContainerProcess:
     """A running process. ``start`` raises OSError if the program cannot be started."""
 
@@ -179,7 +174,6 @@ class ContainerProcess:
         self._reaped = False
         self._burial: asyncio.Task[None] | None = None
         self.pid = child.pid
-        self.start_ticks = process_start_ticks(child.pid)
         self._pidfd = os.pidfd_open(child.pid)
         self.started_at = datetime.now(UTC)
         self._loop = asyncio.get_running_loop()
@@ -259,10 +253,3 @@ class ContainerProcess:
         # The child sets up its session before Popen returns, so the group's number is the pid.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-
-
-def process_start_ticks(pid: int) -> int:
-    """Return when the process started, in clock ticks since boot; with the pid it names one process of this boot."""
-    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123 (not a path of ours)
-        # The second field, the program's name in parentheses, may contain anything: count from its end.
-        return int(file.read().rpartition(")")[2].split()[19])

@@ -17,7 +17,7 @@ import structlog
 from kube_sandbox.client import PODS, Reflector
 from kube_sandbox.kubelet.files import FolderLock
 
-from .container import BackOffSettings, Container
+from .container import BackOffSettings
 from .files import DataFolders, NoSuchLogError, newest_log, read_log, unique_name, write_pods_file
 from .network import PodNetworkError
 from .node import ClaimBinder, NodeRegistration, Scheduler, default_labels
@@ -26,7 +26,7 @@ from .process import kill_leftovers
 from .status import EventRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from kube_sandbox.client import JsonObject, KubeClient, WatchEvent
@@ -106,15 +106,15 @@ class ProcessKubelet:
             await self._registration.register()
         parts = (self._claims, self._pods, self._events, self._registration, self._scheduler)
         for part in parts:
-            self._run_part(part.run())
+            task = asyncio.create_task(part.run())
+            task.add_done_callback(self._part_ended)
+            self._tasks.append(task)
         await self._pods.wait_synced(timeout_seconds)
-        await asyncio.to_thread(self._remove_folders_of_vanished_pods)
+        alive = {unique_name(pod) for pod in self._pods.objects.values()}
+        for folder in self._folders.all_pods.glob("*"):
+            if folder.name not in alive:
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         self._write_pods_file()
-
-    def _run_part(self, part: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(part)
-        task.add_done_callback(self._part_ended)
-        self._tasks.append(task)
 
     def _part_ended(self, task: asyncio.Task[None]) -> None:
         """A part that ends by itself has a bug, and the kubelet cannot go on without it."""
@@ -193,12 +193,6 @@ class ProcessKubelet:
             if (worker.pod["metadata"]["namespace"], worker.pod["metadata"]["name"]) == (namespace, pod)
         ]
 
-    def _remove_folders_of_vanished_pods(self) -> None:
-        alive = {unique_name(pod) for pod in self._pods.objects.values()}
-        for folder in self._folders.all_pods.glob("*"):
-            if folder.name not in alive:
-                shutil.rmtree(folder, ignore_errors=True)
-
     def _pod_changed(self, event: WatchEvent) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
         worker = self._workers.get(uid)
@@ -233,12 +227,12 @@ class ProcessKubelet:
 
     def _claims_in_use(self) -> set[tuple[str, str]]:
         """The claims that any pod names."""
-        in_use: set[tuple[str, str]] = set()
-        for pod in self._pods.objects.values():
-            for volume in pod["spec"].get("volumes") or []:
-                if "persistentVolumeClaim" in volume:
-                    in_use.add((pod["metadata"]["namespace"], volume["persistentVolumeClaim"]["claimName"]))
-        return in_use
+        return {
+            (pod["metadata"]["namespace"], volume["persistentVolumeClaim"]["claimName"])
+            for pod in self._pods.objects.values()
+            for volume in pod["spec"].get("volumes") or []
+            if "persistentVolumeClaim" in volume
+        }
 
     def _pods_changed(self) -> None:
         """Write pods.json soon, once for several changes."""
@@ -253,24 +247,18 @@ class ProcessKubelet:
             write_pods_file(self._folders.pods_file, content)
 
     def _describe(self, worker: PodWorker) -> dict[str, Any]:
-        metadata = worker.pod["metadata"]
+        processes = [(container, container.process) for container in worker.containers]
         return {
-            "namespace": metadata["namespace"],
-            "name": metadata["name"],
-            "uid": metadata["uid"],
+            **{key: worker.pod["metadata"][key] for key in ("namespace", "name", "uid")},
             "podIP": None if worker.address is None else worker.address.ip,
-            "networkNamespace": None if worker.address is None else worker.address.network_namespace,
             "folder": str(self._folders.pod(worker.pod)),
             "logs": str(self._folders.logs(worker.pod)),
-            "containers": [_describe_container(container) for container in worker.containers],
+            "containers": [
+                {
+                    "name": container.name,
+                    "pid": process and process.pid,
+                    "restartCount": container.report["restartCount"],
+                }
+                for container, process in processes
+            ],
         }
-
-
-def _describe_container(container: Container) -> dict[str, Any]:
-    process = container.process
-    return {
-        "name": container.name,
-        "pid": None if process is None else process.pid,
-        "startTicks": None if process is None else process.start_ticks,
-        "restartCount": container.report["restartCount"],
-    }

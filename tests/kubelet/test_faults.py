@@ -86,18 +86,17 @@ async def test_a_process_without_a_pidfd_is_no_orphan(tmp_path: Path, monkeypatc
     async def none_left() -> bool:
         return not process._marked_pids([mark])
 
-    for name in ("os.pidfd_open", "process_start_ticks"):
-        with monkeypatch.context() as patch:
-            patch.setattr(f"kube_sandbox.kubelet.process.{name}", refused)
-            before = len(os.listdir(descriptors))  # noqa: PTH208
-            with pytest.raises(OSError, match="too many files"):
-                ContainerProcess.start(spec(tmp_path, "sleep 1000 & exec sleep 1000"))
-            assert len(os.listdir(descriptors)) == before  # noqa: PTH208
-        try:
-            # One that was killed is still there for a moment; one that was not sleeps on.
-            await eventually(none_left)
-        finally:
-            kill_strays(str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr("kube_sandbox.kubelet.process.os.pidfd_open", refused)
+        before = len(os.listdir(descriptors))  # noqa: PTH208
+        with pytest.raises(OSError, match="too many files"):
+            ContainerProcess.start(spec(tmp_path, "sleep 1000 & exec sleep 1000"))
+        assert len(os.listdir(descriptors)) == before  # noqa: PTH208
+    try:
+        # One that was killed is still there for a moment; one that was not sleeps on.
+        await eventually(none_left)
+    finally:
+        kill_strays(str(tmp_path))
 
 
 async def test_a_network_command_that_hangs_or_is_not_there_is_a_network_error(monkeypatch: pytest.MonkeyPatch) -> None:
