@@ -6,7 +6,6 @@ volume/pvcprotection). The rest of a controller-manager is missing: no Deploymen
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from kube_sandbox.api_server.errors import GroupResource, conflict
@@ -20,9 +19,11 @@ from kube_sandbox.api_server.kinds.builtin import (
 )
 from kube_sandbox.api_server.requests import Deletion, Propagation, Selection, Write
 from kube_sandbox.api_server.store.metadata import timestamp
-from kube_sandbox.api_server.values import clone, field_at, shallow
+from kube_sandbox.api_server.values import field_at, shallow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kube_sandbox.api_server.resource_types import ResourceType
     from kube_sandbox.api_server.store.object_store import ObjectStore
     from kube_sandbox.api_server.store.storage import Change, ObjectKey, StorageKey
@@ -85,39 +86,90 @@ def begin(resource: ResourceType, obj: JsonObject, options: Deletion, now_second
 
 
 class Controllers:
-    """Note at every commit what a cluster's controllers would have to do; `run` does it."""
+    """Do what a cluster's controllers would do about deleted objects: the garbage collector, and those of namespaces and claims.
+
+    A commit that may give them work sets `has_work`; `run` looks at all objects until nothing changes any more.
+    """
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._controllers = (GarbageCollector(store), ClaimProtection(store))
-        # Namespaces and definitions that are marked for deletion: they go once they are empty.
-        self._leaving: set[Place] = set()
+        self.has_work = False
+        self._places: dict[str, Place] = {}
         store.storage.listeners.append(self._saw)
 
-    @property
-    def has_work(self) -> bool:
-        return bool(self._leaving) or any(controller.has_work for controller in self._controllers)
-
-    def _saw(self, key: StorageKey, name: ObjectKey, change: Change) -> None:
-        if key in (NAMESPACES.storage_key, CUSTOM_RESOURCE_DEFINITIONS.storage_key):
-            if change.type == "DELETED":
-                self._leaving.discard((key, name))
-            elif "deletionTimestamp" in change.version.obj["metadata"]:
-                self._leaving.add((key, name))
+    def _saw(self, _key: StorageKey, _name: ObjectKey, change: Change) -> None:
+        meta, before = change.version.obj["metadata"], change.before
+        owners_before = before.obj["metadata"].get("ownerReferences") if before is not None else None
+        gone = change.type == "DELETED" or "deletionTimestamp" in meta
+        self.has_work |= gone or meta.get("ownerReferences") != owners_before
 
     def run(self) -> None:
-        """One round. An object that a kubelet or a finalizer still holds is looked at again after the next commit."""
-        for key, name in tuple(self._leaving):
-            version = self._store.storage.get(key, name)
-            if version is None:
-                self._leaving.discard((key, name))
-            elif key == NAMESPACES.storage_key:
-                self._empty_namespace(name)
-            else:
-                self._empty_definition(name, version.obj)
-        while any(controller.has_work for controller in self._controllers):
-            for controller in self._controllers:
-                controller.run()
+        """What a kubelet or a finalizer still holds is looked at again after the next commit."""
+        while self.has_work:
+            self.has_work = False
+            everything = list(self._store.storage.everything())
+            self._places = {version.obj["metadata"]["uid"]: (key, name) for key, name, version in everything}
+            for uid, place in self._places.items():
+                meta = self._metadata(uid)
+                if meta is not None and "deletionTimestamp" in meta:
+                    self._go_on_with_deletion(place, meta)
+                elif meta is not None and meta.get("ownerReferences"):
+                    self._judge_dependent(place, meta)
+
+    def _metadata(self, uid: str) -> JsonObject | None:
+        """Metadata of the object with this uid, if it still exists."""
+        version = self._store.storage.get(*self._places[uid]) if uid in self._places else None
+        return version.obj["metadata"] if version is not None and version.obj["metadata"]["uid"] == uid else None
+
+    def _go_on_with_deletion(self, place: Place, meta: JsonObject) -> None:
+        (key, name), finalizers = place, meta.get("finalizers") or ()
+        if ORPHAN_FINALIZER in finalizers:
+            for dependent, below in self._dependents(meta["uid"]):
+                self._keep(dependent, below, "ownerReferences", lambda owner: owner["uid"] != meta["uid"])
+            self._drop_finalizer(place, meta, ORPHAN_FINALIZER)
+        elif FOREGROUND_FINALIZER in finalizers:
+            self._delete_dependents_first(place, meta)
+        elif key == NAMESPACES.storage_key:
+            self._empty_namespace(name)
+        elif key == CUSTOM_RESOURCE_DEFINITIONS.storage_key and DEFINITION_FINALIZER in finalizers:
+            self._empty_definition(place, meta)
+        elif key == CLAIMS.storage_key and CLAIM_FINALIZER in finalizers and not self._is_used(*name):
+            self._drop_finalizer(place, meta, CLAIM_FINALIZER)
+
+    def _dependents(self, uid: str) -> list[tuple[Place, JsonObject]]:
+        return [
+            ((key, name), version.obj["metadata"])
+            for key, name, version in self._store.storage.everything()
+            if any(owner["uid"] == uid for owner in version.obj["metadata"].get("ownerReferences") or ())
+        ]
+
+    def _judge_dependent(self, place: Place, meta: JsonObject) -> None:
+        """Drop references to owners that are gone or wait for this object; delete it if no owner is left."""
+        owners = {reference["uid"]: self._metadata(reference["uid"]) for reference in meta["ownerReferences"]}
+        gone, waiting = set(), False
+        for uid, owner in owners.items():
+            # An owner is in the same namespace or outside all namespaces.
+            if owner is None or owner.get("namespace", "") not in ("", place[1][0]):
+                gone.add(uid)
+            elif "deletionTimestamp" in owner and FOREGROUND_FINALIZER in (owner.get("finalizers") or ()):
+                gone.add(uid)
+                waiting = True
+        if len(gone) < len(owners):
+            if gone:
+                self._keep(place, meta, "ownerReferences", lambda owner: owner["uid"] not in gone)
+            return
+        resource = self._store.registry.of_storage(place[0])
+        if resource is not None:
+            propagation: Propagation = "Foreground" if waiting and self._dependents(meta["uid"]) else ""
+            self._store.delete(resource, *place[1], Deletion(uid=meta["uid"], propagation=propagation))
+
+    def _delete_dependents_first(self, place: Place, meta: JsonObject) -> None:
+        for dependent, below in self._dependents(meta["uid"]):
+            if "deletionTimestamp" not in below:
+                self._judge_dependent(dependent, below)
+        owners = [owner for _, below in self._dependents(meta["uid"]) for owner in below["ownerReferences"]]
+        if not any(owner["uid"] == meta["uid"] and owner.get("blockOwnerDeletion") for owner in owners):
+            self._drop_finalizer(place, meta, FOREGROUND_FINALIZER)
 
     def _empty_namespace(self, key: ObjectKey) -> None:
         selection = Selection(namespace=key[1])
@@ -129,178 +181,30 @@ class Controllers:
         if not left:
             self._store.remove_now(NAMESPACES, key)
 
-    def _empty_definition(self, key: ObjectKey, definition: JsonObject) -> None:
-        finalizers = definition["metadata"].get("finalizers") or ()
-        if DEFINITION_FINALIZER not in finalizers:
-            return
-        spec = definition["spec"]
+    def _empty_definition(self, place: Place, meta: JsonObject) -> None:
+        spec = self._store.get(CUSTOM_RESOURCE_DEFINITIONS, *place[1]).obj["spec"]
         resource = self._store.registry.of_storage((spec["group"], spec["names"]["plural"]))
         if resource is not None:
             self._store.delete_collection(resource, Selection())
-            if self._store.list_objects(resource).items:
-                return
-        kept = [name for name in finalizers if name != DEFINITION_FINALIZER]
-        changed = {**definition, "metadata": {**definition["metadata"], "finalizers": kept}}
-        self._store.update(CUSTOM_RESOURCE_DEFINITIONS, *key, changed)
-
-
-class GarbageCollector:
-    """Delete dependents whose last owner is gone; with foreground deletion before the owner, with orphaning not at all.
-
-    The graph of owners and dependents is kept by listening to commits.
-    """
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._places: dict[str, Place] = {}
-        self._dependents: dict[str, set[Place]] = {}
-        self._owners: dict[Place, set[str]] = {}
-        self._due: deque[Place] = deque()
-        store.storage.listeners.append(self._saw)
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self._due)
-
-    def _saw(self, key: StorageKey, name: ObjectKey, change: Change) -> None:
-        if change.type == "DELETED":
-            self._saw_deletion((key, name), change.version.obj["metadata"]["uid"])
-        else:
-            self._saw_object((key, name), change.version.obj["metadata"])
-
-    def _saw_object(self, place: Place, meta: JsonObject) -> None:
-        self._places[meta["uid"]] = place
-        owners = {owner["uid"] for owner in meta.get("ownerReferences") or ()}
-        before = self._owners.get(place, set())
-        for uid in before - owners:
-            self._dependents.get(uid, set()).discard(place)
-        for uid in owners - before:
-            self._dependents.setdefault(uid, set()).add(place)
-        self._owners[place] = owners
-        waits = {FOREGROUND_FINALIZER, ORPHAN_FINALIZER} & {*(meta.get("finalizers") or ())}
-        if owners - before or ("deletionTimestamp" in meta and waits):
-            self._due.append(place)
-
-    def _saw_deletion(self, place: Place, uid: str) -> None:
-        if self._places.get(uid) == place:
-            del self._places[uid]
-        for owner in self._owners.pop(place, ()):
-            self._dependents.get(owner, set()).discard(place)
-            if owner in self._places:
-                self._due.append(self._places[owner])
-        self._due.extend(self._dependents.pop(uid, ()))
-
-    def run(self) -> None:
-        """Work until nothing is left to do."""
-        while self._due:
-            place = self._due.popleft()
-            meta = self._metadata(place)
-            if meta is None:
-                continue
-            finalizers = (meta.get("finalizers") or ()) if "deletionTimestamp" in meta else ()
-            if ORPHAN_FINALIZER in finalizers:
-                for dependent in tuple(self._dependents.get(meta["uid"], ())):
-                    self._drop_references(dependent, {meta["uid"]})
-                self._drop_finalizer(place, ORPHAN_FINALIZER)
-            elif FOREGROUND_FINALIZER in finalizers:
-                self._delete_dependents_first(place, meta["uid"])
-            elif meta.get("ownerReferences") and "deletionTimestamp" not in meta:
-                self._judge_dependent(place, meta)
-
-    def _metadata(self, place: Place) -> JsonObject | None:
-        version = self._store.storage.get(*place)
-        return None if version is None else version.obj["metadata"]
-
-    def _judge_dependent(self, place: Place, meta: JsonObject) -> None:
-        """Drop references to owners that are gone or wait for this object; delete it if no owner is left."""
-        gone: set[str] = set()
-        waiting = False
-        for reference in meta["ownerReferences"]:
-            owner = self._owner(reference["uid"], place)
-            waits = owner is not None and FOREGROUND_FINALIZER in (owner.get("finalizers") or ())
-            if owner is None or (waits and "deletionTimestamp" in owner):
-                gone.add(reference["uid"])
-                waiting |= owner is not None
-        if len(gone) < len({reference["uid"] for reference in meta["ownerReferences"]}):
-            if gone:
-                self._drop_references(place, gone)
-            return
-        resource = self._store.registry.of_storage(place[0])
-        if resource is not None:
-            propagation: Propagation = "Foreground" if waiting and self._dependents.get(meta["uid"]) else ""
-            self._store.delete(resource, *place[1], Deletion(uid=meta["uid"], propagation=propagation))
-
-    def _owner(self, uid: str, dependent: Place) -> JsonObject | None:
-        """The owner's metadata, if it exists in the dependent's namespace or outside all namespaces."""
-        place = self._places.get(uid)
-        if place is None or (place[1][0] and place[1][0] != dependent[1][0]):
-            return None
-        return self._metadata(place)
-
-    def _delete_dependents_first(self, place: Place, uid: str) -> None:
-        blocking = False
-        for dependent in tuple(self._dependents.get(uid, ())):
-            meta = self._metadata(dependent)
-            if meta is not None and "deletionTimestamp" not in meta:
-                self._judge_dependent(dependent, meta)
-            references = (self._metadata(dependent) or {}).get("ownerReferences") or ()
-            blocking |= any(entry["uid"] == uid and entry.get("blockOwnerDeletion") for entry in references)
-        if not blocking:
-            self._drop_finalizer(place, FOREGROUND_FINALIZER)
-
-    def _drop_references(self, place: Place, uids: set[str]) -> None:
-        owners = (self._metadata(place) or {}).get("ownerReferences") or []
-        self._change_metadata(place, "ownerReferences", [owner for owner in owners if owner["uid"] not in uids])
-
-    def _drop_finalizer(self, place: Place, finalizer: str) -> None:
-        finalizers = (self._metadata(place) or {}).get("finalizers") or []
-        self._change_metadata(place, "finalizers", [name for name in finalizers if name != finalizer])
-
-    def _change_metadata(self, place: Place, key: str, kept: list[Any]) -> None:
-        resource, version = self._store.registry.of_storage(place[0]), self._store.storage.get(*place)
-        if resource is None or version is None:
-            return
-        obj = clone(version.obj)
-        obj["metadata"][key] = kept
-        self._store.update(resource, *place[1], obj, Write(field_manager="garbage-collector"))
-
-
-class ClaimProtection:
-    """Take the finalizer off a claim that is being deleted once no pod with a node uses it."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._leaving: set[ObjectKey] = set()
-        self._due: set[ObjectKey] = set()
-        store.storage.listeners.append(self._saw)
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self._due)
-
-    def _saw(self, key: StorageKey, name: ObjectKey, change: Change) -> None:
-        if key == PODS.storage_key and change.type == "DELETED":
-            self._due |= {claim for claim in self._leaving if claim[0] == name[0]}
-        elif key == CLAIMS.storage_key:
-            meta = change.version.obj["metadata"]
-            leaves = "deletionTimestamp" in meta and CLAIM_FINALIZER in (meta.get("finalizers") or ())
-            for noted in (self._leaving, self._due):
-                (noted.add if leaves and change.type != "DELETED" else noted.discard)(name)
-
-    def run(self) -> None:
-        """Look at each claim that may be free; one in use is looked at again when a pod of its namespace has gone."""
-        while self._due:
-            name = self._due.pop()
-            version = self._store.storage.get(CLAIMS.storage_key, name)
-            if version is not None and not self._is_used(*name):
-                claim = clone(version.obj)
-                claim["metadata"]["finalizers"].remove(CLAIM_FINALIZER)
-                self._store.update(CLAIMS, *name, claim, Write(field_manager="pvc-protection-controller"))
+        if resource is None or not self._store.list_objects(resource).items:
+            self._drop_finalizer(place, meta, DEFINITION_FINALIZER)
 
     def _is_used(self, namespace: str, claim: str) -> bool:
+        """Whether a pod with a node has the claim."""
         return any(
             (volume.get("persistentVolumeClaim") or {}).get("claimName") == claim
             for _, version in self._store.storage.all(PODS.storage_key, namespace)
             if field_at(version.obj, "spec.nodeName")
             for volume in version.obj["spec"].get("volumes") or ()
         )
+
+    def _drop_finalizer(self, place: Place, meta: JsonObject, finalizer: str) -> None:
+        self._keep(place, meta, "finalizers", lambda name: name != finalizer)
+
+    def _keep(self, place: Place, meta: JsonObject, key: str, kept: Callable[[Any], bool]) -> None:
+        """Update an object so that only these items of a list of its metadata are left."""
+        resource, version = self._store.registry.of_storage(place[0]), self._store.storage.get(*place)
+        if resource is not None and version is not None:
+            items = [item for item in meta.get(key) or () if kept(item)]
+            changed = {**version.obj, "metadata": {**version.obj["metadata"], key: items}}
+            self._store.update(resource, *place[1], changed, Write(field_manager="garbage-collector"))
