@@ -50,13 +50,8 @@ class KubeClient:
         self._session: aiohttp.ClientSession | None = None
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
-        """A client of an API without authentication."""
-        return cls(Connection(url.rstrip("/")))
-
-    @classmethod
     def from_kubeconfig(cls, path: Path | str) -> Self:
-        """A client for the file's current context. Raises KubeconfigError."""
+        """A client for the file's current context."""
         return cls(connection_of(Path(path)))
 
     async def __aenter__(self) -> Self:
@@ -144,7 +139,7 @@ class KubeClient:
                 self._connection.url + resource.path(), params=parameters, headers=self._headers(), timeout=timeout
             ) as response:
                 if response.status >= 400:
-                    raise error_of(what, response.status, _decoded(await response.read()), write=False)
+                    raise error_of(what, response.status, _decoded(await response.read()))
                 async for line in _lines(response.content):
                     yield _event_of(what, line)
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -159,7 +154,7 @@ class KubeClient:
         content_type: str = "application/json",
         parameters: dict[str, str] | None = None,
     ) -> JsonObject:
-        what, write = f"{method} {path}", method != "GET"
+        what = f"{method} {path}"
         try:
             async with self._open_session().request(
                 method,
@@ -171,11 +166,9 @@ class KubeClient:
             ) as response:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            never_sent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-            kind = OutcomeUnknownError if write and not never_sent else ApiUnavailableError
-            raise kind(f"{what}: {error!r}") from error
+            raise ApiUnavailableError(f"{what}: {error!r}") from error
         if response.status >= 400:
-            raise error_of(what, response.status, _decoded(content), write=write)
+            raise error_of(what, response.status, _decoded(content))
         return _decoded(content)
 
     def _headers(self) -> dict[str, str]:
@@ -213,7 +206,7 @@ def _event_of(what: str, line: bytes) -> WatchEvent:
     event = _decoded(line)
     kind, obj = str(event.get("type", "")), event.get("object") or {}
     if kind == "ERROR":
-        raise error_of(what, int(obj.get("code") or 500), obj, write=False)
+        raise error_of(what, int(obj.get("code") or 500), obj)
     if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
         raise ApiError(f"{what}: event type is {kind!r}, expected ADDED, MODIFIED, DELETED, BOOKMARK or ERROR")
     return WatchEvent(kind, obj)
@@ -264,42 +257,24 @@ class NotFoundError(ApiError):
     """404: no such object."""
 
 
-class AlreadyExistsError(ApiError):
-    """409 on create."""
-
-
 class ConflictError(ApiError):
-    """409 on any other verb: the object changed since it was read."""
-
-
-class GoneError(ApiError):
-    """410: the resourceVersion to watch from is too old; list again."""
+    """409: the name exists, or the object changed since it was read."""
 
 
 class ApiUnavailableError(ApiError):
-    """The API did nothing: the request can be sent again."""
+    """No answer, or 5xx and 429: the request can be sent again. The API may have carried out a write."""
 
 
-class OutcomeUnknownError(ApiError):
-    """No answer to a write: the API may have done it."""
-
-
-def error_of(what: str, http_status: int, answer: dict[str, Any], *, write: bool) -> ApiError:
+def error_of(what: str, http_status: int, answer: dict[str, Any]) -> ApiError:
     """Return the error for a ``Status`` object; ``what`` names the request."""
-    reason = answer.get("reason", "")
-    message = f"{what}: {http_status} {reason}: {answer.get('message', 'no message')}"
-    if http_status >= 500:
-        return (OutcomeUnknownError if write else ApiUnavailableError)(message, status=http_status)
+    message = f"{what}: {http_status} {answer.get('reason', '')}: {answer.get('message', 'no message')}"
     causes = (answer.get("details") or {}).get("causes") or []
     if http_status == 422 and causes and all(cause.get("field") == "metadata.uid" for cause in causes):
         return ConflictError(message, status=http_status)  # the name belongs to another object by now
-    kinds: dict[int, type[ApiError]] = {404: NotFoundError, 410: GoneError, 429: ApiUnavailableError}
-    kinds[409] = AlreadyExistsError if reason == "AlreadyExists" else ConflictError
-    return kinds.get(http_status, ApiError)(message, status=http_status)
-
-
-class KubeconfigError(Exception):
-    """A kubeconfig that cannot be used; the message names the file and the fault."""
+    unavailable = http_status >= 500 or http_status == 429
+    kinds: dict[int, type[ApiError]] = {404: NotFoundError, 409: ConflictError}
+    kind = ApiUnavailableError if unavailable else kinds.get(http_status, ApiError)
+    return kind(message, status=http_status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,32 +287,24 @@ class Connection:
 
 
 def connection_of(path: Path) -> Connection:
-    """Read the current context of a kubeconfig; raises KubeconfigError."""
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-        context = _named(document, "contexts", document["current-context"])["context"]
-        cluster = _named(document, "clusters", context["cluster"])["cluster"]
-        user = _named(document, "users", context["user"])["user"] if context.get("user") else {}
-        url = str(cluster["server"]).rstrip("/")
-        tls = _tls(path.parent, cluster) if url.startswith("https://") else None
-        return Connection(url, tls, str(user.get("token", "")))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError, ssl.SSLError) as error:
-        raise KubeconfigError(f"{path}: {error}") from error
-    except (KeyError, TypeError, AttributeError, StopIteration) as error:
-        raise KubeconfigError(f"{path}: expected a kubeconfig with a current context ({error!r})") from error
+    """Read the current context of a kubeconfig. Its certificate authority is inline (base64), or a file beside it."""
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
 
+    def named(section: str, name: str) -> JsonObject:
+        found: JsonObject = next(entry for entry in document[section] if entry["name"] == name)
+        return found
 
-def _named(document: dict[str, Any], section: str, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(entry for entry in document[section] if entry["name"] == name)
-    return found
-
-
-def _tls(folder: Path, cluster: dict[str, Any]) -> ssl.SSLContext:
-    """The certificate authority is inline (base64), or a file relative to the kubeconfig."""
-    inline, file = cluster.get("certificate-authority-data"), cluster.get("certificate-authority")
-    if inline:
-        return ssl.create_default_context(cadata=base64.b64decode(inline, validate=True).decode("ascii"))
-    return ssl.create_default_context(cafile=folder / file if file else None)
+    context = named("contexts", document["current-context"])["context"]
+    cluster = named("clusters", context["cluster"])["cluster"]
+    user = named("users", context["user"])["user"] if context.get("user") else {}
+    url, tls = str(cluster["server"]).rstrip("/"), None
+    if url.startswith("https://"):
+        inline, file = cluster.get("certificate-authority-data"), cluster.get("certificate-authority")
+        tls = ssl.create_default_context(
+            cafile=path.parent / file if file else None,
+            cadata=base64.b64decode(inline).decode("ascii") if inline else None,
+        )
+    return Connection(url, tls, str(user.get("token", "")))
 
 
 def write_kubeconfig(path: Path, cluster: JsonObject, user: JsonObject) -> None:
@@ -420,8 +387,8 @@ class Reflector:
                 await self._follow()
             except ApiError as error:
                 self._last_error = str(error)
-                # Also 403 and 404: rights and kinds may be created later.
-                if not isinstance(error, GoneError):
+                # Also 403 and 404: rights and kinds may be created later. 410: the resourceVersion is too old.
+                if error.status != 410:
                     log.warning("reflector waits for the API", kind=self._resource.kind, error=str(error))
                 if error.status is not None:
                     # The server refused the resourceVersion: list again.

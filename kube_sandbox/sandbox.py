@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import structlog
 import yaml
 
-from kube_sandbox.client import CUSTOM_RESOURCE_DEFINITIONS, ApiUnavailableError, KubeClient, OutcomeUnknownError
+from kube_sandbox.client import CUSTOM_RESOURCE_DEFINITIONS, ApiUnavailableError, KubeClient
 
-from .api_server.errors import bad_request
 from .api_server.server import SandboxApiServer
-from .kubelet.files import NoSuchLogError
 from .kubelet.network import DEFAULT_BRIDGE, DEFAULT_SUBNET, LoopbackNetwork, NetworkNamespaces, PodNetwork
 from .kubelet.process_kubelet import ProcessKubelet
 from .real_api_server import ApiServerPrograms, RealApiServer
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from pathlib import Path
 
-    from .api_server.subresources import LogProvider
     from .kubelet.environment import ImageCatalogue
 
 # libyaml, if PyYAML was built with it, reads long schemas in a tenth of the time.
@@ -93,12 +90,16 @@ async def sandbox(  # noqa: PLR0913 (what a sandbox is made of, each with its de
             pods = pod_network(network, data_dir) if isinstance(network, str) else network
             kubelet = ProcessKubelet(api, node_name=NODE_NAME, data_dir=data_dir, network=pods, images=images)
             if isinstance(server, SandboxApiServer):
-                server.log_provider = _log_provider(kubelet)
+                server.log_provider = kubelet.log_provider
             await kubelet.start()
-            carrier = _carry_services(api, pods)
+            carrier = None
+            if isinstance(pods, LoopbackNetwork):  # pods in namespaces do not reach the Services' loopback addresses
+                carrier = asyncio.create_task(ServiceCarrier(api, node_ip=pods.node_ip).run(), name="services")
             try:
                 kubeconfig = kubeconfig_path or data_dir / "kubeconfig"
-                _write_kubeconfig(server, kubeconfig)
+                unfinished = kubeconfig.with_name(f"{kubeconfig.name}.new")
+                server.write_kubeconfig(unfinished)
+                unfinished.replace(kubeconfig)
                 yield Sandbox(server, kubelet, kubeconfig)
             finally:
                 if carrier is not None:
@@ -130,25 +131,6 @@ def read_definitions(folder: Path) -> list[dict[str, Any]]:
     return documents
 
 
-def _carry_services(api: KubeClient, network: PodNetwork) -> asyncio.Task[None] | None:
-    """Carry Services in loopback mode only: pods in namespaces do not reach the Services' loopback addresses."""
-    if not isinstance(network, LoopbackNetwork):
-        return None
-    return asyncio.create_task(ServiceCarrier(api, node_ip=network.node_ip).run(), name="services")
-
-
-def _log_provider(kubelet: ProcessKubelet) -> LogProvider:
-    """The kubelet's logs; a missing one (the container never started) is refused as by the API."""
-
-    def logs(namespace: str, pod: str, container: str, tail_lines: int | None, follow: bool) -> AsyncIterator[bytes]:
-        try:
-            return kubelet.log_provider(namespace, pod, container, tail_lines, follow)
-        except NoSuchLogError as error:
-            raise bad_request(str(error)) from error
-
-    return logs
-
-
 async def _apply_definitions(api: KubeClient, definitions: Iterable[dict[str, Any]]) -> None:
     """Apply each definition, and again if the answer is late: on a busy machine the first ones may be."""
     async with asyncio.timeout(_DEFINITIONS_SECONDS):
@@ -156,15 +138,8 @@ async def _apply_definitions(api: KubeClient, definitions: Iterable[dict[str, An
             while True:
                 try:
                     await api.apply(CUSTOM_RESOURCE_DEFINITIONS, definition, field_manager=FIELD_MANAGER)
-                except (ApiUnavailableError, OutcomeUnknownError) as error:
+                except ApiUnavailableError as error:
                     log.warning("definition not applied yet", error=str(error))
                     await asyncio.sleep(0.1)
                 else:
                     break
-
-
-def _write_kubeconfig(server: SandboxApiServer | RealApiServer, path: Path) -> None:
-    """Replace the file atomically."""
-    temporary = path.with_name(path.name + ".new")
-    server.write_kubeconfig(temporary)
-    temporary.replace(path)

@@ -101,21 +101,23 @@ class Behaviour:
         """Whether the kind keeps an object that is marked for deletion, besides finalizers and the grace period."""
         return False
 
-    def list_map_keys(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
-        """Return the keys of the list at this path, () for a set, None for an atomic list (path: field names, `*` for items)."""
-        return model_schemas.list_map_keys(path)
+    # Server-side apply asks these of a place: field names, `*` for the items of a list. Here as in built-in kinds.
 
-    def key_default(self, path: tuple[str, ...], key: str) -> Any:
-        """Return the value of a key that an item of the keyed list at this path leaves out."""
-        return model_schemas.key_default(path, key)
+    def list_map_keys(self, place: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Return the keys of the list, () for a set, None for an atomic list."""
+        return () if place and place[-1] in model_schemas.SETS else model_schemas.merge_keys(place)
 
-    def is_atomic_map(self, path: tuple[str, ...]) -> bool:
-        """Whether the map at this path is owned and replaced as a whole."""
-        return model_schemas.is_atomic_map(path)
+    def key_default(self, place: tuple[str, ...], key: str) -> Any:
+        """Return the value of a key that an item of the keyed list leaves out."""
+        return "TCP" if key == "protocol" and place[-1] == "ports" else None
 
-    def is_always_there(self, path: tuple[str, ...]) -> bool:
-        """Whether the map or list at this path exists in every object, so that its existence has no owner."""
-        return model_schemas.is_always_there(path)
+    def is_atomic_map(self, place: tuple[str, ...]) -> bool:
+        """Whether the map is owned and replaced as a whole."""
+        return bool(place) and (place[-1] in model_schemas.ATOMIC_MAPS or place == ("spec", "selector"))
+
+    def is_always_there(self, place: tuple[str, ...]) -> bool:
+        """Whether the map or list exists in every object, so that its existence has no owner."""
+        return place in model_schemas.ALWAYS_THERE
 
 
 @dataclass(frozen=True)

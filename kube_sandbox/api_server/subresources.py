@@ -39,7 +39,7 @@ SUCCESS: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "st
 
 
 class LogProvider(Protocol):
-    """Where container logs come from: the kubelet's files."""
+    """Where container logs come from: the kubelet's files. LookupError if there is none."""
 
     def __call__(
         self, namespace: str, pod: str, container: str, tail_lines: int | None, follow: bool, /
@@ -187,11 +187,15 @@ async def _log(
     if log_provider is None:
         raise bad_request(f'container "{container}" in pod "{target.name}": this API has no kubelet to read logs from')
     tail_lines, follow = verbs.whole_number(query, "tailLines"), verbs.is_true(query.get("follow"))
+    try:
+        chunks = log_provider(target.namespace, target.name, container, tail_lines, follow)
+    except LookupError as error:  # the container never started
+        raise bad_request(str(error)) from error
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     response.enable_chunked_encoding()
     await response.prepare(request)
     try:
-        async for chunk in log_provider(target.namespace, target.name, container, tail_lines, follow):
+        async for chunk in chunks:
             await response.write(chunk)
     except ConnectionError:
         pass  # the client went away

@@ -21,12 +21,10 @@ import structlog
 from kube_sandbox.client import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
-    AlreadyExistsError,
     ApiError,
     ApiUnavailableError,
     ConflictError,
     NotFoundError,
-    OutcomeUnknownError,
     Reflector,
 )
 
@@ -74,7 +72,7 @@ class NodeRegistration:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._name, "labels": self._labels}}
         while True:
             try:
-                with suppress(AlreadyExistsError):
+                with suppress(ConflictError):
                     await self._api.create(NODES, node)
                 await self._post(ready=True)
             except ApiError as error:
@@ -166,7 +164,7 @@ class Scheduler:
                 await self._api.bind_pod(
                     metadata["name"], namespace=metadata["namespace"], node_name=self._node_name, uid=metadata["uid"]
                 )
-            except (ApiUnavailableError, OutcomeUnknownError) as error:
+            except ApiUnavailableError as error:
                 # A second binding is harmless: the API refuses it with 409.
                 log.warning("pod not bound yet", pod=metadata["name"], error=str(error))
                 await asyncio.sleep(BIND_RETRY_SECONDS)

@@ -8,12 +8,12 @@ import pytest
 
 from kube_sandbox.api_server.errors import StatusError
 from kube_sandbox.api_server.requests import Deletion, Write
-from kube_sandbox.api_server.store.object_store import ObjectStore
 from kube_sandbox.api_server.subresources import bind, evict
 from kube_sandbox.api_server.verbs import Target
 
 if TYPE_CHECKING:
     from kube_sandbox.api_server.resource_types import ResourceType
+    from kube_sandbox.api_server.store.object_store import ObjectStore
 
 
 def _exists(store: ObjectStore, resource: ResourceType, name: str, namespace: str = "default") -> bool:

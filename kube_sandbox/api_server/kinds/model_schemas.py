@@ -16,7 +16,7 @@ from kube_sandbox.api_server.errors import bad_request
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kube_sandbox.api_server.store.field_sets import Place
+    from kube_sandbox.api_server.store.field_managers import Place
     from kube_sandbox.api_server.values import JsonObject
 
 _TYPE = re.compile(r"^(?:(List)\[(.+)\]|(Dict)\[str, (.+)\]|(\w+))$")
@@ -146,21 +146,15 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "ownerReferences": ("uid",),
 }  # fmt: skip
-_SETS = frozenset(("finalizers", "podCIDRs"))
-_ATOMIC_MAPS = frozenset(
+SETS = frozenset(("finalizers", "podCIDRs"))
+ATOMIC_MAPS = frozenset(
     ("nodeSelector", "labelSelector", "namespaceSelector", "podSelector", "fieldRef", "resourceFieldRef", "configMapKeyRef",
      "secretKeyRef", "involvedObject", "related", "regarding", "claimRef", "dataSource", "targetRef", "roleRef")
 )  # fmt: skip
 # Structs and lists that Go writes even when empty.
-_ALWAYS_THERE = frozenset(
+ALWAYS_THERE = frozenset(
     (("metadata",), ("spec",), ("status",), ("spec", "containers"), ("spec", "resources"), ("source",), ("deprecatedSource",))
 )  # fmt: skip
-
-
-def list_map_keys(place: Place) -> tuple[str, ...] | None:
-    """Return the keys of the list at this place of a built-in kind, () for a set, None for an atomic list."""
-    name = place[-1] if place else ""
-    return () if name in _SETS else merge_keys(place)
 
 
 def merge_keys(place: Place) -> tuple[str, ...] | None:
@@ -171,20 +165,3 @@ def merge_keys(place: Place) -> tuple[str, ...] | None:
     if name == "addresses" and place[0] != "status":
         return None
     return _KEYS.get(name)
-
-
-def key_default(place: Place, key: str) -> Any:
-    """Return the value of a key that an item of the list at this place leaves out."""
-    return "TCP" if key == "protocol" and place[-1] == "ports" else None
-
-
-def is_atomic_map(place: Place) -> bool:
-    """Whether the map at this place is owned and replaced as a whole."""
-    if not place:
-        return False
-    return place[-1] in _ATOMIC_MAPS or place == ("spec", "selector")
-
-
-def is_always_there(place: Place) -> bool:
-    """Whether the map or list at this place exists in every object."""
-    return place in _ALWAYS_THERE

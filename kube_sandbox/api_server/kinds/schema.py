@@ -52,7 +52,6 @@ class SchemaNode:
         self.type: str = schema.get("type", "")
         self.nullable: bool = bool(schema.get("nullable"))
         self.int_or_string: bool = bool(schema.get("x-kubernetes-int-or-string"))
-        self.preserves_unknown: bool = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
         self.embedded: bool = bool(schema.get("x-kubernetes-embedded-resource"))
         self.default: Any = schema.get("default", _NOTHING)
         self.required: tuple[str, ...] = tuple(schema.get("required") or ())
@@ -60,7 +59,7 @@ class SchemaNode:
         self.items = SchemaNode(schema["items"]) if isinstance(schema.get("items"), dict) else None
         additional = schema.get("additionalProperties")
         self.additional = SchemaNode(additional) if isinstance(additional, dict) else None
-        self.allows_any_key: bool = additional is True
+        self.preserves_unknown = additional is True or bool(schema.get("x-kubernetes-preserve-unknown-fields"))
         self.list_type: str = schema.get("x-kubernetes-list-type", "atomic")
         self.list_map_keys: tuple[str, ...] = tuple(schema.get("x-kubernetes-list-map-keys") or ())
         self.map_type: str = schema.get("x-kubernetes-map-type", "granular")
@@ -77,44 +76,36 @@ class SchemaNode:
 
     def prune(self, value: Any, path: str, unknown: list[str]) -> None:
         """Remove fields that the schema does not have, in place; append their paths to `unknown`."""
-        if isinstance(value, dict):
-            self._prune_object(value, path, unknown)
-        elif isinstance(value, list) and self.items is not None:
+        if isinstance(value, list) and self.items is not None:
             for index, item in enumerate(value):
                 self.items.prune(item, f"{path}[{index}]", unknown)
-
-    def _prune_object(self, value: JsonObject, path: str, unknown: list[str]) -> None:
-        for name in list(value):
-            child = self.properties.get(name, self.additional)
+        for name in list(value) if isinstance(value, dict) else ():
+            child, below = self.child(name), f"{path}.{name}" if path else name
             if child is not None:
-                child.prune(value[name], f"{path}.{name}" if path else name, unknown)
-            elif not (self.preserves_unknown or self.allows_any_key):
-                if self.embedded and name in ("apiVersion", "kind", "metadata"):
-                    continue
+                child.prune(value[name], below, unknown)
+            elif not (self.preserves_unknown or (self.embedded and name in ("apiVersion", "kind", "metadata"))):
                 del value[name]
-                unknown.append(f"{path}.{name}" if path else name)
+                unknown.append(below)
 
     def set_defaults(self, value: Any) -> None:
         """Fill in defaults, in place; a null that the schema does not allow counts as left out."""
         if not self.has_defaults:
             return
-        if isinstance(value, dict):
-            self._set_property_defaults(value)
-        elif isinstance(value, list) and self.items is not None:
+        if isinstance(value, list) and self.items is not None:
             for item in value:
                 self.items.set_defaults(item)
-
-    def _set_property_defaults(self, value: JsonObject) -> None:
-        for name, child in self.properties.items():
-            if child.default is not _NOTHING:
+        if isinstance(value, dict):
+            for name, node in self.properties.items():
                 present = value.get(name, _NOTHING)
-                if present is _NOTHING or (present is None and not child.nullable):
-                    value[name] = clone(child.default)
-            if name in value:
-                child.set_defaults(value[name])
-        if self.additional is not None:
-            for name in value.keys() - self.properties.keys():
-                self.additional.set_defaults(value[name])
+                if node.default is not _NOTHING and (present is _NOTHING or (present is None and not node.nullable)):
+                    value[name] = clone(node.default)
+            for name, item in value.items():
+                if (child := self.child(name)) is not None:
+                    child.set_defaults(item)
+
+    def child(self, name: str) -> SchemaNode | None:
+        """The node of a field of this object or map."""
+        return self.properties.get(name, self.additional)
 
     def validate(self, value: Any, old: Any, path: str, errors: list[FieldError]) -> None:
         """Append complaints about `value`; `old` is the value that it replaces, None if there is none."""
@@ -124,7 +115,10 @@ class SchemaNode:
             return
         errors.extend(self._value_errors(value, path))
         if isinstance(value, dict):
-            self._validate_object(value, old if isinstance(old, dict) else {}, path, errors)
+            errors.extend(required(_below(path, name)) for name in self.required if name not in value)
+            for name, item in value.items():
+                if (child := self.child(name)) is not None:
+                    child.validate(item, old.get(name) if isinstance(old, dict) else None, _below(path, name), errors)
         elif isinstance(value, list):
             self._validate_list(value, old if isinstance(old, list) else [], path, errors)
 
@@ -136,9 +130,9 @@ class SchemaNode:
             if isinstance(value, str) or type(value) is int:
                 return True
             wanted = "integer,string"
-        elif not wanted or (value is not None and _is_of_type(value, wanted)):
+        elif not wanted or type(value) in _CLASSES[wanted] or (wanted == "integer" and _is_whole(value)):
             return True
-        shown = _type_name(value)
+        shown = next((name for name, classes in _CLASSES.items() if type(value) in classes), "null")
         errors.append(type_invalid(path, shown, f'{path} in body must be of type {wanted}: "{shown}"'))
         return False
 
@@ -149,7 +143,7 @@ class SchemaNode:
         elif isinstance(value, str):
             yield from self._text_errors(value, path)
         elif isinstance(value, list | dict):
-            yield from self._count_errors(value, path, "Items" if isinstance(value, list) else "Properties")
+            yield from self._count_errors(value, path)
         allowed = self._keywords.get("enum")
         if allowed is not None and value not in allowed:
             yield unsupported(path, value, allowed)
@@ -178,38 +172,24 @@ class SchemaNode:
         if self._keywords.get("format") == "date-time" and not _is_date_time(value):
             yield type_invalid(path, value, f"{path} in body must be of type date-time: {json.dumps(value)}")
 
-    def _count_errors(self, value: list[Any] | JsonObject, path: str, kind: str) -> Iterator[FieldError]:
+    def _count_errors(self, value: list[Any] | JsonObject, path: str) -> Iterator[FieldError]:
+        kind = "Items" if isinstance(value, list) else "Properties"
         fewest, most = self._keywords.get(f"min{kind}", 0), self._keywords.get(f"max{kind}")
         if len(value) < fewest:
             yield invalid(path, len(value), f"{path} in body should have at least {fewest} {kind.lower()}")
         if most is not None and len(value) > most:
-            items = f"item{'s' if most != 1 else ''}"
-            yield FieldError(path, "Too many", f"{len(value)}: must have at most {most} {items}")
-
-    def _validate_object(self, value: JsonObject, old: JsonObject, path: str, errors: list[FieldError]) -> None:
-        errors.extend(required(_below(path, name)) for name in self.required if name not in value)
-        for name, item in value.items():
-            child = self.properties.get(name, self.additional)
-            if child is not None:
-                child.validate(item, old.get(name), _below(path, name), errors)
+            yield FieldError(path, "Too many", f"{len(value)}: must have at most {most} item{'s' if most != 1 else ''}")
 
     def _validate_list(self, value: list[Any], old: list[Any], path: str, errors: list[FieldError]) -> None:
-        if self.list_type in ("set", "map"):
-            errors.extend(self._duplicates(value, path))
+        keys = [self.item_key(item) for item in value]
+        for index, item in enumerate(value):
+            if self.list_type in ("set", "map") and keys[index] in keys[:index]:
+                shown = {name: item.get(name) for name in self.list_map_keys} if self.list_type == "map" else item
+                errors.append(duplicate(f"{path}[{index}]", shown))
         if self.items is not None:
             before = self.correlated(old)
             for index, item in enumerate(value):
-                self.items.validate(item, before.get(self.item_key(item)), f"{path}[{index}]", errors)
-
-    def _duplicates(self, value: list[Any], path: str) -> list[FieldError]:
-        errors, seen = [], set()
-        for index, item in enumerate(value):
-            key = self.item_key(item)
-            if key in seen:
-                shown = {name: item.get(name) for name in self.list_map_keys} if self.list_type == "map" else item
-                errors.append(duplicate(f"{path}[{index}]", shown))
-            seen.add(key)
-        return errors
+                self.items.validate(item, before.get(keys[index]), f"{path}[{index}]", errors)
 
     def item_key(self, item: Any) -> str:
         """Return what identifies an item of a list between two versions: its keys, or the whole item."""
@@ -235,8 +215,7 @@ class SchemaNode:
         if isinstance(value, dict):
             before = old if isinstance(old, dict) else {}
             for name, item in value.items():
-                child = self.properties.get(name, self.additional)
-                if child is not None:
+                if (child := self.child(name)) is not None:
                     child.judge(item, before.get(name), _below(path, name), errors)
         elif isinstance(value, list) and self.items is not None:
             known = self.correlated(old) if isinstance(old, list) and self.list_type == "map" else {}
@@ -249,7 +228,7 @@ class SchemaNode:
         for part in path:
             if node is None:
                 return None
-            node = node.items if part == "*" else node.properties.get(part, node.additional)
+            node = node.items if part == "*" else node.child(part)
         return node
 
 
@@ -259,21 +238,14 @@ def _below(path: str, name: str) -> str:
     return f"{path}.{name}" if re.fullmatch(r"[^.\[\]/]+", name) else f"{path}[{name}]"
 
 
-def _is_of_type(value: Any, wanted: str) -> bool:
-    """Whether a JSON value is of a schema's type; 3.0 is an integer too."""
-    if type(value) is float and wanted == "integer":
-        return value.is_integer()
-    return type(value) in _CLASSES[wanted]
+def _is_whole(value: Any) -> bool:
+    """3.0 is an integer too."""
+    return type(value) is float and value.is_integer()
 
 
 _CLASSES: dict[str, tuple[type, ...]] = {
     "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,), "number": (int, float),
 }  # fmt: skip
-
-
-def _type_name(value: Any) -> str:
-    names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
-    return names.get(type(value), "null")
 
 
 def _is_date_time(text: str) -> bool:
@@ -388,13 +360,6 @@ def _compiled(source: str) -> cel.Program:
         raise RuleError(f"compilation failed: {error}") from error
 
 
-def _library_function(name: str) -> Callable[..., Any]:
-    context = cel.Context()
-    stdlib.add_stdlib_to_context(context)
-    function: Callable[..., Any] = context.functions[name]
-    return function
-
-
 def _quantity(text: str) -> str:
     """The evaluator carries a quantity as its own text."""
     parse_quantity(text)
@@ -406,9 +371,11 @@ def _compare(first: str, second: str) -> int:
     return (one > other) - (one < other)
 
 
+_LIBRARY = cel.Context()
+stdlib.add_stdlib_to_context(_LIBRARY)
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{
-        name: _library_function(name)
+        name: _LIBRARY.functions[name]
         for name in ("charAt", "lastIndexOf", "substring", "replace", "split", "join", "lowerAscii", "upperAscii", "trim",
                      "reverse", "min", "max", "sum", "math.greatest", "math.least")
     },
