@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -125,12 +126,10 @@ class RealApiServer:
         async with aiohttp.ClientSession() as session:
             while True:
                 self._check()
-                try:
+                with suppress(aiohttp.ClientError):
                     async with session.get(f"{url}/health") as answer:
                         if answer.status == 200:
                             return url
-                except aiohttp.ClientError:
-                    pass
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _start_kube_apiserver(self, etcd_url: str) -> None:
@@ -159,9 +158,12 @@ class RealApiServer:
             await asyncio.sleep(POLL_SECONDS)
         self.write_kubeconfig(self._folder / "kubeconfig")
         async with KubeClient(self.connection) as client:
-            while not await _is_ready(client):
+            ready = False
+            while not ready:
                 self._check()
                 await asyncio.sleep(POLL_SECONDS)
+                with suppress(ApiError):
+                    ready = await client.is_ready()
 
     async def _run(self, name: str, *command: str) -> None:
         """The mark lets the next start kill what a dead sandbox left."""
@@ -186,13 +188,6 @@ class RealApiServer:
         return "\n".join(
             f"{log} ends:\n" + "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]) for log in logs
         )
-
-
-async def _is_ready(client: KubeClient) -> bool:
-    try:
-        return await client.is_ready()
-    except ApiError:
-        return False
 
 
 def _free_port() -> int:

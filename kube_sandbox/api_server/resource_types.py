@@ -35,7 +35,7 @@ class ScalePaths:
 
     spec_replicas: str
     status_replicas: str
-    label_selector: str = ""
+    label_selector: str
 
 
 class Behaviour:

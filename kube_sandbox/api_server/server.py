@@ -55,7 +55,6 @@ class SandboxApiServer:
         self.before_request: RequestHook | None = None
         self._bookmark_interval_seconds = bookmark_interval_seconds
         self._runner: web.ServerRunner | None = None
-        self._stopping = asyncio.Event()
 
     @property
     def store(self) -> ObjectStore:
@@ -77,7 +76,6 @@ class SandboxApiServer:
         return Connection(self.url)
 
     async def start(self) -> None:
-        self._stopping.clear()
         loop = asyncio.get_running_loop()
         models = {resource.behaviour.model for resource in self.store.registry} - {""}
         await asyncio.to_thread(model_schemas.load, models)  # a second of imports that would stop the loop later
@@ -96,13 +94,12 @@ class SandboxApiServer:
 
     async def stop(self) -> None:
         """End running watches, then the listener. Objects stay, and `start` serves them again."""
-        self._stopping.set()
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
         if self._store is not None:
             self._store.on_background_work = None
             self._store.storage.close_watches()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
 
     def write_kubeconfig(self, path: Path) -> None:
         """Write a kubeconfig for clients."""
@@ -128,8 +125,7 @@ class SandboxApiServer:
             return await subresources.answer(store, target, request, self.log_provider)
         match request.method:
             case "GET" if verbs.is_true(request.query.get("watch")):
-                stream = WatchStream(store, target, request, self._bookmark_interval_seconds)
-                return await stream.answer(request, self._stopping)
+                return await WatchStream(store, target, request, self._bookmark_interval_seconds).answer(request)
             case "GET" if not target.name:
                 return await verbs.read_list(store, target, request)
             case "GET":
@@ -172,8 +168,8 @@ class WatchStream:
         self._ready = asyncio.Event()
         self._bookmarked = 0
 
-    async def answer(self, request: web.BaseRequest, stopping: asyncio.Event) -> web.StreamResponse:
-        """Stream events until the time is up, the client goes, or the server stops."""
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Stream events until the time is up, the client goes, or the watch is closed."""
         selection = verbs.selection(self._target, request.query)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
@@ -200,43 +196,32 @@ class WatchStream:
                 initial.append(self._bookmark(ends_initial_events=True))
             if initial:
                 await response.write(b"".join(initial))
-            await self._follow(watch, response, stopping)
+            await self._follow(watch, response)
         except ConnectionError:
             pass  # the client went away, which is how most watches end
         finally:
             watch.close()
         return response
 
-    async def _follow(self, watch: Watch, response: web.StreamResponse, stopping: asyncio.Event) -> None:
+    async def _follow(self, watch: Watch, response: web.StreamResponse) -> None:
         loop = asyncio.get_running_loop()
-        ends_at = loop.time() + self._timeout_seconds
+        ends_at, is_over = loop.time() + self._timeout_seconds, False
         self._ready.set()
-        stop = asyncio.ensure_future(stopping.wait())
-        stop.add_done_callback(lambda _: self._ready.set())
-        try:
-            while not stopping.is_set():
-                remaining = ends_at - loop.time()
-                quiet = not await self._is_ready_within(min(remaining, self._bookmark_interval_seconds))
-                self._ready.clear()
-                closed = watch.closed
-                lines = [self._line(event.type, event.version) for event in watch.take()]
-                over = loop.time() >= ends_at
-                moved = self._store.storage.revision != self._bookmarked
-                if self._bookmarks and quiet and moved and not lines and not closed:
-                    lines.append(self._bookmark())
-                if lines:
-                    await response.write(b"".join(lines))
-                if over or closed:
-                    return
-        finally:
-            stop.cancel()
-
-    async def _is_ready_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(max(0.0, seconds)):
-                return await self._ready.wait()
-        except TimeoutError:
-            return False
+        while not is_over:
+            quiet = False
+            try:
+                async with asyncio.timeout_at(min(ends_at, loop.time() + self._bookmark_interval_seconds)):
+                    await self._ready.wait()
+            except TimeoutError:
+                quiet = True
+            self._ready.clear()
+            is_over = watch.closed or loop.time() >= ends_at
+            lines = [self._line(event.type, event.version) for event in watch.take()]
+            moved = self._store.storage.revision != self._bookmarked
+            if self._bookmarks and quiet and moved and not lines and not watch.closed:
+                lines.append(self._bookmark())
+            if lines:
+                await response.write(b"".join(lines))
 
     def _line(self, kind: str, version: Version) -> bytes:
         return b'{"type":"' + kind.encode() + b'","object":' + self._render(version) + b"}\n"

@@ -102,30 +102,23 @@ class CustomBehaviour(Behaviour):
         return {name: value for name, value in obj.items() if name not in _UNTOUCHED}
 
 
-def _schema_of(version: JsonObject) -> SchemaNode:
-    schema = dict((version.get("schema") or {}).get("openAPIV3Schema") or {})
-    properties = schema.get("properties") or {}
-    schema["properties"] = {name: child for name, child in properties.items() if name not in _UNTOUCHED}
-    return SchemaNode(schema)
-
-
-def _name_schema_of(version: JsonObject) -> SchemaNode:
-    """The schema of metadata.name, the one field of the metadata that a definition may restrict."""
-    schema: Any = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-    for step in ("metadata", "name"):
-        schema = (schema.get("properties") or {}).get(step) or {}
-    return SchemaNode(schema)
-
-
 def custom_resource_types(definition: JsonObject) -> list[ResourceType]:
     """Return the resource of the definition's storage version; other versions are not served."""
     spec = definition["spec"]
     version = next(version for version in spec["versions"] if version.get("storage"))
     names = spec["names"]
     subresources = version.get("subresources") or {}
-    scale = _scale_paths(subresources.get("scale"))
+    scale = None
+    if paths := subresources.get("scale"):
+        keys = ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
+        scale = ScalePaths(*(paths.get(key, "").removeprefix(".") for key in keys))
     has_status = "status" in subresources
-    behaviour = CustomBehaviour(_schema_of(version), _name_schema_of(version), has_status=has_status, scale=scale)
+    schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+    properties = schema.get("properties") or {}
+    content = {**schema, "properties": {name: child for name, child in properties.items() if name not in _UNTOUCHED}}
+    # The name is the one field of the metadata that a definition may restrict.
+    name_schema = ((properties.get("metadata") or {}).get("properties") or {}).get("name") or {}
+    behaviour = CustomBehaviour(SchemaNode(content), SchemaNode(name_schema), has_status=has_status, scale=scale)
     resource = ResourceType(
         spec["group"],
         version["name"],
@@ -145,13 +138,3 @@ def custom_resource_types(definition: JsonObject) -> list[ResourceType]:
         custom=True,
     )
     return [resource]
-
-
-def _scale_paths(scale: JsonObject | None) -> ScalePaths | None:
-    if not scale:
-        return None
-    return ScalePaths(
-        scale["specReplicasPath"].removeprefix("."),
-        scale["statusReplicasPath"].removeprefix("."),
-        scale.get("labelSelectorPath", "").removeprefix("."),
-    )

@@ -72,9 +72,10 @@ def _pod_spec_errors(spec: JsonObject, path: str) -> list[FieldError]:
         errors += _toleration_errors(toleration, f"{path}.tolerations[{index}]")
     for index, spread in enumerate(spec.get("topologySpreadConstraints") or ()):
         if not spread.get("topologyKey"):
-            errors += _topology_key_errors(f"{path}.topologySpreadConstraints[{index}].topologyKey", None)
+            errors.append(required(f"{path}.topologySpreadConstraints[{index}].topologyKey", "can not be empty"))
     for at, term in _affinity_terms(spec.get("affinity") or {}, f"{path}.affinity"):
-        errors += _topology_key_errors(f"{at}.topologyKey", term.get("topologyKey"))
+        topology, where = term.get("topologyKey"), f"{at}.topologyKey"
+        errors += key_errors(where, topology) if topology else [required(where, "can not be empty")]
     return errors
 
 
@@ -97,19 +98,14 @@ def _toleration_errors(toleration: JsonObject, path: str) -> list[FieldError]:
     return [*errors, unsupported(f"{path}.effect", effect, effects)] if effect and effect not in effects else errors
 
 
-def _topology_key_errors(path: str, key: str | None) -> list[FieldError]:
-    return key_errors(path, key) if key else [required(path, "can not be empty")]
-
-
 def _affinity_terms(affinity: JsonObject, path: str) -> Iterator[tuple[str, JsonObject]]:
+    when = "DuringSchedulingIgnoredDuringExecution"
     for kind in ("podAffinity", "podAntiAffinity"):
         terms = affinity.get(kind) or {}
-        required_terms = "requiredDuringSchedulingIgnoredDuringExecution"
-        for index, term in enumerate(terms.get(required_terms) or ()):
-            yield f"{path}.{kind}.{required_terms}[{index}]", term
-        preferred = "preferredDuringSchedulingIgnoredDuringExecution"
-        for index, weighted in enumerate(terms.get(preferred) or ()):
-            yield f"{path}.{kind}.{preferred}[{index}].podAffinityTerm", weighted.get("podAffinityTerm") or {}
+        for index, term in enumerate(terms.get(f"required{when}") or ()):
+            yield f"{path}.{kind}.required{when}[{index}]", term
+        for index, weighted in enumerate(terms.get(f"preferred{when}") or ()):
+            yield f"{path}.{kind}.preferred{when}[{index}].podAffinityTerm", weighted.get("podAffinityTerm") or {}
 
 
 def _containers_errors(spec: JsonObject, path: str, volumes: set[Any]) -> list[FieldError]:
@@ -133,8 +129,7 @@ def _container_errors(container: JsonObject, path: str, volumes: set[Any]) -> li
     elif image != image.strip():
         errors.append(invalid(f"{path}.image", image, "must not have leading or trailing whitespace"))
     for index, port in enumerate(container.get("ports") or ()):
-        errors += _port_errors(f"{path}.ports[{index}].containerPort", port.get("containerPort"))
-        errors += _port_name_errors(f"{path}.ports[{index}].name", port.get("name"))
+        errors += _container_port_errors(port, f"{path}.ports[{index}]")
     for index, entry in enumerate(container.get("env") or ()):
         at = f"{path}.env[{index}].name"
         if not entry.get("name"):
@@ -148,17 +143,19 @@ def _container_errors(container: JsonObject, path: str, volumes: set[Any]) -> li
     return errors + _resource_errors(container.get("resources") or {}, f"{path}.resources")
 
 
+def _container_port_errors(port: JsonObject, path: str) -> list[FieldError]:
+    errors, name = _port_errors(f"{path}.containerPort", port.get("containerPort")), port.get("name") or ""
+    if len(name) > _LONGEST_PORT_NAME:
+        return [*errors, invalid(f"{path}.name", name, f"must be no more than {_LONGEST_PORT_NAME} characters")]
+    is_wrong = name and not _PORT_NAME.fullmatch(name)
+    return [*errors, invalid(f"{path}.name", name, _PORT_NAME_RULE)] if is_wrong else errors
+
+
 def _port_errors(path: str, port: Any) -> list[FieldError]:
     if port is None or port == 0:
         return [required(path)]
     is_port = type(port) is int and 1 <= port <= 65535
     return [] if is_port else [invalid(path, port, "must be between 1 and 65535, inclusive")]
-
-
-def _port_name_errors(path: str, name: str | None) -> list[FieldError]:
-    if name and len(name) > _LONGEST_PORT_NAME:
-        return [invalid(path, name, f"must be no more than {_LONGEST_PORT_NAME} characters")]
-    return [invalid(path, name, _PORT_NAME_RULE)] if name and not _PORT_NAME.fullmatch(name) else []
 
 
 def _resource_errors(resources: JsonObject, path: str) -> list[FieldError]:
@@ -169,8 +166,9 @@ def _resource_errors(resources: JsonObject, path: str) -> list[FieldError]:
             errors += _resource_name_errors(at, name)
             if not is_quantity(amount):
                 errors.append(invalid(at, amount, "must be a quantity"))
+    limits = resources.get("limits") or {}
     for name, amount in (resources.get("requests") or {}).items():
-        most = (resources.get("limits") or {}).get(name, "")
+        most = limits.get(name, "")
         if is_quantity(amount) and is_quantity(most) and parse_quantity(amount) > parse_quantity(most):
             errors.append(invalid(f"{path}.requests", amount, f"must be less than or equal to {name} limit of {most}"))
     return errors
@@ -304,6 +302,10 @@ def lease_errors(lease: JsonObject, _old: JsonObject | None) -> list[FieldError]
 _PROCESS_NUMBER = int.from_bytes(os.urandom(4))
 _TOLERATION_SECONDS = 300
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_POD_DEFAULTS = {
+    "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
+    "terminationGracePeriodSeconds": 30, "enableServiceLinks": True,
+}  # fmt: skip
 _PROBE_DEFAULTS = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _VOLUME_SOURCES_WITH_MODE = ("configMap", "secret", "projected", "downwardAPI")
 
@@ -318,42 +320,29 @@ def default_pod(pod: JsonObject) -> None:
     spec = pod.get("spec")
     if spec is None:
         return
-    _fill(
-        spec,
-        {
-            "restartPolicy": "Always",
-            "dnsPolicy": "ClusterFirst",
-            "schedulerName": "default-scheduler",
-            "terminationGracePeriodSeconds": 30,
-            "enableServiceLinks": True,
-        },
-    )
-    spec.setdefault("securityContext", {})
+    _fill(spec, _POD_DEFAULTS | {"securityContext": {}})
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
     for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
         _default_container(container)
     for volume in spec.get("volumes") or ():
-        _default_volume(volume)
+        if set(volume) <= {"name"}:
+            volume["emptyDir"] = {}
+        for source in _VOLUME_SOURCES_WITH_MODE:
+            if volume.get(source) is not None:
+                volume[source].setdefault("defaultMode", 0o644)
 
 
 def _default_container(container: JsonObject) -> None:
     image = container.get("image", "")
     tag = image.rpartition("/")[2].partition(":")[2]
     pull_always = "@" not in image and tag in ("", "latest")
-    _fill(
-        container,
-        {
-            "imagePullPolicy": "Always" if pull_always else "IfNotPresent",
-            "terminationMessagePath": "/dev/termination-log",
-            "terminationMessagePolicy": "File",
-        },
-    )
+    container.setdefault("imagePullPolicy", "Always" if pull_always else "IfNotPresent")
+    _fill(container, {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"})
     resources = container.setdefault("resources", {})
     if resources.get("limits"):
-        requests = resources.setdefault("requests", {})
-        _fill(requests, resources["limits"])
+        _fill(resources.setdefault("requests", {}), resources["limits"])
     for port in container.get("ports") or ():
         port.setdefault("protocol", "TCP")
     for entry in container.get("env") or ():
@@ -366,14 +355,6 @@ def _default_container(container: JsonObject) -> None:
             get = container[name].get("httpGet")
             if get is not None:
                 _fill(get, {"path": "/", "scheme": "HTTP"})
-
-
-def _default_volume(volume: JsonObject) -> None:
-    if set(volume) <= {"name"}:
-        volume["emptyDir"] = {}
-    for source in _VOLUME_SOURCES_WITH_MODE:
-        if volume.get(source) is not None:
-            volume[source].setdefault("defaultMode", 0o644)
 
 
 def admit_pod(pod: JsonObject) -> None:

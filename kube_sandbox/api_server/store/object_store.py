@@ -218,9 +218,9 @@ class ObjectStore:
         """One read-modify-write; `shape` gets the object as this version shows it and returns a new one."""
         namespace, name = key
         current = self.get(resource, namespace, name)
-        new = shape(current.obj)
-        writes.check_body(resource, new, namespace, name, write)
         old = current.obj
+        new = shape(old)
+        writes.check_body(resource, new, namespace, name, write)
         writes.check_preconditions(resource, name, new["metadata"], old, write)
         new["metadata"].update({"name": name} | ({"namespace": namespace} if resource.namespaced else {}))
         metadata.prepare_update(new["metadata"], old["metadata"])
@@ -229,7 +229,12 @@ class ObjectStore:
         if subresource == "status":
             resource.behaviour.prepare_status_update(new, old)
         else:
-            self._prepare_main_update(resource, new, old)
+            if resource.has_status:
+                new.pop("status", None)
+                new.update({"status": old["status"]} if "status" in old else {})
+            resource.behaviour.prepare_update(new, old)
+            if resource.behaviour.counts_generation and writes.content(new, resource) != writes.content(old, resource):
+                new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         writes.judge(resource, new, old, subresource, self._others(resource, key))
         metadata.tidy(new["metadata"])
         self._track(resource, new, old, write, subresource)
@@ -249,15 +254,6 @@ class ObjectStore:
     ) -> Version:
         """Commit an object that the server itself has changed where clients may not (a pod's node)."""
         return self._commit_change(resource, key, obj, self.get(resource, *key), write)
-
-    def _prepare_main_update(self, resource: ResourceType, new: JsonObject, old: JsonObject) -> None:
-        if resource.has_status:
-            new.pop("status", None)
-            if "status" in old:
-                new["status"] = old["status"]
-        resource.behaviour.prepare_update(new, old)
-        if resource.behaviour.counts_generation and writes.content(new, resource) != writes.content(old, resource):
-            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def _commit_change(
         self, resource: ResourceType, key: tuple[str, str], new: JsonObject, current: Version, write: Write
@@ -317,12 +313,10 @@ class ObjectStore:
 
     def delete_collection(
         self, resource: ResourceType, selection: Selection, options: Deletion = PLAIN_DELETION
-    ) -> list[Version]:
-        deleted = []
+    ) -> None:
         for version in self.list_objects(resource, selection).items:
             meta = version.obj["metadata"]
-            deleted.append(self.delete(resource, meta.get("namespace", ""), meta["name"], options)[0])
-        return deleted
+            self.delete(resource, meta.get("namespace", ""), meta["name"], options)
 
     def _check_namespace(self, resource: ResourceType, namespace: str, name: str) -> None:
         found = self.storage.get(NAMESPACES.storage_key, ("", namespace))

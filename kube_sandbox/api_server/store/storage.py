@@ -6,6 +6,7 @@ resource and bounded, as in kube-apiserver's watch cache: a watch from an older 
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -30,27 +31,18 @@ encode_json = msgspec.json.Encoder().encode
 class Version:
     """One committed state of one object. `obj` never changes; its JSON is made once, for all readers and watchers."""
 
-    __slots__ = ("_encoded", "_encoded_as_item", "obj", "resource_version")
-
     def __init__(self, obj: JsonObject, resource_version: int) -> None:
         self.obj = obj
         self.resource_version = resource_version
-        self._encoded: bytes | None = None
-        self._encoded_as_item: bytes | None = None
 
-    @property
+    @functools.cached_property
     def encoded(self) -> bytes:
-        if self._encoded is None:
-            self._encoded = encode_json(self.obj)
-        return self._encoded
+        return encode_json(self.obj)
 
-    @property
+    @functools.cached_property
     def encoded_as_item(self) -> bytes:
         """The JSON as an item of a list of a built-in kind, which names its kind only once."""
-        if self._encoded_as_item is None:
-            bare = {key: value for key, value in self.obj.items() if key not in ("apiVersion", "kind")}
-            self._encoded_as_item = encode_json(bare)
-        return self._encoded_as_item
+        return encode_json({key: value for key, value in self.obj.items() if key not in ("apiVersion", "kind")})
 
 
 @dataclass(frozen=True, slots=True)
