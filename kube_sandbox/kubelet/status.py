@@ -41,12 +41,8 @@ def terminated(
     exit_code: int, reason: str, started_at: datetime, finished_at: datetime, **optional: str | int
 ) -> JsonObject:
     """Return the state of a container whose process ended; a killed one has exit code 128 + signal."""
-    state = {
-        "exitCode": exit_code,
-        "reason": reason,
-        "startedAt": timestamp(started_at),
-        "finishedAt": timestamp(finished_at),
-    }
+    state = {"exitCode": exit_code, "reason": reason}
+    state |= {"startedAt": timestamp(started_at), "finishedAt": timestamp(finished_at)}
     return {"terminated": state | {name: value for name, value in optional.items() if value}}
 
 

@@ -66,6 +66,18 @@ class Node:
     async def create(self, pod: JsonObject) -> JsonObject:
         return await self.api.create(PODS, pod)
 
+    async def delete(self, name: str, grace_seconds: int | None = None) -> None:
+        await self.api.delete(PODS, name, namespace=NAMESPACE, grace_period_seconds=grace_seconds)
+
+    async def hold(self, name: str) -> None:
+        """Give the pod a finalizer, as a fence does, so that its object outlives its processes."""
+        await self.api.patch(PODS, name, {"metadata": {"finalizers": ["brokergroup.dev/fence"]}}, namespace=NAMESPACE)
+
+    async def release(self, name: str, uid: str) -> None:
+        """Take the finalizer off, and wait until the pod is gone."""
+        await self.api.patch(PODS, name, {"metadata": {"finalizers": None}}, namespace=NAMESPACE)
+        await self.until_gone(name, uid)
+
     async def pod(self, name: str) -> JsonObject | None:
         try:
             return await self.api.get(PODS, name, namespace=NAMESPACE)

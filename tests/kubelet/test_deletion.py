@@ -6,9 +6,8 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.kube.resources import PODS
 from kube_sandbox.kubelet.process_kubelet import MINIMUM_GRACE_SECONDS
-from tests.kubelet.node_under_test import NAMESPACE, Node, eventually, is_dead, is_ready, pod_object, state_of
+from tests.kubelet.node_under_test import Node, eventually, is_dead, is_ready, pod_object, state_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,16 +15,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube import KubernetesApi
     from kube_sandbox.client import KubeClient
 
-FINALIZER = "brokergroup.dev/fence"
 TELLS_SIGTERM = "trap 'echo got SIGTERM; exit 0' TERM; echo up; while :; do sleep 0.05; done"
 DEAF = "trap '' TERM; echo up; while :; do sleep 0.05; done"
-
-
-async def until_dead(pid: int) -> None:
-    async def dead() -> bool:
-        return is_dead(pid)
-
-    await eventually(dead)
 
 
 async def started(node: Node, name: str, script: str, **spec: Any) -> tuple[str, int]:
@@ -40,25 +31,18 @@ async def started(node: Node, name: str, script: str, **spec: Any) -> tuple[str,
 
 async def test_deletion_sends_sigterm_and_the_object_goes(node: Node) -> None:
     uid, pid = await started(node, "a", TELLS_SIGTERM)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE)
+    await node.delete("a")
     await node.until_gone("a", uid)
     assert is_dead(pid)
     assert "got SIGTERM" in node.output("a")
 
 
-async def test_after_the_grace_period_comes_sigkill(node: Node) -> None:
-    uid, pid = await started(node, "a", DEAF)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=1)
-    await node.until_gone("a", uid)
-    assert is_dead(pid)
-
-
 async def test_a_second_deletion_shortens_the_grace_period(node: Node) -> None:
     uid, pid = await started(node, "a", DEAF, terminationGracePeriodSeconds=10_000)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE)
+    await node.delete("a")
     await node.until("a", lambda pod: "deletionTimestamp" in pod["metadata"])
     assert not is_dead(pid)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=1)
+    await node.delete("a", 1)
     await node.until_gone("a", uid)
     assert is_dead(pid)
 
@@ -76,7 +60,7 @@ async def test_a_pod_that_is_deleted_without_grace_has_the_kubelets_minimum(
             pod_object("a", ends_late, container=mount, volumes=[{"name": "v", "hostPath": {"path": str(tmp_path)}}])
         )
         await node.until_output("a", "up")
-        await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+        await node.delete("a", 0)
         await node.until_gone("a", created["metadata"]["uid"])
 
         async def said() -> bool:
@@ -90,16 +74,15 @@ async def test_a_pod_that_is_deleted_without_grace_has_the_kubelets_minimum(
 async def test_the_fence_kills_and_reports_terminated_while_the_finalizer_holds(node: Node) -> None:
     uid, pid = await started(node, "a", DEAF, terminationGracePeriodSeconds=10_000)
     os.kill(pid, signal.SIGSTOP)
-    await node.api.patch(PODS, "a", {"metadata": {"finalizers": [FINALIZER]}}, namespace=NAMESPACE)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+    await node.hold("a")
+    await node.delete("a", 0)
     # The state is told as soon as it is so, the phase with the next report.
     pod = await node.until("a", lambda pod: pod["status"]["phase"] == "Failed")
     assert state_of(pod)["state"]["terminated"]["exitCode"] == 137
     assert state_of(pod)["state"]["terminated"]["signal"] == signal.SIGKILL
     assert is_dead(pid)
     assert not is_ready(pod)
-    await node.api.patch(PODS, "a", {"metadata": {"finalizers": None}}, namespace=NAMESPACE)
-    await node.until_gone("a", uid)
+    await node.release("a", uid)
 
 
 async def test_a_hook_that_waits_has_a_second_of_a_deletion_without_grace_and_then_comes_sigterm(node: Node) -> None:
@@ -108,103 +91,59 @@ async def test_a_hook_that_waits_has_a_second_of_a_deletion_without_grace_and_th
     await node.restart()
     hook = {"lifecycle": {"preStop": {"exec": {"command": ["sleep", "1000"]}}}}
     uid, _ = await started(node, "a", TELLS_SIGTERM, container=hook)
-    await node.api.patch(PODS, "a", {"metadata": {"finalizers": [FINALIZER]}}, namespace=NAMESPACE)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+    await node.hold("a")
+    await node.delete("a", 0)
     pod = await node.until("a", lambda pod: "terminated" in state_of(pod)["state"])
     assert state_of(pod)["state"]["terminated"]["exitCode"] == 0
     assert "got SIGTERM" in node.output("a")
-    await node.api.patch(PODS, "a", {"metadata": {"finalizers": None}}, namespace=NAMESPACE)
-    await node.until_gone("a", uid)
+    await node.release("a", uid)
 
 
 async def test_the_fence_reports_a_container_terminated_that_was_waiting_to_restart(node: Node) -> None:
     created = await node.create(pod_object("a", "exit 3"))
     await node.until("a", lambda pod: state_of(pod)["restartCount"] >= 1)
-    await node.api.patch(PODS, "a", {"metadata": {"finalizers": [FINALIZER]}}, namespace=NAMESPACE)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+    await node.hold("a")
+    await node.delete("a", 0)
     pod = await node.until(
         "a", lambda pod: "terminated" in state_of(pod)["state"] and "deletionTimestamp" in pod["metadata"]
     )
     assert state_of(pod)["state"]["terminated"]["exitCode"] == 3
-    await node.api.patch(PODS, "a", {"metadata": {"finalizers": None}}, namespace=NAMESPACE)
-    await node.until_gone("a", created["metadata"]["uid"])
-
-
-async def test_a_pod_whose_object_vanished_is_killed(node: Node) -> None:
-    uid, pid = await started(node, "a", DEAF)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
-    await node.until_gone("a", uid)
-    await until_dead(pid)
+    await node.release("a", created["metadata"]["uid"])
 
 
 async def test_a_frozen_container_dies_of_an_ordinary_deletion_too(node: Node) -> None:
     uid, pid = await started(node, "a", TELLS_SIGTERM)
     os.kill(pid, signal.SIGSTOP)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=1)
+    await node.delete("a", 1)
     await node.until_gone("a", uid)
     assert is_dead(pid)
 
 
-async def test_children_of_a_container_go_with_it(node: Node) -> None:
-    created = await node.create(pod_object("a", "sleep 1000 & echo child $!; wait"))
-    output = await node.until_output("a", "child ")
-    child = int(output.split()[1])
-    main = node.pid("a")
-    assert main is not None
-    os.kill(main, signal.SIGKILL)
-    await until_dead(child)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
-    await node.until_gone("a", created["metadata"]["uid"])
-
-
-async def test_a_grandchild_in_a_session_of_its_own_is_dead_when_the_container_is_said_to_be(node: Node) -> None:
+async def test_children_are_dead_when_the_container_is_said_to_be_also_one_in_a_session_of_its_own(node: Node) -> None:
     """No process group holds it; the fence's word must be true of it as well."""
-    await node.create(pod_object("a", "setsid sleep 1000 & echo child $!; exec sleep 1000"))
-    output = await node.until_output("a", "child ")
+    await node.create(pod_object("a", "sleep 1000 & echo child $!; setsid sleep 1000 & echo $! up; exec sleep 1000"))
+    output = await node.until_output("a", "up")
     await node.until("a", is_ready)
-    child = int(output.split()[1])
-    assert not is_dead(child)
-    await node.api.patch(PODS, "a", {"metadata": {"finalizers": [FINALIZER]}}, namespace=NAMESPACE)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+    children = [int(word) for word in output.split() if word.isdigit()]
+    assert [is_dead(child) for child in children] == [False, False]
+    await node.hold("a")
+    await node.delete("a", 0)
     pod = await node.until("a", lambda pod: "terminated" in state_of(pod)["state"])
-    assert is_dead(child)
-    await node.api.patch(PODS, "a", {"metadata": {"finalizers": None}}, namespace=NAMESPACE)
-    await node.until_gone("a", pod["metadata"]["uid"])
-
-
-async def test_pre_stop_runs_before_sigterm(node: Node) -> None:
-    mount = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
-    hook = {"preStop": {"exec": {"command": ["sh", "-c", "touch /data/warned"]}}}
-    script = "trap '[ -e /data/warned ] && echo warned first; exit 0' TERM; echo up; while :; do sleep 0.05; done"
-    created = await node.create(
-        pod_object("a", script, container={**mount, "lifecycle": hook}, volumes=[{"name": "v", "emptyDir": {}}])
-    )
-    await node.until_output("a", "up")
-    await node.api.delete(PODS, "a", namespace=NAMESPACE)
-    await node.until_gone("a", created["metadata"]["uid"])
-    assert "warned first" in node.output("a")
-
-
-async def test_a_pod_made_again_under_the_same_name_is_another_pod_on_another_address(node: Node) -> None:
-    first = await node.create(pod_object("a"))
-    before = await node.until("a", is_ready)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE)
-    await node.until_gone("a", first["metadata"]["uid"])
-    await node.create(pod_object("a"))
-    after = await node.until("a", is_ready)
-    assert after["status"]["podIP"] != before["status"]["podIP"]
-    assert state_of(after)["restartCount"] == 0
+    assert [is_dead(child) for child in children] == [True, True]
+    await node.release("a", pod["metadata"]["uid"])
 
 
 async def test_a_successor_starts_only_when_its_predecessor_is_dead(node: Node) -> None:
     """A pod deleted by force may be made again at once, on the same claim: two processes must never have it open."""
     mount = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
     host = {"volumes": [{"name": "v", "hostPath": {"path": str(node.data_dir)}}]}
-    script = "exec 9>>/data/one-at-a-time; flock -n 9 || { echo two at a time; exit 1; }; echo up; exec sleep 1000"
+    script = "trap '' TERM; exec 9>>/data/one-at-a-time; flock -n 9 || { echo two at a time; exit 1; }; echo up; exec sleep 1000"
     await node.create(pod_object("a", script, container=mount, **host))
+    before = await node.until("a", is_ready)
     await node.until_output("a", "up")
-    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+    await node.delete("a", 0)
     second = await node.create(pod_object("a", script, container=mount, **host))
     pod = await node.until("a", is_ready)
     assert pod["metadata"]["uid"] == second["metadata"]["uid"]
+    assert pod["status"]["podIP"] != before["status"]["podIP"]
     assert state_of(pod)["restartCount"] == 0

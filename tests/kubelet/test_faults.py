@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.kube.resources import EVENTS, PODS
+from brokergroup_operator.kube.resources import EVENTS
 from kube_sandbox.kubelet import network, process, process_kubelet
 from kube_sandbox.kubelet.container import ProbeError, ProbeTarget, probe_once
 from kube_sandbox.kubelet.network import PodNetworkError
@@ -126,7 +126,7 @@ async def test_a_pod_whose_network_does_not_come_at_first_or_does_not_go_is_run_
     monkeypatch.setattr(node.network, "detach", never)
     await node.create(pod_object("a"))
     pod = await node.until("a", is_running)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+    await node.delete("a", 0)
     await node.until_gone("a", pod["metadata"]["uid"])
     await eventually(lambda: _is_empty(node.data_dir / "pods"))
     assert detached == [pod["metadata"]["uid"]]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.kube.resources import NODES, PODS
+from brokergroup_operator.kube.resources import NODES
 from kube_sandbox.kubelet.files import FolderInUseError, read_container_pid
 from kube_sandbox.kubelet.process import KUBELET_MARK, kill_leftovers
 from tests.kubelet.node_under_test import NAMESPACE, is_dead, is_ready, is_running, pod_object, state_of
@@ -37,7 +37,10 @@ async def test_a_restarted_kubelet_starts_its_pods_again_on_new_addresses(node: 
     assert state_of(after)["lastState"]["terminated"]["exitCode"] == 128 + signal.SIGTERM
 
 
-async def test_a_stopped_kubelet_says_so(node: Node) -> None:
+async def test_the_node_is_ready_until_its_kubelet_stops(node: Node) -> None:
+    found = await node.api.get(NODES, "node-a")
+    assert int(found["status"]["capacity"]["cpu"]) >= 1
+    assert {entry["type"]: entry["status"] for entry in found["status"]["conditions"]} == {"Ready": "True"}
     await node.kubelet.stop()
     found = await node.api.get(NODES, "node-a")
     assert found["status"]["conditions"][0]["status"] == "False"
@@ -60,7 +63,7 @@ async def test_pods_deleted_while_the_kubelet_was_away(node: Node) -> None:
     created = await node.create(pod_object("a"))
     await node.until("a", is_ready)
     await node.kubelet.stop()
-    await node.api.delete(PODS, "a", namespace=NAMESPACE)
+    await node.delete("a")
     node.kubelet = node.new_kubelet()
     await node.kubelet.start()
     await node.until_gone("a", created["metadata"]["uid"])

@@ -28,8 +28,8 @@ async def test_whole_and_last_lines(node: Node) -> None:
     assert len((await read(node, 10**6)).splitlines()) == 30000
 
 
-async def test_following_ends_with_the_container(node: Node) -> None:
-    script = "echo first; while [ ! -e /data/go ]; do sleep 0.02; done; echo last"
+async def test_following_ends_with_the_container_and_has_both_outputs(node: Node) -> None:
+    script = "echo first; while [ ! -e /data/go ]; do sleep 0.02; done; echo last >&2"
     volumes = [{"name": "v", "hostPath": {"path": str(node.data_dir)}}]
     mounts = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
     await node.create(pod_object("a", script, container=mounts, volumes=volumes, restartPolicy="Never"))
@@ -40,12 +40,6 @@ async def test_following_ends_with_the_container(node: Node) -> None:
         chunks.append(chunk)
         (node.data_dir / "go").touch()
     assert b"".join(chunks) == b"first\nlast\n"
-
-
-async def test_both_outputs_are_kept(node: Node) -> None:
-    await node.create(pod_object("a", "echo out; echo err >&2; exit 0", restartPolicy="Never"))
-    await node.until("a", lambda pod: pod["status"]["phase"] == "Succeeded")
-    assert await read(node) == "out\nerr\n"
 
 
 async def test_a_container_that_never_started_has_no_log(node: Node) -> None:

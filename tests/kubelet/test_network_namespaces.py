@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.kube.resources import PODS
 from kube_sandbox.kubelet.network import NetworkNamespaces, PodNetworkError
-from tests.kubelet.node_under_test import NAMESPACE, Node, is_ready, pod_object
+from tests.kubelet.node_under_test import Node, is_ready, pod_object
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -75,7 +74,7 @@ async def test_the_main_process_is_the_containers_own(node: Node) -> None:
     script = "trap 'echo got SIGTERM; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     created = await node.create(pod_object("a", script))
     await node.until_output("a", "up")
-    await node.api.delete(PODS, "a", namespace=NAMESPACE)
+    await node.delete("a")
     await node.until_gone("a", created["metadata"]["uid"])
     assert "got SIGTERM" in node.output("a")
 
@@ -86,7 +85,7 @@ async def test_addresses_are_fresh_and_namespaces_go_with_their_pods(node: Node)
         created = await node.create(pod_object("a"))
         pod = await node.until("a", is_ready)
         seen.append(pod["status"]["podIP"])
-        await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+        await node.delete("a", 0)
         await node.until_gone("a", created["metadata"]["uid"])
     assert len(set(seen)) == 3
 

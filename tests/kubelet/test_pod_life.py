@@ -7,7 +7,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.kube.resources import NODES, PODS
+from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.kube.settings import settings_from_kubeconfig
 from tests.kubelet.node_under_test import (
     DEADLINE_SECONDS,
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     import pytest
 
     from tests.kubelet.node_under_test import Node
-
-
-async def test_the_node_is_ready(node: Node) -> None:
-    found = await node.api.get(NODES, "node-a")
-    conditions = {entry["type"]: entry["status"] for entry in found["status"]["conditions"]}
-    assert conditions["Ready"] == "True"
-    assert int(found["status"]["capacity"]["cpu"]) >= 1
 
 
 async def test_a_pod_is_bound_started_and_ready(node: Node) -> None:

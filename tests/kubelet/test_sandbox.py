@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from brokergroup_operator.kube import KubernetesApi
-from brokergroup_operator.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS
+from brokergroup_operator.kube.resources import NODES, PODS
 from kube_sandbox.kubelet import Image, ImageCatalogue
-from kube_sandbox.sandbox import read_definitions, run_sandbox, sandbox
+from kube_sandbox.sandbox import run_sandbox, sandbox
 from tests.kubelet.node_under_test import NAMESPACE, eventually, is_dead, is_running, pod_object, state_of
 
 if TYPE_CHECKING:
@@ -49,28 +49,6 @@ async def test_whoever_sees_the_kubeconfig_may_begin(tmp_path: Path) -> None:
     stop.set()
     await running
     assert is_dead(pid)
-
-
-async def test_definitions_from_a_folder(tmp_path: Path) -> None:
-    definition = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: things.example.dev}
-spec:
-  group: example.dev
-  scope: Namespaced
-  names: {plural: things, kind: Thing}
-  versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
-"""
-    (tmp_path / "crds").mkdir()
-    (tmp_path / "crds" / "things.yaml").write_text(definition)
-    async with (
-        sandbox(data_dir=tmp_path / "data", images=IMAGES, definitions=read_definitions(tmp_path / "crds")) as running,
-        KubernetesApi.from_kubeconfig(running.kubeconfig) as api,
-    ):
-        names = [entry["metadata"]["name"] for entry in (await api.list(CUSTOM_RESOURCE_DEFINITIONS)).items]
-        assert names == ["things.example.dev"]
 
 
 async def test_logs_over_the_api(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.kube.resources import PODS
-from tests.kubelet.node_under_test import NAMESPACE, eventually, is_dead, is_ready, is_running, pod_object, state_of
+from tests.kubelet.node_under_test import eventually, is_dead, is_ready, is_running, pod_object, state_of
 
 if TYPE_CHECKING:
     from tests.kubelet.node_under_test import Node
@@ -52,14 +51,13 @@ async def test_a_pod_killed_without_grace_has_both_terminated(node: Node) -> Non
     await node.create(two("trap '' TERM; while :; do sleep 1; done", "trap '' TERM; while :; do sleep 1; done"))
     await node.until("a", is_ready)
     pids = [node.pid("a"), node.pid("a", "beside")]
-    await node.api.patch(PODS, "a", {"metadata": {"finalizers": ["test.dev/hold"]}}, namespace=NAMESPACE)
-    await node.api.delete(PODS, "a", namespace=NAMESPACE, grace_period_seconds=0)
+    await node.hold("a")
+    await node.delete("a", 0)
     pod = await node.until(
         "a", lambda pod: all("terminated" in state_of(pod, name)["state"] for name in ("main", "beside"))
     )
     assert all(pid is not None and is_dead(pid) for pid in pids)
-    await node.api.patch(PODS, "a", {"metadata": {"finalizers": None}}, namespace=NAMESPACE)
-    await node.until_gone("a", pod["metadata"]["uid"])
+    await node.release("a", pod["metadata"]["uid"])
 
 
 async def test_a_hook_waits_for_what_the_other_container_writes(node: Node) -> None:
@@ -73,7 +71,7 @@ async def test_a_hook_waits_for_what_the_other_container_writes(node: Node) -> N
     created = await node.create(two(script, beside, container={"lifecycle": hook}, terminationGracePeriodSeconds=20))
     await node.until_output("a", "up")
     await node.until_output("a", "up", "beside")
-    await node.api.delete(PODS, "a", namespace=NAMESPACE)
+    await node.delete("a")
     await node.until_gone("a", created["metadata"]["uid"])
     assert "role gone first" in node.output("a")
 
@@ -83,7 +81,7 @@ async def test_a_hook_may_only_sleep(node: Node) -> None:
     hook = {"preStop": {"sleep": {"seconds": 1}}}
     created = await node.create(pod_object("a", script, container={"lifecycle": hook}))
     await node.until_output("a", "up")
-    await node.api.delete(PODS, "a", namespace=NAMESPACE)
+    await node.delete("a")
     pod = await node.until("a", lambda pod: "deletionTimestamp" in pod["metadata"])
     assert "asked" not in node.output("a")
     await node.until_gone("a", pod["metadata"]["uid"])

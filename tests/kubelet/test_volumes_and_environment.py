@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.kube.resources import CONFIG_MAPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
+from brokergroup_operator.kube.resources import CONFIG_MAPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, SECRETS
 from tests.kubelet.node_under_test import NAMESPACE, eventually, is_ready, pod_object, state_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ async def output_of(node: Node, script: str, **arguments: Any) -> str:
     return node.output("a")
 
 
-async def test_variables(node: Node) -> None:
+async def test_variables(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OF_THE_HOST", "x")
     await node.api.create(CONFIG_MAPS, config_map("settings", colour="red"))
     env = [
         {"name": "NAME", **field("metadata.name")},
@@ -54,43 +55,37 @@ async def test_variables(node: Node) -> None:
     ]
     container = {
         "env": env,
-        "command": ["sh", "-c", 'echo "$NAME $NAMESPACE $APP $NODE $HOST $BOTH ${ABSENT-unset} $0 $1"'],
+        "command": [
+            "sh",
+            "-c",
+            'echo "$NAME $NAMESPACE $APP $NODE $HOST $BOTH ${ABSENT-unset} ${OF_THE_HOST-clean} $0 $1"',
+        ],
         "args": ["$(COLOUR)", "$(UNKNOWN)"],
     }
-    expected = "a default a node-a 127.0.0.1 a-red-$(NAME)-$(LATER) unset red $(UNKNOWN)\n"
+    expected = "a default a node-a 127.0.0.1 a-red-$(NAME)-$(LATER) unset clean red $(UNKNOWN)\n"
     assert await output_of(node, "", container=container) == expected
 
 
-async def test_the_kubelets_own_environment_is_not_passed_on(node: Node, monkeypatch: Any) -> None:
-    monkeypatch.setenv("A_SECRET_OF_THE_HOST", "x")
-    assert await output_of(node, "echo ${A_SECRET_OF_THE_HOST-clean}") == "clean\n"
-
-
-async def test_a_config_map_as_files(node: Node) -> None:
+async def test_a_config_map_and_a_secret_as_files(node: Node) -> None:
+    metadata = {"name": "key", "namespace": NAMESPACE}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"token": "c2VjcmV0"}}
+    await node.api.create(SECRETS, secret)
     await node.api.create(CONFIG_MAPS, config_map("settings", **{"broker.conf": "x = ${POD_IP}\n", "other": "y"}))
     container = {
         "env": [{"name": "CONFIG_DIR", "value": "/etc/rocketmq"}],
-        "volumeMounts": [{"name": "config", "mountPath": "/etc/rocketmq"}],
+        "volumeMounts": [
+            {"name": "config", "mountPath": "/etc/rocketmq"},
+            {"name": "secret", "mountPath": "/secret"},
+        ],
     }
     items = [{"key": "broker.conf", "path": "sub/broker.conf"}]
-    volumes = [{"name": "config", "configMap": {"name": "settings", "items": items}}]
-    script = 'cat "$CONFIG_DIR/sub/broker.conf" /etc/rocketmq/sub/broker.conf; ls "$CONFIG_DIR"'
+    volumes = [
+        {"name": "config", "configMap": {"name": "settings", "items": items}},
+        {"name": "secret", "secret": {"secretName": "key"}},
+    ]
+    script = 'cat "$CONFIG_DIR/sub/broker.conf" /etc/rocketmq/sub/broker.conf; ls "$CONFIG_DIR"; cat /secret/token'
     output = await output_of(node, script, container=container, volumes=volumes)
-    assert output == "x = ${POD_IP}\nx = ${POD_IP}\nsub\n"
-
-
-async def test_files_of_a_secret(node: Node) -> None:
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "key", "namespace": NAMESPACE},
-        "data": {"token": "c2VjcmV0"},
-    }
-    await node.api.create(SECRETS, secret)
-    mounts = [{"name": "secret", "mountPath": "/secret"}]
-    volumes = [{"name": "secret", "secret": {"secretName": "key"}}]
-    output = await output_of(node, "cat /secret/token", container={"volumeMounts": mounts}, volumes=volumes)
-    assert output == "secret"
+    assert output == "x = ${POD_IP}\nx = ${POD_IP}\nsub\nsecret"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +138,7 @@ async def test_a_claim_is_bound_and_outlives_the_pod_and_goes_with_its_deletion(
         await node.until_output("a", uids[-1])
         if len(uids) == 2:
             assert node.output("a").split() == uids
-        await node.api.delete(PODS, "a", namespace=NAMESPACE)
+        await node.delete("a")
         await node.until_gone("a", uids[-1])
     claim = await node.api.get(PERSISTENT_VOLUME_CLAIMS, "data", namespace=NAMESPACE)
     assert claim["status"]["phase"] == "Bound"
@@ -171,7 +166,7 @@ async def test_a_claim_in_use_is_kept_until_the_pod_is_gone(node: Node) -> None:
     claim = await node.api.get(PERSISTENT_VOLUME_CLAIMS, "data", namespace=NAMESPACE)
     assert "deletionTimestamp" in claim["metadata"]
     assert len(list((node.data_dir / "claims").iterdir())) == 1
-    await node.api.delete(PODS, "a", namespace=NAMESPACE)
+    await node.delete("a")
     await node.until_gone("a", created["metadata"]["uid"])
 
     async def removed() -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kube_sandbox.api_server.errors import FieldError
@@ -27,43 +28,32 @@ Defaults = Callable[["JsonObject"], None]
 Rules = Callable[["JsonObject", "JsonObject | None"], list[FieldError]]
 
 
+@dataclass(eq=False, kw_only=True)
 class BuiltinBehaviour(Behaviour):
     """A built-in kind: its fields are those of the client's model; defaults and rules are given."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        defaults: Defaults | None = None,
-        rules: Rules | None = None,
-        counts_generation: bool = False,
-        unconditional_update: bool = True,
-        returns_deleted_object: bool = False,
-        name_rule: str = "subdomain",
-        new_status: JsonObject | None = None,
-    ) -> None:
-        self.model = model
-        self._defaults = defaults
-        self._rules = rules
-        self.counts_generation = counts_generation
-        self.unconditional_update = unconditional_update
-        self.returns_deleted_object = returns_deleted_object
-        self.name_rule = name_rule
-        self._new_status = new_status
+    model: str = field(kw_only=False)
+    defaults: Defaults | None = None
+    rules: Rules | None = None
+    counts_generation: bool = False
+    unconditional_update: bool = True
+    returns_deleted_object: bool = False
+    name_rule: str = "subdomain"
+    new_status: JsonObject | None = None
 
     def prepare_create(self, obj: JsonObject) -> None:
-        if self._new_status is not None:
-            obj["status"] = clone(self._new_status)
+        if self.new_status is not None:
+            obj["status"] = clone(self.new_status)
 
     def drop_unknown_fields(self, obj: JsonObject) -> list[str]:
         return model_schemas.read_as(obj, self.model)
 
     def set_defaults(self, obj: JsonObject) -> None:
-        if self._defaults is not None:
-            self._defaults(obj)
+        if self.defaults is not None:
+            self.defaults(obj)
 
     def validate(self, new: JsonObject, old: JsonObject | None, subresource: str) -> list[FieldError]:
-        return [] if self._rules is None or subresource == "status" else self._rules(new, old)
+        return [] if self.rules is None or subresource == "status" else self.rules(new, old)
 
 
 class PodBehaviour(BuiltinBehaviour):
