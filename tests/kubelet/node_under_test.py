@@ -66,6 +66,16 @@ class Node:
     async def create(self, pod: JsonObject) -> JsonObject:
         return await self.api.create(PODS, pod)
 
+    async def started(self, name: str, script: str = "exec sleep 1000", **spec: Any) -> tuple[str, int]:
+        """Create a pod; return its uid and its main process, when it is ready and has said ``up`` if its script does."""
+        created = await self.create(pod_object(name, script, **spec))
+        await self.until(name, is_ready)
+        if "echo up" in script:
+            await self.until_output(name, "up")
+        pid = self.pid(name)
+        assert pid is not None
+        return created["metadata"]["uid"], pid
+
     async def delete(self, name: str, grace_seconds: int | None = None) -> None:
         await self.api.delete(PODS, name, namespace=NAMESPACE, grace_period_seconds=grace_seconds)
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from aiohttp.web import BaseRequest
+
 
 class ApiThatGoesAway:
     """An embedded API that stops and comes back at the same address with the same objects."""
@@ -64,10 +66,7 @@ async def node(away: ApiThatGoesAway, tmp_path: Path) -> AsyncIterator[Node]:
 async def test_a_container_that_dies_meanwhile_is_started_again_and_told_later(
     node: Node, away: ApiThatGoesAway
 ) -> None:
-    await node.create(pod_object("a"))
-    await node.until("a", is_ready)
-    pid = node.pid("a")
-    assert pid is not None
+    _, pid = await node.started("a")
     await away.leave()
     with pytest.raises(ApiError):
         await node.api.get(PODS, "a", namespace=NAMESPACE)
@@ -85,18 +84,14 @@ async def test_a_container_that_dies_meanwhile_is_started_again_and_told_later(
 async def test_no_container_starts_before_its_address_is_in_the_api(node: Node, away: ApiThatGoesAway) -> None:
     """Bound by hand while the kubelet's status posts are refused: it waits."""
 
-    def refuse(request: object) -> None:
-        if "/status" in str(getattr(request, "path", "")) and "/pods/" in str(getattr(request, "path", "")):
+    def refuse(request: BaseRequest) -> None:
+        if "/pods/" in request.path and request.path.endswith("/status"):
             raise ConnectionResetError("cut by the test")
 
     away.server.before_request = refuse
     await node.create(pod_object("a"))
 
-    async def bound() -> bool:
-        pod = await node.pod("a")
-        return pod is not None and bool(pod["spec"].get("nodeName"))
-
-    await eventually(bound)
+    await node.until("a", lambda pod: pod["spec"].get("nodeName"))
 
     async def has_an_address() -> bool:
         workers = list(node.kubelet._workers.values())
@@ -110,10 +105,7 @@ async def test_no_container_starts_before_its_address_is_in_the_api(node: Node, 
 
 
 async def test_a_deletion_meanwhile_is_carried_out_when_the_api_is_back(node: Node, away: ApiThatGoesAway) -> None:
-    created = await node.create(pod_object("a"))
-    await node.until("a", is_ready)
-    pid = node.pid("a")
-    assert pid is not None
+    uid, pid = await node.started("a")
     await away.leave()
     away.server = SandboxApiServer(store=away.server.store)  # elsewhere: the kubelet does not see this one
     await away.server.start()
@@ -123,5 +115,5 @@ async def test_a_deletion_meanwhile_is_carried_out_when_the_api_is_back(node: No
     await away.server.stop()
     away.server = SandboxApiServer(port=port, store=away.server.store)
     await away.server.start()
-    await node.until_gone("a", created["metadata"]["uid"])
+    await node.until_gone("a", uid)
     assert is_dead(pid)

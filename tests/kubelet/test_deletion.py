@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kube_sandbox.kubelet.process_kubelet import MINIMUM_GRACE_SECONDS
 from tests.kubelet.node_under_test import Node, eventually, is_dead, is_ready, pod_object, state_of
@@ -19,18 +19,8 @@ TELLS_SIGTERM = "trap 'echo got SIGTERM; exit 0' TERM; echo up; while :; do slee
 DEAF = "trap '' TERM; echo up; while :; do sleep 0.05; done"
 
 
-async def started(node: Node, name: str, script: str, **spec: Any) -> tuple[str, int]:
-    """A running pod's uid and its main process, which has said ``up``."""
-    created = await node.create(pod_object(name, script, **spec))
-    await node.until(name, is_ready)
-    await node.until_output(name, "up")
-    pid = node.pid(name)
-    assert pid is not None
-    return created["metadata"]["uid"], pid
-
-
 async def test_deletion_sends_sigterm_and_the_object_goes(node: Node) -> None:
-    uid, pid = await started(node, "a", TELLS_SIGTERM)
+    uid, pid = await node.started("a", TELLS_SIGTERM)
     await node.delete("a")
     await node.until_gone("a", uid)
     assert is_dead(pid)
@@ -38,7 +28,7 @@ async def test_deletion_sends_sigterm_and_the_object_goes(node: Node) -> None:
 
 
 async def test_a_second_deletion_shortens_the_grace_period(node: Node) -> None:
-    uid, pid = await started(node, "a", DEAF, terminationGracePeriodSeconds=10_000)
+    uid, pid = await node.started("a", DEAF, terminationGracePeriodSeconds=10_000)
     await node.delete("a")
     await node.until("a", lambda pod: "deletionTimestamp" in pod["metadata"])
     assert not is_dead(pid)
@@ -72,7 +62,7 @@ async def test_a_pod_that_is_deleted_without_grace_has_the_kubelets_minimum(
 
 
 async def test_the_fence_kills_and_reports_terminated_while_the_finalizer_holds(node: Node) -> None:
-    uid, pid = await started(node, "a", DEAF, terminationGracePeriodSeconds=10_000)
+    uid, pid = await node.started("a", DEAF, terminationGracePeriodSeconds=10_000)
     os.kill(pid, signal.SIGSTOP)
     await node.hold("a")
     await node.delete("a", 0)
@@ -90,7 +80,7 @@ async def test_a_hook_that_waits_has_a_second_of_a_deletion_without_grace_and_th
     node.minimum_grace_seconds = MINIMUM_GRACE_SECONDS  # the shell needs time to hear of it
     await node.restart()
     hook = {"lifecycle": {"preStop": {"exec": {"command": ["sleep", "1000"]}}}}
-    uid, _ = await started(node, "a", TELLS_SIGTERM, container=hook)
+    uid, _ = await node.started("a", TELLS_SIGTERM, container=hook)
     await node.hold("a")
     await node.delete("a", 0)
     pod = await node.until("a", lambda pod: "terminated" in state_of(pod)["state"])
@@ -112,7 +102,7 @@ async def test_the_fence_reports_a_container_terminated_that_was_waiting_to_rest
 
 
 async def test_a_frozen_container_dies_of_an_ordinary_deletion_too(node: Node) -> None:
-    uid, pid = await started(node, "a", TELLS_SIGTERM)
+    uid, pid = await node.started("a", TELLS_SIGTERM)
     os.kill(pid, signal.SIGSTOP)
     await node.delete("a", 1)
     await node.until_gone("a", uid)

@@ -25,14 +25,12 @@ if TYPE_CHECKING:
 
 
 async def test_a_restarted_kubelet_starts_its_pods_again_on_new_addresses(node: Node) -> None:
-    created = await node.create(pod_object("a"))
+    uid, pid = await node.started("a")
     before = await node.until("a", is_ready)
-    pid = node.pid("a")
-    assert pid is not None
     await node.restart()
     assert is_dead(pid)
     after = await node.until("a", lambda pod: is_ready(pod) and state_of(pod)["restartCount"] == 1)
-    assert after["metadata"]["uid"] == created["metadata"]["uid"]
+    assert after["metadata"]["uid"] == uid
     assert after["status"]["podIP"] != before["status"]["podIP"]
     assert state_of(after)["lastState"]["terminated"]["exitCode"] == 128 + signal.SIGTERM
 
@@ -60,13 +58,12 @@ async def test_a_pod_that_is_over_is_not_run_again(node: Node) -> None:
 
 
 async def test_pods_deleted_while_the_kubelet_was_away(node: Node) -> None:
-    created = await node.create(pod_object("a"))
-    await node.until("a", is_ready)
+    uid, _ = await node.started("a")
     await node.kubelet.stop()
     await node.delete("a")
     node.kubelet = node.new_kubelet()
     await node.kubelet.start()
-    await node.until_gone("a", created["metadata"]["uid"])
+    await node.until_gone("a", uid)
 
 
 async def test_leftovers_are_found_by_their_mark_and_killed_and_no_others(tmp_path: Path) -> None:

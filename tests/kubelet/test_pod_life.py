@@ -14,7 +14,6 @@ from tests.kubelet.node_under_test import (
     NAMESPACE,
     eventually,
     is_ready,
-    is_running,
     pod_object,
     state_of,
 )
@@ -57,19 +56,6 @@ async def test_the_address_is_in_the_api_before_the_first_container_starts(node:
     pod = await node.until("a", lambda pod: pod["status"]["phase"] in ("Succeeded", "Failed"))
     assert node.output("a") == "same\n"
     assert pod["status"]["phase"] == "Succeeded"
-
-
-async def test_a_killed_container_starts_again_in_the_same_pod(node: Node) -> None:
-    await node.create(pod_object("a"))
-    before = await node.until("a", is_ready)
-    pid = node.pid("a")
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    after = await node.until("a", lambda pod: state_of(pod)["restartCount"] == 1 and is_running(pod))
-    ended = state_of(after)["lastState"]["terminated"]
-    assert (ended["exitCode"], ended["signal"], ended["reason"]) == (137, 9, "Error")
-    assert after["status"]["podIP"] == before["status"]["podIP"]
-    assert node.pid("a") not in (None, pid)
 
 
 async def test_exit_codes_and_back_off(node: Node) -> None:
@@ -145,8 +131,7 @@ async def test_a_program_that_is_not_there_is_a_start_error(node: Node) -> None:
 
 
 async def test_conditions_of_others_are_kept(node: Node) -> None:
-    await node.create(pod_object("a"))
-    await node.until("a", is_ready)
+    _, pid = await node.started("a")
     foreign = {"type": "example.dev/gate", "status": "True"}
     pod = await node.api.get(PODS, "a", namespace=NAMESPACE)
     patch = {"status": {"conditions": [*pod["status"]["conditions"], foreign]}}
@@ -156,8 +141,6 @@ async def test_conditions_of_others_are_kept(node: Node) -> None:
         return "example.dev/gate" in str(node.kubelet._pods.objects[(NAMESPACE, "a")])
 
     await eventually(kubelet_has_seen_it)
-    pid = node.pid("a")
-    assert pid is not None
     os.kill(pid, signal.SIGKILL)
     pod = await node.until("a", lambda pod: state_of(pod)["restartCount"] == 1 and is_ready(pod))
     assert ("example.dev/gate", "True") in [(entry["type"], entry["status"]) for entry in pod["status"]["conditions"]]

@@ -35,7 +35,10 @@ async def test_a_killed_container_starts_again_and_the_other_runs_on(node: Node)
     assert node.pid("a") not in (None, main)
     assert node.pid("a", "beside") == beside
     assert state_of(after, "beside")["restartCount"] == 0
+    ended = state_of(after)["lastState"]["terminated"]
+    assert (ended["exitCode"], ended["signal"], ended["reason"]) == (137, 9, "Error")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["status"]["podIP"] == before["status"]["podIP"]
 
 
 async def test_a_pod_is_ready_when_both_are(node: Node) -> None:

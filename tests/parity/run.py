@@ -31,7 +31,6 @@ import yaml  # noqa: E402
 from kube_sandbox.api_server.server import SandboxApiServer  # noqa: E402
 from tests.parity import core_kinds, custom_objects, our_kinds, reading  # noqa: E402
 from tests.parity.peer import APPLY, Peer, shape_of  # noqa: E402
-from tests.sandbox.things import THING_DEFINITION  # noqa: E402
 from tests.sieve.workloads import WORKLOADS  # noqa: E402
 from tests.sieve.world import told  # noqa: E402
 from tests.support.kube_apiserver import running_kube_apiserver  # noqa: E402
@@ -90,11 +89,8 @@ def asked_by_the_operator() -> set[str]:
 
 async def serve_kinds(peer: Peer) -> None:
     """Apply the definitions, and wait until their kinds are served."""
-    definitions = [
-        THING_DEFINITION,
-        *(yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))),
-    ]
-    for definition in definitions:
+    for file in (ROOT / "tests" / "sandbox" / "crds" / "things.yaml", *sorted((ROOT / "crds").glob("*.yaml"))):
+        definition = yaml.safe_load(file.read_text())
         name = definition["metadata"]["name"]
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
         answer = await peer.call("PATCH", path, definition, content_type=APPLY, fieldManager="test", force="true")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from kube_sandbox.api_server.server import SandboxApiServer
 from kube_sandbox.api_server.store.object_store import ObjectStore
-from tests.sandbox.things import THING_DEFINITION
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from kube_sandbox.api_server.resource_types import ResourceType
 
@@ -31,7 +30,8 @@ class Clock:
 
 @pytest.fixture
 def definition() -> dict[str, Any]:
-    return copy.deepcopy(THING_DEFINITION)
+    made: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "crds" / "things.yaml").read_text())
+    return made
 
 
 @pytest.fixture
@@ -68,12 +68,8 @@ def kubeconfig(server: SandboxApiServer, tmp_path: Path) -> Path:
     return path
 
 
-class MakeThing(Protocol):
-    def __call__(self, name: str = "one", **spec: Any) -> dict[str, Any]: ...
-
-
 @pytest.fixture
-def thing() -> MakeThing:
+def thing() -> Callable[..., dict[str, Any]]:
     """Makes Things."""
 
     def make(name: str = "one", **spec: Any) -> dict[str, Any]:
@@ -87,12 +83,8 @@ def thing() -> MakeThing:
     return make
 
 
-class Until(Protocol):
-    async def __call__(self, condition: Callable[[], Any], *, seconds: float = 10.0) -> Any: ...
-
-
 @pytest.fixture
-def until() -> Until:
+def until() -> Callable[..., Awaitable[Any]]:
     """Waits for a condition to give something true, which it returns; fails after a deadline."""
 
     async def wait(condition: Callable[[], Any], *, seconds: float = 10.0) -> Any:

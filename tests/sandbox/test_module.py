@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from kube_sandbox.client import PODS, ApiError, KubeClient, Resource
 from kube_sandbox.kubelet.process import kill_leftovers
 from tests.real.parts import install
-from tests.sandbox.things import THING_DEFINITION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -51,10 +49,8 @@ REAL = pytest.param("kube-apiserver", marks=pytest.mark.real("etcd", "kube-apise
 
 @pytest.fixture(params=["embedded", REAL])
 async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[KubeClient]:
-    (tmp_path / "crds").mkdir()
-    (tmp_path / "crds" / "things.yaml").write_text(yaml.safe_dump(THING_DEFINITION))
     data = tmp_path / "data"
-    arguments = ["--data-dir", str(data), "--crds", str(tmp_path / "crds"), "--image", "hello:*"]
+    arguments = ["--data-dir", str(data), "--crds", str(Path(__file__).parent / "crds"), "--image", "hello:*"]
     if request.param == "kube-apiserver":
         programs = tmp_path / "programs"
         programs.mkdir()
