@@ -32,13 +32,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rocketmq_replica.broker import now
-from rocketmq_replica.ha.frames import HaFrameError, Handshake
-from rocketmq_replica.ha.links import MasterLink, SlaveLink
+from rocketmq_replica.ha.frames import HaFrameError
 from rocketmq_replica.log.disk import StoreFileError
 from rocketmq_replica.log.epochs import DivergedLogError
 from rocketmq_replica.master_term import Outcome
 from rocketmq_replica.role_change import GroupInfo
 from tests.replica.crashing_disk import Data, DiskModel, Operation, Recorder, materialize
+from tests.replica.stores import handshake, log_of
 from tests.replica.test_crash_safety import (
     ROOT,
     OtherMaster,
@@ -46,11 +46,11 @@ from tests.replica.test_crash_safety import (
     boundaries,
     boundary_at_or_below,
     index_all,
-    log_bytes,
     message,
 )
 
 if TYPE_CHECKING:
+    from rocketmq_replica.ha.links import SlaveLink
     from rocketmq_replica.log.log_flusher import Flush
 
 SELF, OTHER = 7, 8
@@ -220,7 +220,7 @@ class Life:
         with pytest.MonkeyPatch.context() as patch:
             disk.install(patch)
             replica = Replica(self.root / ROOT)
-            log = log_bytes(replica.store)
+            log = log_of(replica.store)
             epochs = replica.store.epochs.entries
             replica.store.abandon()
         assert log.startswith(self.promised), f"{len(self.promised)} bytes were promised, the log has {len(log)}"
@@ -268,7 +268,7 @@ class _Process:
             self._promise(end_offset)
 
     def _promise(self, end_offset: int) -> None:
-        log = log_bytes(self.store)
+        log = log_of(self.store)
         promised = log[: boundary_at_or_below(log, min(end_offset, len(log)))]
         assert end_offset <= len(log), f"{end_offset} promised, the log ends at {len(log)}"
         assert self.disk.durable_log().startswith(promised), f"{end_offset} promised, not all of it is durable"
@@ -331,7 +331,7 @@ class _Process:
 
     def _other_master(self) -> OtherMaster:
         self.life.others += 1
-        log = log_bytes(self.store)
+        log = log_of(self.store)
         least = len(self.life.promised)
         shared = self.draw.choice([each for each in boundaries(log) if each >= least])
         other = OtherMaster(self.life.folder / f"other-{self.life.others}")
@@ -346,11 +346,7 @@ class _Process:
         return other
 
     def _connect(self, other: OtherMaster) -> None:
-        link = SlaveLink(self.store, handshake=Handshake(SELF), now_seconds=0.0, sync_flush=True)
-        master = MasterLink(other.store, now_seconds=0.0, keepalive_seconds=5.0)
-        master.receive(link.introduction(), now_seconds=0.0)
-        down = b"".join(master.frames(confirm_offset=0, now_seconds=0.0, limit_bytes=0))
-        told = link.receive(down, now_seconds=0.0)
+        master, link, told = handshake(other.store, self.store, broker_id=SELF, sync_flush=True)
         self._acknowledged(told)
         master.receive(told, now_seconds=0.0)
         confirm = self.draw.choice((0, other.store.max_offset))

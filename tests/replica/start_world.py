@@ -21,16 +21,14 @@ from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.controller_protocol import (
     BrokerHeartbeatRequestHeader,
     GetMetaDataResponseHeader,
-    NotifyBrokerRoleChangedRequestHeader,
     RegisterBrokerToControllerRequestHeader,
 )
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_remoting.message_record import Host
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_replica.broker import Role
 from rocketmq_replica.configuration import parse_configuration
-from rocketmq_replica.log.message_store import MessageStore, NewMessage, StorePaths
 from rocketmq_replica.process import ReplicaProcess
+from tests.replica.stores import open_store, put
 from tests.replica.support import BROKER_NAME, FakeController, configuration_text
 from tests.support.memory_api import BEGINNING_UNIX_SECONDS
 from tests.support.quiet_handler import QuietHandler
@@ -330,16 +328,7 @@ class StartWorld:
         self.record.members |= {self.own_id}
 
     async def _tell(self) -> None:
-        record = self.record
-        assert record.master_id is not None
-        header = NotifyBrokerRoleChangedRequestHeader(
-            master_address=record.addresses[record.master_id],
-            master_broker_id=record.master_id,
-            master_epoch=record.master_epoch,
-            sync_state_set_epoch=record.set_epoch,
-        )
-        code = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
-        await self._call(request(code, ext_fields=header.encode(), body=record.set_body()))
+        await self._call(self.record.notification())
 
     async def _point(self) -> None:
         header = ExchangeHAInfoRequestHeader(master_ha_address=OTHER_ADDRESS)
@@ -462,11 +451,9 @@ class StartWorld:
 
 def _leave_a_term(folder: Path, *, epoch: int) -> None:
     """What a process that was master in this epoch leaves on the disk."""
-    paths = StorePaths(folder, folder / "commitlog", folder / "epochFileCheckpoint")
-    host = Host("10.3.0.77", 10911)
-    store = MessageStore(paths, file_size_bytes=LOG_FILE_BYTES, store_host=host)
+    store = open_store(folder, LOG_FILE_BYTES)
     store.begin_epoch(epoch)
-    store.put(NewMessage("T", 0, b"of its term", b"", 1, host), store_timestamp_ms=1)
+    put(store, b"of its term")
     store.close()
 
 

@@ -38,6 +38,7 @@ from rocketmq_remoting.message_record import StoredMessage, decode_records
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_replica.configuration import parse_configuration
 from rocketmq_replica.process import ReplicaProcess
+from tests.replica.stores import log_of
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
@@ -237,6 +238,9 @@ class FakeController(QuietHandler):
 
     async def notify(self, broker_id: int) -> RemotingCommand:
         """1008 as an RPC."""
+        return await self.client.invoke(self.addresses[broker_id], self.notification(), timeout_seconds=6.0)
+
+    def notification(self) -> RemotingCommand:
         assert self.master_id is not None
         header = NotifyBrokerRoleChangedRequestHeader(
             master_address=self.addresses[self.master_id],
@@ -244,8 +248,7 @@ class FakeController(QuietHandler):
             master_epoch=self.master_epoch,
             sync_state_set_epoch=self.set_epoch,
         )
-        command = request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=header.encode(), body=self.set_body())
-        return await self.client.invoke(self.addresses[broker_id], command, timeout_seconds=6.0)
+        return request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=header.encode(), body=self.set_body())
 
 
 @dataclass
@@ -274,6 +277,10 @@ class RunningReplica:
         term = self.process.broker.term
         assert term is not None
         return term
+
+    @property
+    def log(self) -> bytes:
+        return log_of(self.process.store)
 
     async def stop(self) -> None:
         self.stop_event.set()
@@ -362,20 +369,6 @@ class Client:
     ) -> RemotingCommand:
         command = request(code, ext_fields=ext_fields, body=body)
         return await self.remoting.invoke(address, command, timeout_seconds=5.0)
-
-
-def log_bytes(replica: RunningReplica, end: int | None = None) -> bytes:
-    """The replica's log from the beginning."""
-    log = replica.process.store.log
-    end = log.max_offset if end is None else end
-    parts = []
-    offset = 0
-    while offset < end:
-        part = log.read(offset, end - offset)
-        assert part
-        parts.append(part)
-        offset += len(part)
-    return b"".join(parts)
 
 
 Starter = Callable[..., Awaitable[RunningReplica]]

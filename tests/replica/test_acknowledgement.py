@@ -264,6 +264,18 @@ def test_a_member_without_a_link_is_proposed_out_and_holds_everything_until_it_i
     assert acknowledged_offset(policy, each, max_offset=150) == 150
 
 
+def test_9897_two_slaves_that_leave_together_are_proposed_out_together_or_one_after_the_other() -> None:
+    each = state({1, 2, 3}, {2: 100, 3: 100})
+    each.link_closed(each.links[2])
+    assert each.propose(now_seconds=0.1, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 3}), 5)
+    each.link_closed(each.links[3])
+    assert each.propose(now_seconds=0.1, allowed_lag_seconds=LAG) is None, "one proposal is under way at a time"
+    each.granted(frozenset({1, 3}), 6)
+    assert each.propose(now_seconds=0.1, allowed_lag_seconds=LAG) == Proposal(frozenset({1}), 6)
+    policy = AcknowledgementPolicy(all_ack_in_sync_state_set=True)
+    assert acknowledged_offset(policy, each, max_offset=200) < 200, "until it is granted, nothing rests on it"
+
+
 def test_a_member_that_lags_too_long_is_proposed_out() -> None:
     each = state({1, 2}, {2: 100})
     each.acknowledged(each.links[2], 100, max_offset=100, now_seconds=10.0)

@@ -22,19 +22,17 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 import rocketmq_replica
-from rocketmq_remoting.message_record import EntryKind, Host, MessageRecordError, decode_record, inspect_entry
+from rocketmq_remoting.message_record import EntryKind, MessageRecordError, decode_record, inspect_entry
 from rocketmq_replica.broker import Broker, now
 from rocketmq_replica.configuration import parse_configuration
 from rocketmq_replica.controller.client import ControllerClient, ControllerError
 from rocketmq_replica.controller.replicas_manager import IdentityFiles, ReplicasManager
 from rocketmq_replica.controller.roles import Roles
-from rocketmq_replica.ha.frames import Handshake
-from rocketmq_replica.ha.links import MasterLink, SlaveLink
 from rocketmq_replica.log import commit_log
-from rocketmq_replica.log.message_store import MessageStore, NewMessage, StorePaths
 from rocketmq_replica.role_change import BrokerIdentity, GroupInfo
 from rocketmq_replica.tables import ConsumerOffsets
 from rocketmq_replica.topics import Topic, Topics
+from tests.replica import stores
 from tests.replica.crashing_disk import (
     REPLACED,
     DiskModel,
@@ -45,6 +43,7 @@ from tests.replica.crashing_disk import (
     SyncFolder,
     materialize,
 )
+from tests.replica.stores import handshake, log_of, open_store
 from tests.support.draws import WHOLE
 
 if TYPE_CHECKING:
@@ -52,10 +51,10 @@ if TYPE_CHECKING:
 
     from rocketmq_replica.ha.client import HaClient
     from rocketmq_replica.ha.server import HaServer
+    from rocketmq_replica.log.message_store import MessageStore, NewMessage
 
 pytestmark = pytest.mark.timeout(600)
 
-HOST = Host("127.0.0.1", 10911)
 FILE_BYTES = 1024
 ROOT = "data/store"  # two folders deep: the names of folders can be lost too
 
@@ -122,7 +121,7 @@ class Replica:
         )
         self.offsets = ConsumerOffsets(root / "config" / "consumerOffset.json")
         topics = Topics(root / "config" / "topics.json", system_topics=("broker-a",), queue_count=1, now_ms=1)
-        self.store = open_store(root)
+        self.store = open_store(root, FILE_BYTES)
         self.broker = Broker(configuration, self.store, topics)
         self.roles = Roles(
             self.broker,
@@ -159,35 +158,22 @@ class Replica:
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
-            log_bytes(self.store),
+            log_of(self.store),
             self.store.log.flushed_offset,
             frozenset(topic.name for topic in self.broker.topics.all()),
             self.offsets.get("G", "T", 0) or 0,
         )
 
 
-def open_store(root: Path) -> MessageStore:
-    paths = StorePaths(root, root / "commitlog", root / "epochFileCheckpoint")
-    return MessageStore(paths, file_size_bytes=FILE_BYTES, store_host=HOST)
-
-
 def message(epoch: int, body_bytes: int = 20) -> NewMessage:
-    return NewMessage("T", 0, epoch.to_bytes(4, "big") + b"x" * body_bytes, b"k\x01v\x02", 1, HOST)
-
-
-def log_bytes(store: MessageStore, offset: int = 0) -> bytes:
-    parts = []
-    while part := store.log.read(offset, FILE_BYTES):
-        parts.append(part)
-        offset += len(part)
-    return b"".join(parts)
+    return stores.message(epoch.to_bytes(4, "big") + b"x" * body_bytes)
 
 
 class OtherMaster:
     """Another replica, on a disk of its own that loses nothing."""
 
     def __init__(self, root: Path) -> None:
-        self.store = open_store(root)
+        self.store = open_store(root, FILE_BYTES)
 
     def put(self, epoch: int, count: int) -> None:
         for _ in range(count):
@@ -195,13 +181,8 @@ class OtherMaster:
 
     def feed(self, slave: MessageStore, limit_bytes: int = 1 << 20) -> None:
         """One link from the handshake to the end of what there is, or a part of it: then in pieces that split records."""
-        link, master = (
-            SlaveLink(slave, handshake=Handshake(7), now_seconds=0.0),
-            MasterLink(self.store, now_seconds=0.0, keepalive_seconds=5.0),
-        )
-        master.receive(link.introduction(), now_seconds=0.0)
-        down = b"".join(master.frames(confirm_offset=0, now_seconds=0.0, limit_bytes=0))
-        master.receive(link.receive(down, now_seconds=0.0), now_seconds=0.0)
+        master, link, told = handshake(self.store, slave, broker_id=7)
+        master.receive(told, now_seconds=0.0)
         down = b"".join(master.frames(confirm_offset=self.store.max_offset, now_seconds=0.0, limit_bytes=1 << 20))
         link.receive(down[:limit_bytes], now_seconds=0.0)
 
@@ -265,7 +246,7 @@ def live(root: Path, elsewhere: Path, recorder: Recorder) -> Life:  # noqa: PLR0
         step(f"flush {number}", store.flush)
         step(f"confirm {number}", replica.settle)
     other.store.begin_epoch(1)
-    other.store.append_replicated(0, log_bytes(store))
+    other.store.append_replicated(0, log_of(store))
     for number in range(8):  # into the second file, unflushed
         step(f"put unflushed {number}", lambda: replica.put(1, 60))
     step("flush into the second file", store.flush)
@@ -387,7 +368,7 @@ class Judge:
 
     def _compare(self, replica: Replica, before: Snapshot, after: Snapshot, floor: int) -> None:
         store = replica.store
-        log = log_bytes(store)
+        log = log_of(store)
         assert replica.broker.broker_id == 7
         assert any(each.log.startswith(log) for each in (before, after)), "the log is no prefix of what was written"
         whole = [boundary_at_or_below(each.log, each.flushed_offset) for each in (before, after)]
@@ -411,7 +392,7 @@ class Judge:
         replica.store.flush()
 
     def _nothing_to_cut(self) -> None:
-        store = open_store(self.folder / ROOT)
+        store = open_store(self.folder / ROOT, FILE_BYTES)
         assert store.recovery.reason == ""
         assert store.epochs.last_epoch == 99
         store.close()
@@ -476,7 +457,7 @@ def test_every_crash_point_of_deleting_old_files(tmp_path: Path, monkeypatch: py
     root.mkdir()
     recorder = Recorder(root, DiskModel())
     recorder.install(monkeypatch)
-    store = open_store(root)
+    store = open_store(root, FILE_BYTES)
     for epoch in (1, 2):
         store.begin_epoch(epoch)
         for _ in range(15):
@@ -485,7 +466,7 @@ def test_every_crash_point_of_deleting_old_files(tmp_path: Path, monkeypatch: py
     index_all(store)
     first = len(recorder.journal)
     assert len(store.log.files()) > 3
-    numbers, log = store.queues.next_offsets(), log_bytes(store)
+    numbers, log = store.queues.next_offsets(), log_of(store)
     store.delete_oldest_files(3)
     begins = store.log.min_offset
     starts = 0
@@ -498,12 +479,12 @@ def test_every_crash_point_of_deleting_old_files(tmp_path: Path, monkeypatch: py
             starts += 1
             materialize(image, tmp_path / "crashed")
             Recorder(tmp_path / "crashed", DiskModel.of(image)).install(monkeypatch)
-            found = open_store(tmp_path / "crashed")
+            found = open_store(tmp_path / "crashed", FILE_BYTES)
             where = f"operation {point}, {what}"
             assert found.log.min_offset in range(0, begins + 1, FILE_BYTES), where
             assert found.recovery.reason == "", where
             assert found.max_offset == len(log), where
-            assert log_bytes(found, found.log.min_offset) == log[found.log.min_offset :], where
+            assert log_of(found, found.log.min_offset) == log[found.log.min_offset :], where
             assert found.queues.next_offsets() == numbers, where
             assert found.epochs.find_by_offset(found.log.min_offset) is not None, where
             last = found.log.min_offset

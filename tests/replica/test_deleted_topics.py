@@ -18,8 +18,8 @@ from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.log import disk, side_files
 from rocketmq_replica.log.disk import StoreFileError
 from rocketmq_replica.log.side_files import Deletion, TooManyDeletionsError
+from tests.replica.stores import open_store, put
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, start_master, start_pair
-from tests.replica.test_commit_log import open_store, put
 
 if TYPE_CHECKING:
     from pathlib import Path

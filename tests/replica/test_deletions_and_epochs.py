@@ -20,10 +20,10 @@ from rocketmq_remoting.command import request
 from rocketmq_replica.clients.metadata_requests import TopicRequests
 from rocketmq_replica.topics import Topic
 from tests.replica.crashing_disk import DiskModel, Recorder, materialize
-from tests.replica.test_commit_log import open_store, put
+from tests.replica.stores import linked, open_store, put
 from tests.replica.test_crash_safety import ROOT, Replica
 from tests.replica.test_deleted_topics import shown
-from tests.replica.test_divergence import Group, follow
+from tests.replica.test_divergence import Group
 from tests.support.draws import examples
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ def test_a_link_that_comes_back_takes_no_deletion_away(tmp_path: Path) -> None:
     master, slave = open_store(tmp_path / "master"), open_store(tmp_path / "slave")
     master.begin_epoch(1)
     put(master, b"first", topic="Other")
-    follow(master, slave)
+    linked(master, slave)
     for _ in range(3):
         put(master, b"old")
     master.delete_topic("T")
     put(master, b"new")
     slave.take_deleted_topics(master.deleted_topics)
-    follow(master, slave)
+    linked(master, slave)
     assert shown(slave) == shown(master) == [3]
     slave.begin_epoch(2)
     assert shown(slave) == [3], "it is master now, and had copied the deletion"
@@ -59,8 +59,8 @@ def test_a_mark_that_was_copied_from_a_broker_before_it_was_master_hides_nothing
     first, second, third = (open_store(tmp_path / name) for name in ("first", "second", "third"))
     first.begin_epoch(1)
     put(first, b"old")
-    follow(first, second)
-    follow(first, third)
+    linked(first, second)
+    linked(first, third)
     for _ in range(5):
         put(first, b"not replicated")
     first.delete_topic("T")
@@ -69,7 +69,7 @@ def test_a_mark_that_was_copied_from_a_broker_before_it_was_master_hides_nothing
     second.begin_epoch(2)
     for _ in range(3):
         put(second, b"acknowledged")
-    follow(second, third)
+    linked(second, third)
     third.take_deleted_topics(answer)
     assert shown(second) == shown(third) == [1, 2, 3]
     third.begin_epoch(3)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -18,14 +17,9 @@ from rocketmq_remoting.message_record import encode_blank
 from rocketmq_replica.ha.frames import Handshake, HandshakeAnswer, MasterFrameReader, Transfer
 from rocketmq_replica.ha.links import MasterLink, SlaveLink
 from rocketmq_replica.log.epochs import DivergedLogError, EpochCache
-from rocketmq_replica.master_term import AcknowledgementPolicy, acknowledged_offset
-from rocketmq_replica.sync_state import SlaveProgress, SyncState
-from tests.replica.test_commit_log import everything, open_store, put
+from tests.replica.stores import handshake, linked, log_of, open_store, put
 from tests.replica.test_crash_safety import boundaries
 from tests.support.draws import examples
-
-if TYPE_CHECKING:
-    from rocketmq_replica.log.message_store import MessageStore
 
 FILE_BYTES = 1024
 
@@ -59,15 +53,11 @@ class Group:
         if number == self.master:
             return
         master, slave = self.stores[self.master], self.stores[number]
-        theirs, ours = everything(master), everything(slave)
-        link = SlaveLink(slave, handshake=Handshake(number + 1), now_seconds=0.0)
-        source = MasterLink(master, now_seconds=0.0, keepalive_seconds=5.0)
-        source.receive(link.introduction(), now_seconds=0.0)
-        answer = b"".join(source.frames(confirm_offset=0, now_seconds=0.0, limit_bytes=0))
+        theirs, ours = log_of(master), log_of(slave)
         try:
-            acknowledgement = link.receive(answer, now_seconds=0.0)
+            source, link, acknowledgement = handshake(master, slave, broker_id=number + 1)
         except DivergedLogError:
-            assert everything(slave) == ours, "what cannot be aligned is left alone"
+            assert log_of(slave) == ours, "what cannot be aligned is left alone"
             return
         common = common_prefix(theirs, ours)
         assert slave.max_offset <= common, "a diverged byte was kept"
@@ -79,9 +69,9 @@ class Group:
         source.receive(acknowledgement, now_seconds=0.0)
         data = b"".join(source.frames(confirm_offset=0, now_seconds=0.0, limit_bytes=1 << 20))
         link.receive(data[:limit_bytes], now_seconds=0.0)
-        assert theirs.startswith(everything(slave))
+        assert theirs.startswith(log_of(slave))
         if limit_bytes >= len(data):
-            assert everything(slave) == theirs
+            assert log_of(slave) == theirs
 
     def close(self) -> None:
         for store in self.stores:
@@ -117,22 +107,12 @@ def test_any_history_ends_with_the_common_prefix(steps: list[tuple[object, ...]]
             group.close()
 
 
-def follow(master: MessageStore, slave: MessageStore) -> None:
-    """A link that transfers everything."""
-    link = SlaveLink(slave, handshake=Handshake(2), now_seconds=0.0)
-    source = MasterLink(master, now_seconds=0.0, keepalive_seconds=5.0)
-    source.receive(link.introduction(), now_seconds=0.0)
-    answer = b"".join(source.frames(confirm_offset=0, now_seconds=0.0, limit_bytes=0))
-    source.receive(link.receive(answer, now_seconds=0.0), now_seconds=0.0)
-    link.receive(b"".join(source.frames(confirm_offset=0, now_seconds=0.0, limit_bytes=1 << 20)), now_seconds=0.0)
-
-
 def test_9942_elections_without_writes_leave_one_entry_that_tells_the_writers_apart(tmp_path: Path) -> None:
     """A and B are elected in turn at the same offset and write different bytes there."""
     a, b = open_store(tmp_path / "a"), open_store(tmp_path / "b")
     a.begin_epoch(1)
     common = put(a, b"common")
-    follow(a, b)
+    linked(a, b)
     a.begin_epoch(2)
     a.begin_epoch(3)
     put(a, b"written by a in epoch 3")
@@ -141,26 +121,11 @@ def test_9942_elections_without_writes_leave_one_entry_that_tells_the_writers_ap
     put(b, b"written by b in epoch 5")
     assert [(each.epoch, each.start_offset) for each in a.epochs.entries] == [(1, 0), (3, common)]
     assert [(each.epoch, each.start_offset) for each in b.epochs.entries] == [(1, 0), (5, common)]
-    follow(b, a)
-    assert everything(a) == everything(b)
+    linked(b, a)
+    assert log_of(a) == log_of(b)
     assert a.epochs.entries == b.epochs.entries
     a.close()
     b.close()
-
-
-def test_10666_what_was_cut_does_not_come_back_after_a_crash(tmp_path: Path) -> None:
-    """The file on disk holds zeros from the cut on before anything else happens; every crash point: test_crash_safety.py."""
-    store = open_store(tmp_path)
-    store.begin_epoch(1)
-    keep = put(store, b"keep")
-    put(store, b"cut")
-    store.truncate(keep)
-    content = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
-    assert content[keep:].strip(b"\0") == b""
-    store.close()
-    store = open_store(tmp_path)
-    assert store.max_offset == keep
-    store.close()
 
 
 def test_9689_a_master_elected_again_goes_on_labelling_live_links(tmp_path: Path) -> None:
@@ -186,80 +151,9 @@ def test_9689_a_master_elected_again_goes_on_labelling_live_links(tmp_path: Path
         labels = {(frame.epoch, frame.epoch_start_offset) for frame in pump() if isinstance(frame, Transfer)}
         assert labels == {(epoch, begins)}
     assert slave.epochs.entries == master.epochs.entries
-    assert everything(slave) == everything(master)
+    assert log_of(slave) == log_of(master)
     master.close()
     slave.close()
-
-
-def sync_state(members: frozenset[int], set_epoch: int = 5) -> SyncState:
-    return SyncState(own_id=1, members=members, set_epoch=set_epoch, epoch_start_offset=0, replicated_offset=100)
-
-
-def linked(state: SyncState, broker_id: int, ack_offset: int, now: float = 0.0) -> SlaveProgress:
-    progress = SlaveProgress(broker_id, linked_at_seconds=now)
-    state.link_opened(progress)
-    state.acknowledged(progress, ack_offset, max_offset=100, now_seconds=now)
-    return progress
-
-
-ALL_ACK = AcknowledgementPolicy(all_ack_in_sync_state_set=True)
-
-
-def test_9897_two_slaves_that_leave_together_are_proposed_out_together_or_one_after_the_other() -> None:
-    state = sync_state(frozenset({1, 2, 3}))
-    two, three = linked(state, 2, 100), linked(state, 3, 100)
-    state.link_closed(two)
-    first = state.propose(now_seconds=0.0, allowed_lag_seconds=15.0)
-    assert first is not None
-    assert first.sync_state_set == {1, 3}
-    state.link_closed(three)
-    assert state.propose(now_seconds=0.0, allowed_lag_seconds=15.0) is None, "one proposal is under way at a time"
-    state.granted(frozenset({1, 3}), 6)
-    second = state.propose(now_seconds=0.0, allowed_lag_seconds=15.0)
-    assert second is not None
-    assert (second.sync_state_set, second.sync_state_set_epoch) == (frozenset({1}), 6)
-    assert acknowledged_offset(ALL_ACK, state, max_offset=200) < 200, "until it is granted, nothing rests on it"
-
-
-def test_6662_the_confirm_offset_stands_still_while_a_member_is_not_linked() -> None:
-    state = sync_state(frozenset({1, 2}))
-    assert state.advance(max_offset=500, now_seconds=0.0) == 100
-    slave = linked(state, 2, 300)
-    assert state.advance(max_offset=500, now_seconds=0.0) == 300
-    state.link_closed(slave)
-    assert state.advance(max_offset=900, now_seconds=0.0) == 300
-
-
-def test_5663_a_member_that_may_have_been_added_is_waited_for() -> None:
-    """The controller adds 2 and the answer is lost: until a newer set is seen 2 may be elected, so it must have everything."""
-    state = sync_state(frozenset({1}))
-    linked(state, 2, 100)
-    state.advance(max_offset=100, now_seconds=0.0)
-    proposal = state.propose(now_seconds=0.0, allowed_lag_seconds=15.0)
-    assert proposal is not None
-    assert proposal.sync_state_set == {1, 2}
-    state.outcome_unknown(now_seconds=0.0)
-    assert acknowledged_offset(ALL_ACK, state, max_offset=200) == 100
-    state.apply(frozenset({1, 2}), 6)
-    assert acknowledged_offset(ALL_ACK, state, max_offset=200) == 100
-
-
-def test_7689_a_restarted_master_never_gives_a_queue_offset_twice(tmp_path: Path) -> None:
-    """Records above the confirm offset are in the log, so their numbers are taken, whether consumers see them or not."""
-    store = open_store(tmp_path)
-    store.begin_epoch(1)
-    confirmed = put(store, b"confirmed")
-    put(store, b"above the confirm offset")
-    store.confirm_offset = confirmed
-    store.close()
-    store = open_store(tmp_path)
-    store.begin_epoch(2)
-    queue = store.queues.queue("T", 0)
-    assert (store.confirm_offset, queue.next_offset, queue.visible_end(store.confirm_offset)) == (confirmed, 2, 1)
-    put(store, b"after the restart")
-    assert [queue.locate(number) is not None for number in range(3)] == [True] * 3
-    assert queue.next_offset == 3
-    store.close()
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), max_size=12))

@@ -17,7 +17,8 @@ from rocketmq_replica.broker import now
 from rocketmq_replica.log.disk import StoreFileError
 from rocketmq_replica.role_change import GroupInfo
 from rocketmq_replica.upkeep import SaveLoop
-from tests.replica.test_crash_safety import FILE_BYTES, Replica, log_bytes, open_store
+from tests.replica.stores import log_of, open_store
+from tests.replica.test_crash_safety import FILE_BYTES, Replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,7 +149,7 @@ def test_two_savers_of_the_checkpoint_do_not_meet(tmp_path: Path, syncs: Syncs) 
     asyncio.run(both())
     end = store.max_offset
     store.abandon()
-    store = open_store(tmp_path)
+    store = open_store(tmp_path, FILE_BYTES)
     assert store.confirm_offset == end, "the older content did not replace the newer one"
     store.close()
 
@@ -169,11 +170,11 @@ def test_damage_below_what_was_confirmed_and_durable_stops_the_start_and_changes
     damaged[ends[0] + 90] ^= 1
     path.write_bytes(damaged)
     with pytest.raises(StoreFileError, match=rf"offset {ends[0]}.*below {ends[2]}.*confirmed") as refused:
-        open_store(tmp_path)
+        open_store(tmp_path, FILE_BYTES)
     assert str(path) in str(refused.value)
     assert path.read_bytes() == damaged, "the file is kept as it was found"
     path.write_bytes(whole)
-    store = open_store(tmp_path)  # repaired
+    store = open_store(tmp_path, FILE_BYTES)  # repaired
     assert store.max_offset == ends[3]
     store.close()
 
@@ -192,7 +193,7 @@ def test_damage_above_what_was_confirmed_is_cut(tmp_path: Path) -> None:
     damaged = bytearray(path.read_bytes())
     damaged[ends[2] + 90] ^= 1
     path.write_bytes(damaged)
-    store = open_store(tmp_path)
+    store = open_store(tmp_path, FILE_BYTES)
     assert (store.max_offset, store.confirm_offset) == (ends[2], ends[1])
     store.close()
 
@@ -209,7 +210,7 @@ def test_a_truncation_below_what_was_confirmed_is_no_damage(tmp_path: Path) -> N
     replica.store.save_checkpoint()
     replica.store.truncate(ends[1])
     replica.store.abandon()  # no checkpoint is saved at this end
-    store = open_store(tmp_path)
-    assert (store.max_offset, log_bytes(store)[ends[1] :]) == (ends[1], b"")
+    store = open_store(tmp_path, FILE_BYTES)
+    assert (store.max_offset, log_of(store)[ends[1] :]) == (ends[1], b"")
     assert ends[3] < FILE_BYTES
     store.close()

@@ -11,7 +11,6 @@ from tests.replica.support import (
     FakeController,
     Starter,
     eventually,
-    log_bytes,
     start_group,
     start_master,
 )
@@ -32,7 +31,7 @@ async def test_a_group_replicates_and_its_logs_are_equal(
     bodies = await send_many(client, one.address, 0, 500)
     end = one.process.store.max_offset
     assert end > 65536, "the log must have gone over a file boundary"
-    assert log_bytes(one) == log_bytes(two) == log_bytes(three)
+    assert one.log == two.log == three.log
     assert one.process.store.confirm_offset == end
     assert [message.body for message in await client.pull_all(one.address)] == bodies
 
@@ -70,7 +69,7 @@ async def test_nothing_acknowledged_is_lost_over_a_failover_and_the_old_master_i
     acknowledged += await send_many(client, two.address, 200, 50)
 
     assert one.process.store.max_offset == two.process.store.max_offset > old_end
-    assert log_bytes(one) == log_bytes(two) == log_bytes(three)
+    assert one.log == two.log == three.log
     assert [message.body for message in await client.pull_all(two.address)] == acknowledged
     assert [entry.epoch for entry in one.process.store.epochs.entries] == [1, 2]
     assert one.process.store.epochs.entries == two.process.store.epochs.entries
@@ -90,7 +89,7 @@ async def test_a_replica_comes_back_with_its_id_at_another_address(
     assert three.broker_id == 3
     assert controller.next_id == 4
     assert controller.addresses[3] != old_address
-    assert log_bytes(three) == log_bytes(one)
+    assert three.log == one.log
 
 
 async def test_the_whole_group_restarts_and_keeps_everything(
@@ -107,7 +106,7 @@ async def test_the_whole_group_restarts_and_keeps_everything(
     await eventually(lambda: controller.members == {1, 2, 3})
     assert (one.role, two.role, three.role) == ("SLAVE", "MASTER", "SLAVE")
     assert [message.body for message in await client.pull_all(two.address)] == bodies
-    assert log_bytes(one) == log_bytes(two) == log_bytes(three)
+    assert one.log == two.log == three.log
 
 
 async def test_a_switchover_stops_acknowledging_by_min_in_sync_replicas_99(

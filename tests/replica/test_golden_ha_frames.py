@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rocketmq_remoting.message_record import Host
 from rocketmq_replica.ha.frames import Handshake, MasterFrameReader, Transfer
 from rocketmq_replica.ha.links import MasterLink, SlaveLink
-from rocketmq_replica.log.message_store import MessageStore, StorePaths
+from tests.replica.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rocketmq_replica.log.message_store import MessageStore
 
 RECORDED: list[dict[str, Any]] = [
     json.loads(line) for line in (Path(__file__).parent / "recordings" / "ha_frames.jsonl").read_text().splitlines()
@@ -73,8 +74,7 @@ LOG = recorded_log()
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[MessageStore]:
-    paths = StorePaths(tmp_path, tmp_path / "commitlog", tmp_path / "epochFileCheckpoint")
-    each = MessageStore(paths, file_size_bytes=1 << 16, store_host=Host("127.0.0.1", 10911))
+    each = open_store(tmp_path, 1 << 16)
     yield each
     each.close()
 
@@ -116,6 +116,7 @@ def test_in_the_slaves_place_ours_sends_what_the_java_slave_sent(store: MessageS
     assert b"".join(ours) == b"".join(theirs)
     last = max(frame["offset"] + frame["bodySize"] for frame in frames if frame["type"] == "transfer")
     assert store.log.read(0, 1 << 16) == LOG[:last]
+    assert store.epochs.last_epoch == max(frame["epoch"] for frame in frames if frame["type"] == "transfer")
 
 
 @pytest.mark.parametrize("connection", CONNECTIONS)

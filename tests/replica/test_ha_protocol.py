@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_remoting.message_record import Host
 from rocketmq_replica.ha.frames import (
     MAX_BODY_BYTES,
     Acknowledgement,
@@ -20,15 +19,16 @@ from rocketmq_replica.ha.frames import (
     SlaveFrameReader,
     Transfer,
 )
-from rocketmq_replica.ha.links import MasterLink, SlaveIntroduced, SlaveLink, SlaveLinkState
+from rocketmq_replica.ha.links import MasterLink, SlaveIntroduced, SlaveLink
 from rocketmq_replica.log.epochs import ConsistentPoint, DivergedLogError, EpochCache, EpochEntry, consistent_point
-from rocketmq_replica.log.message_store import MessageStore, NewMessage, StorePaths
+from tests.replica import stores
+from tests.replica.stores import linked, put
 
-HOST = Host("127.0.0.1", 10911)
 RECORDED = [
     json.loads(line) for line in (Path(__file__).parent / "recordings" / "ha_frames.jsonl").read_text().splitlines()
 ]
 
+FILE_BYTES = 1 << 16
 EPOCHS = (EpochEntry(1, 0, 1000), EpochEntry(2, 1000))
 VECTORS = [
     (Handshake(2), "00000001 0000 0000 0000000000000002"),
@@ -86,61 +86,8 @@ def test_impossible_body_sizes_close_the_link(size: str) -> None:
         MasterFrameReader().feed(bytes.fromhex("00000002" + size).ljust(40, b"\0"))
 
 
-def open_store(root: Path, file_size_bytes: int = 1 << 16) -> MessageStore:
-    paths = StorePaths(root, root / "commitlog", root / "epochFileCheckpoint")
-    return MessageStore(paths, file_size_bytes=file_size_bytes, store_host=HOST)
-
-
-def put(store: MessageStore, body: bytes) -> int:
-    return store.put(NewMessage("T", 0, body, b"", 1, HOST), store_timestamp_ms=2).end_offset
-
-
-@pytest.mark.parametrize("connection", sorted({frame["conn"] for frame in RECORDED}))
-def test_a_slave_of_a_recorded_java_master_ends_with_the_masters_bytes(tmp_path: Path, connection: int) -> None:
-    """The recorded master's side of each link, played to a slave that is where the recorded slave was."""
-    frames = [frame for frame in RECORDED if frame["conn"] == connection]
-    first_ack = next((frame["maxOffset"] for frame in frames if frame.get("type") == "ack"), 0)
-    store = open_store(tmp_path)
-    _prepare(store, first_ack)
-    link = SlaveLink(store, handshake=Handshake(2), now_seconds=0.0)
-    acknowledged = [link.receive(bytes.fromhex(f["hex"]), now_seconds=0.0) for f in frames if f["dir"] == "m2s"]
-    bodies = [frame for frame in frames if frame.get("bodySize", 0) > 0 and frame.get("type") == "transfer"]
-    end = max([frame["offset"] + frame["bodySize"] for frame in bodies], default=first_ack)
-    assert store.max_offset == end
-    for frame in bodies:
-        assert store.log.read(frame["offset"], frame["bodySize"]) == bytes.fromhex(frame["hex"])[36:]
-    last_labels = [frame["epoch"] for frame in frames if frame.get("type") == "transfer"]
-    assert store.epochs.last_epoch == max(last_labels, default=store.epochs.last_epoch)
-    assert acknowledged[0] == Acknowledgement(first_ack).encode(), "the first acknowledgement goes out at once"
-    store.close()
-
-
-def _prepare(store: MessageStore, end: int) -> None:
-    """Fill a store with the recorded master's bytes up to ``end``."""
-    for frame in sorted(RECORDED, key=lambda frame: frame.get("offset", -1)):
-        is_next = frame.get("type") == "transfer" and frame["bodySize"] > 0 and frame["offset"] == store.max_offset
-        if is_next and store.max_offset + frame["bodySize"] <= end:
-            store.append_replicated(frame["offset"], bytes.fromhex(frame["hex"])[36:])
-    assert store.max_offset == end
-    for epoch, start in ((1, 0), (2, 1517), (3, 2294)):
-        if start < end:
-            store.note_epoch(epoch, start)
-
-
-def linked(master: MessageStore, slave: MessageStore) -> tuple[MasterLink, SlaveLink]:
-    """Both ends of a link, wired together until nothing is left to say."""
-    master_link = MasterLink(master, now_seconds=0.0, keepalive_seconds=5.0)
-    slave_link = SlaveLink(slave, handshake=Handshake(2), now_seconds=0.0)
-    to_master = slave_link.introduction()
-    while to_master:
-        master_link.receive(to_master, now_seconds=0.0)
-        frames = master_link.frames(confirm_offset=0, now_seconds=0.0, limit_bytes=1 << 20)
-        to_master = slave_link.receive(b"".join(frames), now_seconds=0.0) if frames else b""
-    return master_link, slave_link
-
-
 def test_an_empty_slave_gets_everything_in_frames_that_cross_nothing(tmp_path: Path) -> None:
-    master, slave = open_store(tmp_path / "m"), open_store(tmp_path / "s")
+    master, slave = stores.open_store(tmp_path / "m", FILE_BYTES), stores.open_store(tmp_path / "s", FILE_BYTES)
     for epoch in (1, 2, 4):
         master.begin_epoch(epoch)
         for _ in range(40):
@@ -171,7 +118,7 @@ def test_an_empty_slave_gets_everything_in_frames_that_cross_nothing(tmp_path: P
 
 def test_a_slave_that_acknowledges_one_part_of_many_has_not_caught_up(tmp_path: Path) -> None:
     """What it has to acknowledge is the end of the log at the time of the sending, not the end of what was sent."""
-    master = open_store(tmp_path / "m")
+    master = stores.open_store(tmp_path / "m", FILE_BYTES)
     master.begin_epoch(1)
     for _ in range(40):
         put(master, b"x" * 1000)
@@ -187,43 +134,8 @@ def test_a_slave_that_acknowledges_one_part_of_many_has_not_caught_up(tmp_path: 
     master.close()
 
 
-def test_a_diverged_slave_is_cut_to_the_common_history(tmp_path: Path) -> None:
-    master, slave = open_store(tmp_path / "m"), open_store(tmp_path / "s")
-    slave.begin_epoch(1)
-    common = put(slave, b"both have this")
-    linked(slave, master)
-    put(slave, b"only the old master has this")
-    master.begin_epoch(2)
-    put(master, b"the new master's first")
-    _, slave_link = linked(master, slave)
-    assert slave_link.truncated_from is not None
-    assert slave_link.state is SlaveLinkState.TRANSFER
-    assert slave.max_offset == master.max_offset
-    assert [(entry.epoch, entry.start_offset) for entry in slave.epochs.entries] == [(1, 0), (2, common)]
-    assert slave.log.read(0, 1 << 16) == master.log.read(0, 1 << 16)
-    master.close()
-    slave.close()
-
-
-def test_a_reelected_master_labels_live_links_with_the_new_epoch(tmp_path: Path) -> None:
-    """Upstream #9689."""
-    master, slave = open_store(tmp_path / "m"), open_store(tmp_path / "s")
-    master.begin_epoch(1)
-    put(master, b"one")
-    master_link, slave_link = linked(master, slave)
-    master.begin_epoch(2)
-    put(master, b"two")
-    slave_link.receive(
-        b"".join(master_link.frames(confirm_offset=0, now_seconds=1.0, limit_bytes=1 << 20)), now_seconds=1.0
-    )
-    assert slave.epochs.entries == master.epochs.entries
-    assert slave.max_offset == master.max_offset
-    master.close()
-    slave.close()
-
-
 def test_keepalives_carry_the_next_offset_and_repeat_the_acknowledgement(tmp_path: Path) -> None:
-    master, slave = open_store(tmp_path / "m"), open_store(tmp_path / "s")
+    master, slave = stores.open_store(tmp_path / "m", FILE_BYTES), stores.open_store(tmp_path / "s", FILE_BYTES)
     master.begin_epoch(1)
     end = put(master, b"one")
     master_link, slave_link = linked(master, slave)
@@ -239,7 +151,7 @@ def test_keepalives_carry_the_next_offset_and_repeat_the_acknowledgement(tmp_pat
 
 
 def test_bytes_for_another_offset_drop_the_link(tmp_path: Path) -> None:
-    slave = open_store(tmp_path)
+    slave = stores.open_store(tmp_path, FILE_BYTES)
     slave.begin_epoch(1)
     put(slave, b"one")
     link = SlaveLink(slave, handshake=Handshake(2), now_seconds=0.0)
@@ -267,29 +179,41 @@ def point(
     )
 
 
+# The examples of the specification (seeds 000 and 004) with its own numbers, then others.
 @pytest.mark.parametrize(
-    ("local", "local_end", "master", "master_end", "expected"),
+    ("local", "local_end", "master", "master_end", "cut_at", "last_epoch"),
     [
-        ([], 0, [(1, 0)], 100, 0),
-        ([(1, 0)], 50, [(1, 0)], 100, 50),
-        ([(1, 0)], 150, [(1, 0)], 100, 100),
-        ([(1, 0)], 150, [(1, 0), (2, 100)], 300, 100),
-        ([(1, 0)], 80, [(1, 0), (2, 100)], 300, 80),
-        ([(1, 0), (2, 100)], 300, [(1, 0), (3, 100)], 200, 100),
-        ([(1, 0), (2, 100)], 300, [(1, 0), (3, 150)], 200, 100),
-        ([(1, 0), (2, 100), (3, 200)], 300, [(1, 0), (2, 100), (4, 150)], 400, 150),
-        ([(1, 0), (2, 100)], 300, [(1, 0), (2, 100), (4, 250)], 400, 250),
-        ([(2, 100)], 300, [(1, 0), (2, 100), (4, 250)], 400, 250),
-        ([(1, 0)], 120, [(2, 0)], 500, 0),
-        ([(1, 0), (2, 200)], 150, [(1, 0), (2, 200)], 500, 150),
+        # 004: both end at 2500, the slave began epoch 8 at 2250
+        ([(6, 200), (7, 1200), (8, 2250)], 2500, [(6, 200), (7, 1200), (8, 2500)], 2500, 2250, 7),
+        # 000 (1): A had 1000, B had 900 and was elected
+        ([(0, 0)], 1000, [(0, 0), (1, 900)], 1100, 900, 0),
+        # 000 (2): A lost 900-1000 by an asynchronous flush, B had 1000
+        ([(0, 0)], 900, [(0, 0), (1, 1000)], 1100, 900, 0),
+        # 000 (3): B had all 1200 of epoch 1 that C wrote on from
+        ([(0, 0), (1, 900)], 1200, [(0, 0), (1, 900), (2, 1200)], 1300, 1200, 1),
+        # 000 (4): A slept through epoch 1
+        ([(0, 0)], 1000, [(0, 0), (1, 900), (2, 1200)], 1300, 900, 0),
+        # 000 (5): B wrote epoch 1 to 900, A was elected with 800 of it; C likewise, which had begun an epoch of its own
+        ([(0, 0), (1, 500)], 900, [(0, 0), (1, 500), (2, 800)], 1000, 800, 1),
+        ([(0, 0), (1, 500), (2, 850)], 1000, [(0, 0), (1, 500), (3, 800)], 1000, 800, 1),
+        # 000 (6): epochs 1 and 2 both began at 1000
+        ([(0, 0), (1, 1000)], 1200, [(0, 0), (2, 1000)], 1100, 1000, 0),
+        ([], 0, [(1, 0)], 100, 0, -1),
+        ([(1, 0)], 150, [(1, 0)], 100, 100, 1),
+        ([(1, 0), (2, 100)], 300, [(1, 0), (3, 150)], 200, 100, 1),
+        ([(2, 100)], 300, [(1, 0), (2, 100), (4, 250)], 400, 250, 2),
+        ([(1, 0)], 120, [(2, 0)], 500, 0, -1),
+        ([(1, 0), (2, 200)], 150, [(1, 0), (2, 200)], 500, 150, 2),
         # A Java master that was elected twice without a byte in between knows nothing of the later epoch (upstream #9942).
-        ([(1, 0), (3, 100)], 100, [(1, 0), (2, 100)], 300, 100),
+        ([(1, 0), (3, 100)], 100, [(1, 0), (2, 100)], 300, 100, 1),
     ],
 )
 def test_the_consistent_point(
-    local: list[tuple[int, int]], local_end: int, master: list[tuple[int, int]], master_end: int, expected: int
-) -> None:
-    assert point(local, local_end, master, master_end).offset == expected
+    local: list[tuple[int, int]], local_end: int, master: list[tuple[int, int]], master_end: int,
+    cut_at: int, last_epoch: int,
+) -> None:  # fmt: skip
+    found = point(local, local_end, master, master_end, confirm=cut_at)
+    assert (found.offset, found.last_common_epoch) == (cut_at, last_epoch)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from tests.replica.support import (
     configuration_text,
     eventually,
     fresh_address,
-    log_bytes,
     run_process,
     start_master,
     start_pair,
@@ -44,7 +43,7 @@ async def test_a_learner_has_every_byte_and_is_never_in_the_set(
     await eventually(lambda: learner.process.ha_client.linked)
     for number in range(30):
         assert (await client.send(master.address, b"%d" % number)).code == SUCCESS
-    await eventually(lambda: log_bytes(learner) == log_bytes(master))
+    await eventually(lambda: learner.log == master.log)
     status = HARuntimeInfoBody.decode((await client.ask(master.address, RequestCode.GET_BROKER_HA_STATUS)).body)
     assert sorted(link.in_sync for link in status.ha_connection_info) == [False, True]
     assert controller.members == {1, 2}

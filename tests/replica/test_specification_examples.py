@@ -1,8 +1,7 @@
-"""The worked examples of the specification (seeds 000 and 004), with the seeds' own numbers."""
+"""Worked examples of the specification (seeds 000 and 004); where a log is cut: `test_ha_protocol.py`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,77 +9,11 @@ import pytest
 from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_replica.ha.links import FlowMeter
-from rocketmq_replica.log.epochs import EpochEntry, consistent_point
 from rocketmq_replica.sync_state import Proposal, SlaveProgress, SyncState
 from tests.replica.support import Client, FakeController, eventually, start_pair
 
 if TYPE_CHECKING:
     from tests.replica.support import Starter
-
-OPEN_END = 2**63 - 1
-Starts = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class Log:
-    """A replica's epochs as (epoch, start offset), and the end of its log."""
-
-    starts: Starts
-    end: int
-
-    @property
-    def entries(self) -> tuple[EpochEntry, ...]:
-        ends = [start for _, start in self.starts[1:]] + [OPEN_END]
-        return tuple(EpochEntry(epoch, start, end) for (epoch, start), end in zip(self.starts, ends, strict=True))
-
-
-@dataclass(frozen=True)
-class Example:
-    """A slave that links to a master: where its log is cut, and the last epoch that is kept."""
-
-    slave: Log
-    master: Log
-    cut_at: int
-    last_epoch: int
-
-
-EXAMPLES = {
-    "004: both end at 2500, the slave began epoch 8 at 2250": Example(
-        Log(((6, 200), (7, 1200), (8, 2250)), 2500), Log(((6, 200), (7, 1200), (8, 2500)), 2500), 2250, 7
-    ),
-    "000 (1): A had 1000, B had 900 and was elected": Example(
-        Log(((0, 0),), 1000), Log(((0, 0), (1, 900)), 1100), 900, 0
-    ),
-    "000 (2): A lost 900-1000 by an asynchronous flush, B had 1000": Example(
-        Log(((0, 0),), 900), Log(((0, 0), (1, 1000)), 1100), 900, 0
-    ),
-    "000 (3): B had all 1200 of epoch 1 that C wrote on from": Example(
-        Log(((0, 0), (1, 900)), 1200), Log(((0, 0), (1, 900), (2, 1200)), 1300), 1200, 1
-    ),
-    "000 (4): A slept through epoch 1": Example(Log(((0, 0),), 1000), Log(((0, 0), (1, 900), (2, 1200)), 1300), 900, 0),
-    "000 (5): B wrote epoch 1 to 900, A was elected with 800 of it": Example(
-        Log(((0, 0), (1, 500)), 900), Log(((0, 0), (1, 500), (2, 800)), 1000), 800, 1
-    ),
-    "000 (5): C likewise, which had begun an epoch of its own": Example(
-        Log(((0, 0), (1, 500), (2, 850)), 1000), Log(((0, 0), (1, 500), (3, 800)), 1000), 800, 1
-    ),
-    "000 (6): epochs 1 and 2 both began at 1000": Example(
-        Log(((0, 0), (1, 1000)), 1200), Log(((0, 0), (2, 1000)), 1100), 1000, 0
-    ),
-}
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_a_slaves_log_is_cut_where_the_specification_says(name: str) -> None:
-    one = EXAMPLES[name]
-    found = consistent_point(
-        local=one.slave.entries,
-        master=one.master.entries,
-        local_max_offset=one.slave.end,
-        master_max_offset=one.master.end,
-        never_confirmed=False,
-    )
-    assert (found.offset, found.last_common_epoch) == (one.cut_at, one.last_epoch)
 
 
 async def test_a_promoted_slave_confirms_all_it_holds(

@@ -20,8 +20,8 @@ from rocketmq_replica.log.retention import (
     files_to_delete,
     is_full,
 )
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, log_bytes
-from tests.replica.test_commit_log import FILE_BYTES, everything, open_store, put
+from tests.replica.stores import FILE_BYTES, damage, log_of, open_store, put
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,10 +115,10 @@ def next_offsets(store: MessageStore) -> dict[tuple[str, int], int]:
 
 def test_deleted_files_take_their_messages_but_no_number_with_them(tmp_path: Path) -> None:
     store = filled(tmp_path)
-    numbers, data = next_offsets(store), everything(store)
+    numbers, data = next_offsets(store), log_of(store)
     store.delete_oldest_files(2)
     assert store.log.min_offset == 2 * FILE_BYTES
-    assert everything(store) == data[2 * FILE_BYTES :]
+    assert log_of(store) == data[2 * FILE_BYTES :]
     assert next_offsets(store) == numbers
     assert [entry.epoch for entry in store.epochs.entries] == [2]
     queue = store.queues.queue("T", 0)
@@ -249,12 +249,6 @@ def test_damage_below_the_last_file_is_found_when_it_is_read(tmp_path: Path) -> 
     store.close()
 
 
-def damage(path: Path, position: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[position] ^= 1
-    path.write_bytes(content)
-
-
 async def master(start: Starter, controller: FakeController, **keys: object) -> RunningReplica:
     replica = await start("a", **keys)
     await eventually(lambda: replica.role == "MASTER")
@@ -328,7 +322,7 @@ async def test_no_space_left_anywhere_ends_nothing(
     await eventually(lambda: controller.members == {1, 2})
     assert (await client.send(new.address, b"goes on")).code == 0
     assert [message.body for message in await client.pull_all(new.address)] == [b"kept", b"goes on"]
-    assert log_bytes(old) == log_bytes(new)
+    assert old.log == new.log
     content = old.process.pulls._offsets.take_changes()
     assert content is None or b'"Topic@G"' in content
     assert not any(replica.task.done() for replica in (old, new))
