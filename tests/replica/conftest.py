@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.controller.conftest import start_plane
 from tests.replica.support import Client, FakeController, RunningReplica, Starter, start_replica
+from tests.security.certificates import Authority, make_authority
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,6 +24,13 @@ async def controller() -> AsyncIterator[FakeController]:
     await fake.start()
     yield fake
     await fake.stop()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    if shutil.which("openssl") is None:
+        pytest.fail("this test needs the openssl program")
+    return make_authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import signal
 import sys
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
@@ -42,9 +45,12 @@ from tests.replica.stores import log_of
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
+    from brokergroup_operator.controller.plane import ControllerPlane
+    from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.connection import RemotingConnection
     from rocketmq_replica.broker import PendingSend
     from rocketmq_replica.master_term import MasterTerm
+    from tests.security.certificates import Authority
 
 _addresses = itertools.count(1)
 BROKER_NAME = "broker-a"
@@ -364,6 +370,21 @@ class Client:
                 return messages
             messages += decode_records(answer.body or b"")
 
+    async def table(self, address: str, code: int, **ext_fields: str) -> dict[str, Any]:
+        """The document of a successful answer."""
+        answer = await self.ask(address, code, ext_fields=ext_fields)
+        assert answer.code == ResponseCode.SUCCESS, answer
+        document: dict[str, Any] = json.loads(answer.body or b"")
+        return document
+
+    async def status(self, address: str) -> HARuntimeInfoBody:
+        return HARuntimeInfoBody.decode((await self.ask(address, RequestCode.GET_BROKER_HA_STATUS)).body)
+
+    async def commit(self, address: str, offset: int, **more: str) -> int:
+        """The code of the answer to a consumer group's commit."""
+        fields = {"consumerGroup": "CG", "topic": "Topic", "queueId": "0", "commitOffset": str(offset)} | more
+        return (await self.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)).code
+
     async def ask(
         self, address: str, code: int, *, body: bytes | None = None, ext_fields: dict[str, str] | None = None
     ) -> RemotingCommand:
@@ -400,6 +421,39 @@ async def start_pair(start: Starter, controller: FakeController, **keys: Any) ->
     """A master and its slave in sync."""
     one, two = await start_group(start, controller, 2, **keys)
     return one, two
+
+
+async def change_master(controller: FakeController, to: RunningReplica) -> None:
+    """An election that the new master alone is told."""
+    controller.decide(to.broker_id)
+    await controller.notify(to.broker_id)
+    await eventually(lambda: to.role == "MASTER")
+
+
+def record_of(plane: ControllerPlane, name: str = BROKER_NAME) -> BrokerGroupRecord | None:
+    snapshot = plane.snapshot(GroupKey("standalone", name))
+    return None if snapshot is None else snapshot.record
+
+
+def is_complete(plane: ControllerPlane, size: int, name: str = BROKER_NAME) -> bool:
+    """Whether the group has a master and so many members in sync."""
+    record = record_of(plane, name)
+    return record is not None and record.master_broker_id is not None and len(record.sync_state_set) == size
+
+
+def tls_keys(authority: Authority, *, mode: str, client_auth: str = "none") -> dict[str, object]:
+    files = authority.issue(BROKER_NAME)
+    return {
+        "tls.enable": "true",
+        "tls.client.certPath": files.certificate,
+        "tls.client.keyPath": files.key,
+        "tls.client.trustCertPath": authority.certificate,
+        "tls.server.mode": mode,
+        "tls.server.certPath": files.certificate,
+        "tls.server.keyPath": files.key,
+        "tls.server.trustCertPath": authority.certificate,
+        "tls.server.need.client.auth": client_auth,
+    }
 
 
 async def run_process(config: Path, stop_when: Callable[[], bool] | None = None) -> tuple[int, str]:

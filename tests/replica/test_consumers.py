@@ -132,13 +132,8 @@ class Consumer(QuietHandler):
 
 
 @pytest.fixture
-async def broker(start: Starter) -> RunningReplica:
-    return await start_master(start)
-
-
-@pytest.fixture
-async def consumers(broker: RunningReplica) -> AsyncIterator[list[Consumer]]:
-    found = [Consumer(name, broker.address) for name in ("one", "two", "other")]
+async def consumers(one: RunningReplica) -> AsyncIterator[list[Consumer]]:
+    found = [Consumer(name, one.address) for name in ("one", "two", "other")]
     await found[2].beat("Others")
     await eventually(lambda: found[2].told == ["Others"])
     for count, each in enumerate(found[:2], start=1):
@@ -172,15 +167,14 @@ async def test_who_stays_hears_of_who_leaves(consumers: list[Consumer]) -> None:
     assert consumers[1].told == ["CG"]
 
 
-async def test_a_broken_connection_is_a_leave(broker: RunningReplica, consumers: list[Consumer]) -> None:
+async def test_a_broken_connection_is_a_leave(one: RunningReplica, consumers: list[Consumer], client: Client) -> None:
     await consumers[1].remoting.close()
     await eventually(lambda: consumers[0].told == ["CG"] * 3)
-    answer = await consumers[0].remoting.invoke(
-        broker.address,
-        request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext_fields={"consumerGroup": "CG"}),
-        timeout_seconds=5.0,
-    )
-    assert json.loads(answer.body or b"")["consumerIdList"] == ["one"]
+    code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+    assert (await client.table(one.address, code, consumerGroup="CG"))["consumerIdList"] == ["one"]
+    assert (
+        await client.ask(one.address, code, ext_fields={"consumerGroup": "Unknown"})
+    ).code == ResponseCode.SYSTEM_ERROR
 
 
 def test_a_client_that_spoke_over_another_connection_since_stays() -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.broker_protocol import AddBrokerRequestHeader, RemoveBrokerRequestHeader
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -40,7 +39,7 @@ from rocketmq_replica.configuration import (
 )
 from rocketmq_replica.log import disk
 from rocketmq_replica.property_values import ConfigurationError
-from tests.replica.support import Client, configuration_text, eventually, fresh_address
+from tests.replica.support import Client, configuration_text, eventually, fresh_address, is_complete, record_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -100,15 +99,12 @@ class World:
     containers: list[RunningContainer]
 
     def record(self, group: str) -> BrokerGroupRecord:
-        snapshot = self.plane.snapshot(GroupKey("standalone", group))
-        assert snapshot is not None
-        assert snapshot.record is not None
-        return snapshot.record
+        record = record_of(self.plane, group)
+        assert record is not None
+        return record
 
     def complete(self, group: str, *, size: int = 3) -> bool:
-        snapshot = self.plane.snapshot(GroupKey("standalone", group))
-        record = None if snapshot is None else snapshot.record
-        return record is not None and record.master_broker_id is not None and len(record.sync_state_set) == size
+        return is_complete(self.plane, size, group)
 
     def master(self, group: str) -> str:
         record = self.record(group)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -237,8 +236,7 @@ DEAD = "127.0.0.1:1"
 
 
 async def table(client: Client, replica: RunningReplica) -> dict[str, Any]:
-    answer = await client.ask(replica.address, RequestCode.GET_BROKER_RUNTIME_INFO)
-    shown: dict[str, Any] = json.loads(answer.body or b"")["table"]
+    shown: dict[str, Any] = (await client.table(replica.address, RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
     return shown
 
 

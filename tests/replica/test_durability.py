@@ -17,19 +17,15 @@ from rocketmq_replica.broker import now
 from rocketmq_replica.log.disk import StoreFileError
 from rocketmq_replica.role_change import GroupInfo
 from rocketmq_replica.upkeep import SaveLoop
-from tests.replica.stores import log_of, open_store
+from tests.replica.stores import damage, log_of, open_store
 from tests.replica.test_crash_safety import FILE_BYTES, Replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-SELF, OTHER = 7, 8
+SELF = 7
 EIO = OSError(errno.EIO, "Input/output error")
-
-
-def take_role(replica: Replica, master_id: int, epoch: int) -> bool:
-    return replica.roles.apply(GroupInfo(epoch, master_id, "127.0.0.1:10911", frozenset({master_id}), epoch), now())
 
 
 class Syncs:
@@ -56,18 +52,26 @@ class Syncs:
         return sync
 
 
+def master(folder: Path, messages: int = 1) -> tuple[Replica, list[int]]:
+    """A master of epoch 1, and where the log ended after each of its messages."""
+    replica, ends = Replica(folder), []
+    replica.broker.broker_id = SELF
+    replica.role(SELF, 1)
+    for _ in range(messages):
+        replica.put(1)
+        ends.append(replica.store.max_offset)
+    return replica, ends
+
+
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch) -> Syncs:
     return Syncs(monkeypatch)
 
 
 def test_a_failed_fsync_in_a_role_change_is_never_forgotten(tmp_path: Path, syncs: Syncs) -> None:
-    replica = Replica(tmp_path)
-    replica.broker.broker_id = SELF
-    take_role(replica, SELF, 1)
-    replica.put(1)
+    replica, _ = master(tmp_path)
     syncs.failures = 1
-    take_role(replica, SELF, 2)
+    replica.roles.apply(GroupInfo(2, SELF, "127.0.0.1:10911", frozenset({SELF}), 2), now())
     durable = replica.store.log.flushed_offset
     assert durable < replica.store.max_offset
     with pytest.raises(OSError, match="Input/output error"):
@@ -77,10 +81,7 @@ def test_a_failed_fsync_in_a_role_change_is_never_forgotten(tmp_path: Path, sync
 
 
 def test_a_second_flush_waits_for_the_first_and_shares_its_failure(tmp_path: Path, syncs: Syncs) -> None:
-    replica = Replica(tmp_path)
-    replica.broker.broker_id = SELF
-    take_role(replica, SELF, 1)
-    replica.put(1)
+    replica, _ = master(tmp_path)
     durable = replica.store.log.flushed_offset
 
     async def both() -> None:
@@ -101,12 +102,7 @@ def test_a_second_flush_waits_for_the_first_and_shares_its_failure(tmp_path: Pat
 
 
 def test_a_flush_that_a_truncation_overtook_says_nothing_of_the_new_bytes(tmp_path: Path, syncs: Syncs) -> None:
-    replica = Replica(tmp_path)
-    replica.broker.broker_id = SELF
-    take_role(replica, SELF, 1)
-    for _ in range(4):
-        replica.put(1)
-    end = replica.store.max_offset
+    replica, [*_, end] = master(tmp_path, 4)
 
     async def overtaken() -> None:
         saves = SaveLoop(replica.broker, replica.offsets)
@@ -129,10 +125,7 @@ def test_a_flush_that_a_truncation_overtook_says_nothing_of_the_new_bytes(tmp_pa
 
 
 def test_two_savers_of_the_checkpoint_do_not_meet(tmp_path: Path, syncs: Syncs) -> None:
-    replica = Replica(tmp_path)
-    replica.broker.broker_id = SELF
-    take_role(replica, SELF, 1)
-    replica.put(1)
+    replica, _ = master(tmp_path)
     store = replica.store
     store.flush()
 
@@ -155,20 +148,13 @@ def test_two_savers_of_the_checkpoint_do_not_meet(tmp_path: Path, syncs: Syncs) 
 
 
 def test_damage_below_what_was_confirmed_and_durable_stops_the_start_and_changes_nothing(tmp_path: Path) -> None:
-    replica = Replica(tmp_path)
-    replica.broker.broker_id = SELF
-    take_role(replica, SELF, 1)
-    ends = []
-    for _ in range(4):
-        replica.put(1)
-        ends.append(replica.store.max_offset)
+    replica, ends = master(tmp_path, 4)
     replica.store.confirm_offset = ends[2]
     replica.store.close()
     path = tmp_path / "commitlog" / f"{0:020d}"
     whole = path.read_bytes()
-    damaged = bytearray(whole)
-    damaged[ends[0] + 90] ^= 1
-    path.write_bytes(damaged)
+    damage(path, ends[0] + 90)
+    damaged = path.read_bytes()
     with pytest.raises(StoreFileError, match=rf"offset {ends[0]}.*below {ends[2]}.*confirmed") as refused:
         open_store(tmp_path, FILE_BYTES)
     assert str(path) in str(refused.value)
@@ -180,32 +166,17 @@ def test_damage_below_what_was_confirmed_and_durable_stops_the_start_and_changes
 
 
 def test_damage_above_what_was_confirmed_is_cut(tmp_path: Path) -> None:
-    replica = Replica(tmp_path)
-    replica.broker.broker_id = SELF
-    take_role(replica, SELF, 1)
-    ends = []
-    for _ in range(4):
-        replica.put(1)
-        ends.append(replica.store.max_offset)
+    replica, ends = master(tmp_path, 4)
     replica.store.confirm_offset = ends[1]
     replica.store.close()
-    path = tmp_path / "commitlog" / f"{0:020d}"
-    damaged = bytearray(path.read_bytes())
-    damaged[ends[2] + 90] ^= 1
-    path.write_bytes(damaged)
+    damage(tmp_path / "commitlog" / f"{0:020d}", ends[2] + 90)
     store = open_store(tmp_path, FILE_BYTES)
     assert (store.max_offset, store.confirm_offset) == (ends[2], ends[1])
     store.close()
 
 
 def test_a_truncation_below_what_was_confirmed_is_no_damage(tmp_path: Path) -> None:
-    replica = Replica(tmp_path)
-    replica.broker.broker_id = SELF
-    take_role(replica, SELF, 1)
-    ends = []
-    for _ in range(4):
-        replica.put(1)
-        ends.append(replica.store.max_offset)
+    replica, ends = master(tmp_path, 4)
     replica.store.confirm_offset = ends[3]
     replica.store.save_checkpoint()
     replica.store.truncate(ends[1])

@@ -75,23 +75,6 @@ async def test_nothing_acknowledged_is_lost_over_a_failover_and_the_old_master_i
     assert one.process.store.epochs.entries == two.process.store.epochs.entries
 
 
-async def test_a_replica_comes_back_with_its_id_at_another_address(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
-    one, _two, three = await start_group(start, controller)
-    before = await send_many(client, one.address, 0, 20)
-    await three.stop()
-    await eventually(lambda: controller.members == {1, 2})
-    before += await send_many(client, one.address, 20, 20)
-    old_address = controller.addresses[3]
-    three = await start("r3")
-    await eventually(lambda: controller.members == {1, 2, 3})
-    assert three.broker_id == 3
-    assert controller.next_id == 4
-    assert controller.addresses[3] != old_address
-    assert three.log == one.log
-
-
 async def test_the_whole_group_restarts_and_keeps_everything(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
@@ -107,25 +90,6 @@ async def test_the_whole_group_restarts_and_keeps_everything(
     assert (one.role, two.role, three.role) == ("SLAVE", "MASTER", "SLAVE")
     assert [message.body for message in await client.pull_all(two.address)] == bodies
     assert one.log == two.log == three.log
-
-
-async def test_a_switchover_stops_acknowledging_by_min_in_sync_replicas_99(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
-    one, two, three = await start_group(start, controller)
-    bodies = await send_many(client, one.address, 0, 10)
-    answer = await client.ask(one.address, RequestCode.UPDATE_BROKER_CONFIG, body=b"minInSyncReplicas=99\n")
-    assert answer.code == ResponseCode.SUCCESS
-    assert (await client.send(one.address, b"not now")).code == ResponseCode.SYSTEM_ERROR
-    controller.decide(3)
-    for broker_id in (1, 3, 2):
-        assert (await controller.notify(broker_id)).code == ResponseCode.SUCCESS
-    assert (one.role, two.role, three.role) == ("SLAVE", "SLAVE", "MASTER")
-    await eventually(lambda: controller.members == {1, 2, 3})
-    bodies += await send_many(client, three.address, 10, 10)
-    assert [message.body for message in await client.pull_all(three.address)] == bodies
-    answer = await client.ask(one.address, RequestCode.UPDATE_BROKER_CONFIG, body=b"minInSyncReplicas=1\n")
-    assert answer.code == ResponseCode.SUCCESS
 
 
 async def test_a_held_pull_is_answered_by_the_next_message(

@@ -20,7 +20,6 @@ from rocketmq_replica.topics import Topics
 from tests.replica.support import (
     Client,
     FakeController,
-    RunningReplica,
     Starter,
     eventually,
     fresh_address,
@@ -50,13 +49,6 @@ JAVA_GROUPS: dict[str, Any] = {
 JAVA_DELAYS = {"offsetTable": {"3": 17}, "dataVersion": {"stateVersion": 0, "timestamp": 5, "counter": 6}}
 
 
-async def table(client: Client, replica: RunningReplica, code: int, **ext_fields: str) -> dict[str, Any]:
-    answer = await client.ask(replica.address, code, ext_fields=ext_fields)
-    assert answer.code == ResponseCode.SUCCESS, answer
-    document: dict[str, Any] = json.loads(answer.body or b"")
-    return document
-
-
 async def test_what_a_java_master_keeps_beside_the_log_survives_two_failovers_and_a_restart(
     start: Starter, controller: FakeController, client: Client, tmp_path: Path
 ) -> None:
@@ -77,14 +69,16 @@ async def test_what_a_java_master_keeps_beside_the_log_survives_two_failovers_an
     controller.decide(2)
     await eventually(lambda: two.role != "FENCED")
     await controller.notify(2)
-    assert (await table(client, two, RequestCode.GET_ALL_TOPIC_CONFIG))["topicConfigTable"]["Ordered"] == JAVA_TOPIC
-    assert await table(client, two, RequestCode.GET_TOPIC_CONFIG, topic="Ordered") == JAVA_TOPIC
-    groups = await table(client, two, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    assert (await client.table(two.address, RequestCode.GET_ALL_TOPIC_CONFIG))["topicConfigTable"][
+        "Ordered"
+    ] == JAVA_TOPIC
+    assert await client.table(two.address, RequestCode.GET_TOPIC_CONFIG, topic="Ordered") == JAVA_TOPIC
+    groups = await client.table(two.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     assert groups["forbiddenTable"] == JAVA_GROUPS["forbiddenTable"]
     assert groups["subscriptionGroupTable"] == JAVA_GROUPS["subscriptionGroupTable"]
     settings = JAVA_GROUPS["subscriptionGroupTable"]["Shy"]
-    assert await table(client, two, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="Shy") == settings
-    assert await table(client, two, RequestCode.GET_ALL_DELAY_OFFSET) == JAVA_DELAYS
+    assert await client.table(two.address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="Shy") == settings
+    assert await client.table(two.address, RequestCode.GET_ALL_DELAY_OFFSET) == JAVA_DELAYS
 
 
 async def test_topics_are_served_two_ports_lower_too_where_a_java_slave_looks_for_them(
@@ -93,9 +87,7 @@ async def test_topics_are_served_two_ports_lower_too_where_a_java_slave_looks_fo
     one = await start_master(start)
     configuration = one.process.configuration
     fast_address = f"{configuration.broker_ip}:{configuration.listen_port - 2}"
-    answer = await client.ask(fast_address, RequestCode.GET_ALL_TOPIC_CONFIG)
-    assert answer.code == ResponseCode.SUCCESS
-    assert "TBW102" in json.loads(answer.body or b"")["topicConfigTable"]
+    assert "TBW102" in (await client.table(fast_address, RequestCode.GET_ALL_TOPIC_CONFIG))["topicConfigTable"]
 
 
 async def test_a_fast_port_that_is_taken_is_told_and_nothing_else(
@@ -125,13 +117,13 @@ async def test_a_topic_is_made_and_changed_as_it_is_asked_for(
     asked = {"topic": "T", "readQueueNums": "8", "writeQueueNums": "4", "perm": "4", "order": "true"}
     asked |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "attributes": "+message.type=FIFO,+x=1"}
     assert (await client.ask(one.address, code, ext_fields=asked)).code == ResponseCode.SUCCESS
-    made = await table(client, one, RequestCode.GET_TOPIC_CONFIG, topic="T")
+    made = await client.table(one.address, RequestCode.GET_TOPIC_CONFIG, topic="T")
     assert (made["readQueueNums"], made["writeQueueNums"], made["perm"], made["order"]) == (8, 4, 4, True)
     assert made["attributes"] == {"message.type": "FIFO", "x": "1"}
     assert (await client.send(one.address, b"x", topic="T")).code == ResponseCode.NO_PERMISSION
     changed = asked | {"perm": "6", "attributes": "-x"}
     assert (await client.ask(one.address, code, ext_fields=changed)).code == ResponseCode.SUCCESS
-    made = await table(client, one, RequestCode.GET_TOPIC_CONFIG, topic="T")
+    made = await client.table(one.address, RequestCode.GET_TOPIC_CONFIG, topic="T")
     assert (made["perm"], made["attributes"]) == (6, {"message.type": "FIFO"})
     for wrong, complaint in (
         ({"attributes": "message.type=FIFO"}, "attribute 'message.type=FIFO', expected +name=value or -name"),
@@ -158,7 +150,7 @@ async def test_a_group_is_made_for_an_operator_unless_it_should_be_a_special_one
         assert complaint in (answer.remark or "")
     wanted = {"groupName": "G", "retryMaxTimes": 16, "subscriptionDataSet": None}
     assert (await client.ask(one.address, code, body=json.dumps(wanted).encode())).code == ResponseCode.SUCCESS
-    made = await table(client, one, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="G")
+    made = await client.table(one.address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="G")
     assert made["consumeEnable"] is True
 
 

@@ -15,7 +15,16 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.ha import metadata_sync
 from rocketmq_replica.tables import ConsumerOffsets
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, start_master, start_pair
+from tests.replica.support import (
+    Client,
+    FakeController,
+    RunningReplica,
+    Starter,
+    change_master,
+    eventually,
+    start_master,
+    start_pair,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +36,7 @@ MESSAGES = [b"%d" % number for number in range(10)]
 
 
 async def commit(client: Client, replica: RunningReplica, offset: int, **more: str) -> int:
-    fields = {"consumerGroup": "CG", "topic": "Topic", "queueId": "0", "commitOffset": str(offset)} | more
-    return (await client.ask(replica.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)).code
+    return await client.commit(replica.address, offset, **more)
 
 
 async def committed(client: Client, replica: RunningReplica) -> int | None:
@@ -69,9 +77,7 @@ async def test_what_is_read_at_a_slave_without_its_master_is_known_after_the_fai
     assert await read_and_commit(client, two, 9, 9) == MESSAGES[9:]
     await two.process.metadata.copy()
     assert await committed(client, two) == 9, "a copy that cannot be had takes nothing away"
-    controller.decide(2)
-    await controller.notify(2)
-    await eventually(lambda: two.role == "MASTER")
+    await change_master(controller, two)
     assert await committed(client, two) == 9
     one = await start("r1", slaveReadEnable="true")
     await eventually(lambda: controller.members == {1, 2})
@@ -115,9 +121,7 @@ async def test_two_consumers_of_one_group_at_master_and_slave_move_it_forward_on
     await two.process.metadata.copy()
     assert (await committed(client, one), await committed(client, two)) == (9, 9), "a pull's commit is told as well"
     await one.stop()
-    controller.decide(2)
-    await controller.notify(2)
-    await eventually(lambda: two.role == "MASTER")
+    await change_master(controller, two)
     assert await committed(client, two) == 9
     assert await read_and_commit(client, two, 9, 9) == MESSAGES[9:], "none is skipped"
 
@@ -229,16 +233,12 @@ async def test_a_slave_that_became_master_reports_nothing_of_before(
 ) -> None:
     one, two = await written_pair(start, controller, client)
     assert await commit(client, two, 7) == SUCCESS
-    controller.decide(2)
-    await controller.notify(2)
-    await eventually(lambda: two.role == "MASTER")
+    await change_master(controller, two)
     await controller.notify(1)
     await eventually(lambda: controller.members == {1, 2})
     assert await commit(client, two, 2) == SUCCESS, "a consumer that goes back on purpose"
     await one.process.metadata.copy()
-    controller.decide(1)
-    await controller.notify(1)
-    await eventually(lambda: one.role == "MASTER")
+    await change_master(controller, one)
     await controller.notify(2)
     await eventually(lambda: two.role == "SLAVE")
     await two.process.metadata.copy()

@@ -16,7 +16,15 @@ from rocketmq_replica.clients import read_requests
 from rocketmq_replica.clients.delayed_delivery import SCHEDULE_TOPIC, DelayedDelivery
 from rocketmq_replica.clients.send_requests import destination
 from rocketmq_replica.property_values import delay_levels
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, start_master
+from tests.replica.support import (
+    Client,
+    FakeController,
+    RunningReplica,
+    Starter,
+    change_master,
+    eventually,
+    start_master,
+)
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
@@ -143,9 +151,7 @@ async def test_another_master_delivers_what_waits(start: Starter, controller: Fa
     await client.send(one.address, b"again")
     assert (await send_back(client, one, 0)).code == ResponseCode.SUCCESS
     await one.stop()
-    controller.decide(2)
-    await controller.notify(2)
-    await eventually(lambda: two.role == "MASTER")
+    await change_master(controller, two)
     await eventually(lambda: two.process.broker.topics.find(RETRY_TOPIC))
     await until_retried(client, two, [b"again"])
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_replica.controller import client as controller_client
 from rocketmq_replica.role_change import GroupInfo, MasterSeen, RoleChange, judge_role
 from tests.replica.support import Client, FakeController, Starter, eventually, start_master
 
@@ -117,21 +118,34 @@ def test_only_a_higher_epoch_changes_the_role_and_none_below_the_log(case: Case)
 
 
 @pytest.mark.parametrize(
-    "code", [ResponseCode.SYSTEM_ERROR, ResponseCode.CONTROLLER_JRAFT_INTERNAL_ERROR, ResponseCode.SUCCESS]
+    "code", [None, ResponseCode.SYSTEM_ERROR, ResponseCode.CONTROLLER_JRAFT_INTERNAL_ERROR, ResponseCode.SUCCESS]
 )
-async def test_an_error_that_does_not_say_that_1001_was_refused_leaves_its_outcome_open(
-    start: Starter, controller: FakeController, client: Client, code: ResponseCode
+async def test_a_1001_whose_outcome_is_open_is_waited_for_until_it_is_known(
+    start: Starter,
+    controller: FakeController,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    code: ResponseCode | None,
 ) -> None:
-    """A controller that says "not decided in time" may commit a moment later: the larger set may be the one that counts."""
-    one = await start_master(start, slaveTimeout=400, syncBrokerMetadataPeriod=60_000)
-    controller.granted_but_answered[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = code
+    """Not answered (upstream #5663), or "not decided in time", and committed: the larger set may be the one that counts."""
+    monkeypatch.setattr(controller_client, "CALL_TIMEOUT_SECONDS", 0.2)
+    one = await start_master(start, slaveTimeout=400)
     controller.silent = {RequestCode.CONTROLLER_GET_REPLICA_INFO}
+    if code is None:
+        controller.silent |= {RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET}
+    else:
+        controller.granted_but_answered[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = code
     two = await start("r2", slaveTimeout=400)
     await eventually(lambda: controller.members == {1, 2})
+    assert one.term.sync_state.members == {1}
     two.process.ha_client.leave()
     await eventually(lambda: not one.process.ha_server.connections)
-    assert one.term.sync_state.members == {1}
     assert (await client.send(one.address, b"one copy")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    controller.silent.clear()
+    controller.granted_but_answered.clear()
+    await eventually(lambda: controller.members == {1})
+    await eventually(lambda: one.term.sync_state.waited_for == {1})
+    assert (await client.send(one.address, b"alone, and everybody knows")).code == ResponseCode.SUCCESS
 
 
 async def test_an_answer_to_a_question_from_before_the_pause_confirms_nothing(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import json
 import logging
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.broker import Role
@@ -21,10 +18,7 @@ from tests.replica.support import (
     FakeController,
     RunningReplica,
     Starter,
-    configuration_text,
     eventually,
-    fresh_address,
-    run_process,
     start_master,
     start_pair,
 )
@@ -44,7 +38,7 @@ async def test_a_learner_has_every_byte_and_is_never_in_the_set(
     for number in range(30):
         assert (await client.send(master.address, b"%d" % number)).code == SUCCESS
     await eventually(lambda: learner.log == master.log)
-    status = HARuntimeInfoBody.decode((await client.ask(master.address, RequestCode.GET_BROKER_HA_STATUS)).body)
+    status = await client.status(master.address)
     assert sorted(link.in_sync for link in status.ha_connection_info) == [False, True]
     assert controller.members == {1, 2}
     await learner.stop()
@@ -175,26 +169,6 @@ async def test_the_bounds_of_a_queue_and_the_search_by_time(start: Starter, clie
     assert await offset(client, master, search, timestamp=str(last + 1)) == 3
 
 
-async def test_consumers_come_and_go(start: Starter, client: Client) -> None:
-    master = await start_master(start)
-
-    async def members() -> list[str] | None:
-        answer = await client.ask(
-            master.address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext_fields={"consumerGroup": "CG"}
-        )
-        return json.loads(answer.body or b"")["consumerIdList"] if answer.code == SUCCESS else None
-
-    assert await members() is None
-    for name in ("one", "two"):
-        beat = {"clientID": name, "producerDataSet": [], "consumerDataSet": [{"groupName": "CG"}]}
-        answer = await client.ask(master.address, RequestCode.HEART_BEAT, body=json.dumps(beat).encode())
-        assert answer.code == SUCCESS
-    assert sorted(await members() or []) == ["one", "two"]
-    leaving = {"clientID": "one", "consumerGroup": "CG"}
-    assert (await client.ask(master.address, RequestCode.UNREGISTER_CLIENT, ext_fields=leaving)).code == SUCCESS
-    assert await members() == ["two"]
-
-
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 async def test_a_failed_fsync_ends_the_replica_and_nothing_more_is_written(
     start: Starter, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flush: str
@@ -238,19 +212,3 @@ async def test_recovery_says_where_it_cut_and_why(
     assert f"recovery cut the log at {third}: record at offset {third}: " in caplog.text
     assert "CRC" in caplog.text
     assert [each.body for each in await client.pull_all(again.address)] == [b"0", b"1"]
-
-
-async def test_a_replica_that_cannot_bind_its_port_ends_with_1_and_says_so(
-    controller: FakeController, tmp_path: Path
-) -> None:
-    address = fresh_address()
-    taken = await asyncio.start_server(lambda *_: None, address, 10911)
-    config = tmp_path / "broker.conf"
-    config.write_text(configuration_text(tmp_path / "store", controller.address, address))
-    try:
-        code, errors = await run_process(config)
-    finally:
-        taken.close()
-        await taken.wait_closed()
-    assert code == 1
-    assert "cannot start: " in errors

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +13,25 @@ from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsMode, TlsServerSettings
-from tests.replica.support import BROKER_NAME, Client, RunningReplica, eventually, start_replica
-from tests.security.certificates import Authority, make_authority
+from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
+from tests.replica.support import (
+    BROKER_NAME,
+    Client,
+    RunningReplica,
+    eventually,
+    is_complete,
+    record_of,
+    start_replica,
+    tls_keys,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from brokergroup_operator.controller.plane import ControllerPlane
-    from controller_core.model import BrokerGroupRecord
     from tests.controller.conftest import StartPlane
+    from tests.security.certificates import Authority
 
 KEY = GroupKey("standalone", BROKER_NAME)
 GROUP = Credentials(access_key="group", secret_key="planted-secret-of-the-group")
@@ -35,29 +42,12 @@ QUICK_KEYS: dict[str, Any] = {"syncBrokerMetadataPeriod": 300, "minInSyncReplica
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    if shutil.which("openssl") is None:
-        pytest.fail("this test needs the openssl program")
-    return make_authority(tmp_path / "authority")
-
-
-@pytest.fixture
 async def replicas() -> AsyncIterator[list[RunningReplica]]:
     started: list[RunningReplica] = []
     yield started
     for replica in started:
         if not replica.task.done():
             await replica.stop()
-
-
-def record_of(plane: ControllerPlane) -> BrokerGroupRecord | None:
-    snapshot = plane.snapshot(KEY)
-    return None if snapshot is None else snapshot.record
-
-
-def complete(plane: ControllerPlane, size: int) -> bool:
-    record = record_of(plane)
-    return record is not None and record.master_broker_id is not None and len(record.sync_state_set) == size
 
 
 def master(replicas: list[RunningReplica]) -> RunningReplica | None:
@@ -74,24 +64,9 @@ async def test_signed_and_sealed_from_the_first_registration_to_a_failover(
         security=replace(SecuritySettings(), tls=served, broker_tls=files),
         heartbeat_timeout_seconds=5.0,
     )
-    broker = authority.issue(BROKER_NAME)
-    keys = (
-        SIGNING
-        | QUICK_KEYS
-        | {
-            "tls.enable": "true",
-            "tls.client.certPath": broker.certificate,
-            "tls.client.keyPath": broker.key,
-            "tls.client.trustCertPath": authority.certificate,
-            "tls.server.mode": "enforcing",
-            "tls.server.certPath": broker.certificate,
-            "tls.server.keyPath": broker.key,
-            "tls.server.trustCertPath": authority.certificate,
-            "tls.server.need.client.auth": "require",
-        }
-    )
+    keys = SIGNING | QUICK_KEYS | tls_keys(authority, mode="enforcing", client_auth="require")
     replicas += [await start_replica(tmp_path / f"r{number}", plane.address, **keys) for number in (1, 2, 3)]
-    await eventually(lambda: complete(plane, 3))
+    await eventually(lambda: is_complete(plane, 3))
     client = Client()
     client.remoting = RemotingClient(tls=ClientTls(authority.issue("producer")))
     try:
@@ -100,7 +75,7 @@ async def test_signed_and_sealed_from_the_first_registration_to_a_failover(
         assert first is not None
         assert (await client.send(first.address, b"before")).code == ResponseCode.SUCCESS
         await first.stop()
-        await eventually(lambda: master(replicas) is not None and complete(plane, 2))
+        await eventually(lambda: master(replicas) is not None and is_complete(plane, 2))
         second = master(replicas)
         assert second is not None
         assert (await client.send(second.address, b"after")).code == ResponseCode.SUCCESS
@@ -112,6 +87,12 @@ async def test_signed_and_sealed_from_the_first_registration_to_a_failover(
         assert answer.code == ResponseCode.NO_PERMISSION, "a client's certificate makes nobody an operator"
     finally:
         await client.remoting.close()
+    for remoting in (RemotingClient(), RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))):
+        try:  # plainly, and with TLS but without a certificate
+            with pytest.raises(RemotingError):
+                await remoting.invoke(second.address, request(RequestCode.GET_BROKER_HA_STATUS), timeout_seconds=2.0)
+        finally:
+            await remoting.close()
 
 
 async def test_a_switchover_of_signing_replicas(
@@ -124,7 +105,7 @@ async def test_a_switchover_of_signing_replicas(
     replicas += [
         await start_replica(tmp_path / f"r{number}", plane.address, **SIGNING, **QUICK_KEYS) for number in (1, 2, 3)
     ]
-    await eventually(lambda: complete(plane, 3))
+    await eventually(lambda: is_complete(plane, 3))
     record = record_of(plane)
     assert record is not None
     assert record.master_broker_id is not None
@@ -147,7 +128,7 @@ async def test_a_replica_without_the_key_or_with_another_is_not_heard(
     replicas.append(await start_replica(tmp_path / "r1", plane.address, **QUICK_KEYS))
     replicas.append(await start_replica(tmp_path / "r2", plane.address, **other, **QUICK_KEYS))
     replicas.append(await start_replica(tmp_path / "r3", plane.address, **SIGNING, **QUICK_KEYS))
-    await eventually(lambda: complete(plane, 1) and replicas[2].role == "MASTER")
+    await eventually(lambda: is_complete(plane, 1) and replicas[2].role == "MASTER")
     record = record_of(plane)
     assert record is not None
     assert len(record.replicas) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,23 +10,20 @@ import pytest
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.serialization import decode_properties
-from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.signature import Credentials, SignatureState, sign_command, verify
-from rocketmq_remoting.tls import ClientTls, TlsFiles, TlsMode, TlsServerSettings
+from rocketmq_remoting.tls import ClientTls, TlsFiles
 from rocketmq_replica.configuration import client_tls, parse_configuration, server_tls
 from rocketmq_replica.controller.operator_requests import OPERATORS_ONLY
 from rocketmq_replica.property_values import ConfigurationError
-from tests.replica.support import FakeController, eventually
-from tests.security.certificates import Authority, make_authority
+from tests.replica.support import FakeController, eventually, tls_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from rocketmq_remoting.connection import RemotingConnection
     from tests.replica.support import Client, RunningReplica, Starter
+    from tests.security.certificates import Authority
 
 SECRET = "planted-secret-of-the-group"
 GROUP = Credentials(access_key="group", secret_key=SECRET)
@@ -113,15 +109,6 @@ async def test_everything_asked_of_a_controller_is_signed(
     changing = {RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.CONTROLLER_ELECT_MASTER}
     assert changing <= set(controller.requests)
     assert controller.seen, "changes carry when they were made, or a signature could be sent again"
-
-
-async def test_an_unsigned_replica_is_not_heard_where_signatures_are_required(
-    controller: StrictController, start: Starter
-) -> None:
-    replica = await start("one")
-    await eventually(lambda: len(controller.unsigned) >= 2)
-    assert replica.role == "FENCED"
-    assert controller.requests == []
 
 
 @pytest.mark.parametrize("signed_as", [None, STRANGER, LIAR], ids=["unsigned", "unknown key", "wrong signature"])
@@ -225,75 +212,6 @@ def test_bad_credentials_are_refused_without_showing_them(value: str) -> None:
     assert SECRET not in str(raised.value)
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__
-
-
-def test_authentication_without_a_key_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="authenticationEnabled=true: expected innerClient"):
-        parse_configuration("brokerName=a\ncontrollerAddr=h:1\nstorePathRootDir=s\nauthenticationEnabled=true", {})
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    if shutil.which("openssl") is None:
-        pytest.fail("this test needs the openssl program")
-    return make_authority(tmp_path_factory.mktemp("authority"))
-
-
-def tls_keys(authority: Authority, *, mode: str, client_auth: str = "none") -> dict[str, object]:
-    files = authority.issue("broker-a")
-    return {
-        "tls.enable": "true",
-        "tls.client.certPath": files.certificate,
-        "tls.client.keyPath": files.key,
-        "tls.client.trustCertPath": authority.certificate,
-        "tls.server.mode": mode,
-        "tls.server.certPath": files.certificate,
-        "tls.server.keyPath": files.key,
-        "tls.server.trustCertPath": authority.certificate,
-        "tls.server.need.client.auth": client_auth,
-    }
-
-
-class TlsController(FakeController):
-    """A controller that knows no plain frames, and asks brokers over TLS."""
-
-    def __init__(self, authority: Authority) -> None:
-        super().__init__()
-        self.files = authority.issue("controller")
-
-    async def start(self) -> None:
-        self.server = RemotingServer(self, tls=TlsServerSettings(mode=TlsMode.ENFORCING, files=self.files))
-        await self.server.start("127.0.0.1", 0)
-        self.address = f"127.0.0.1:{self.server.port}"
-        self.client = RemotingClient(tls=ClientTls(self.files))
-
-
-@pytest.fixture
-async def tls_controller(authority: Authority) -> AsyncIterator[TlsController]:
-    fake = TlsController(authority)
-    await fake.start()
-    yield fake
-    await fake.stop()
-
-
-async def test_a_group_under_enforced_tls(
-    tls_controller: TlsController, authority: Authority, start: Starter, tmp_path: Path
-) -> None:
-    """Controller, broker ports and what slaves ask their master: all TLS; a switchover by 1008 over TLS."""
-    keys = tls_keys(authority, mode="enforcing", client_auth="require")
-    master, slave = await master_and_slave(start, tls_controller, **keys, controllerAddr=tls_controller.address)
-    tls_controller.decide(2)
-    tls_controller.members = frozenset({1, 2})
-    assert (await tls_controller.notify(2)).code == SUCCESS
-    assert (await tls_controller.notify(1)).code == SUCCESS
-    await eventually(lambda: (master.role, slave.role) == ("SLAVE", "MASTER"))
-    await eventually(lambda: master.process.ha_client.linked)
-    for remoting in (RemotingClient(), RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))):
-        try:  # plainly, and with TLS but without a certificate
-            with pytest.raises(RemotingError):
-                await remoting.invoke(slave.address, request(RequestCode.GET_BROKER_HA_STATUS), timeout_seconds=2.0)
-        finally:
-            await remoting.close()
 
 
 async def test_permissive_takes_both(

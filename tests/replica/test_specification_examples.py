@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
-from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.codes import ResponseCode
 from rocketmq_replica.ha.links import FlowMeter
 from rocketmq_replica.sync_state import Proposal, SlaveProgress, SyncState
-from tests.replica.support import Client, FakeController, eventually, start_pair
+from tests.replica.support import Client, FakeController, change_master, eventually, start_pair
 
 if TYPE_CHECKING:
     from tests.replica.support import Starter
@@ -28,9 +27,7 @@ async def test_a_promoted_slave_confirms_all_it_holds(
     await one.stop()
     store.confirm_offset = store.max_offset * 4 // 10
     assert store.confirm_offset < store.max_offset
-    controller.decide(two.broker_id)
-    await controller.notify(two.broker_id)
-    await eventually(lambda: two.role == "MASTER")
+    await change_master(controller, two)
     assert store.confirm_offset == store.max_offset
     assert [message.body for message in await client.pull_all(two.address)] == [b"message %d" % n for n in range(10)]
 
@@ -56,8 +53,8 @@ async def test_both_ends_of_a_link_tell_how_fast_it_is(
 
     async def ask() -> bool:
         await client.send(one.address, b"x" * 4000)
-        master = HARuntimeInfoBody.decode((await client.ask(one.address, RequestCode.GET_BROKER_HA_STATUS)).body)
-        slave = HARuntimeInfoBody.decode((await client.ask(two.address, RequestCode.GET_BROKER_HA_STATUS)).body)
+        master = await client.status(one.address)
+        slave = await client.status(two.address)
         (link,) = master.ha_connection_info
         seen.append((link.transferred_byte_in_second, slave.ha_client_runtime_info.transferred_byte_in_second))
         return min(seen[-1]) >= 4000
@@ -101,7 +98,7 @@ async def test_a_slave_behind_javas_gap_is_in_sync_and_its_lag_in_bytes_is_told(
     assert (await client.send(one.address, b"x" * 5000)).code == ResponseCode.SUCCESS
     lacks = one.process.store.max_offset - before
     assert lacks > 5000
-    status = HARuntimeInfoBody.decode((await client.ask(one.address, RequestCode.GET_BROKER_HA_STATUS)).body)
+    status = await client.status(one.address)
     (link,) = status.ha_connection_info
     assert (link.in_sync, link.diff, status.in_sync_slave_nums) == (True, lacks, 1)
     assert controller.members == {1, 2}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_remoting.broker_protocol import EpochCacheBody, HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import EpochCacheBody
 from rocketmq_remoting.client_protocol import BatchedMessage, encode_batch
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.serialization import decode_properties
-from rocketmq_replica.controller import client as controller_client
 from tests.replica.support import (
     Client,
     FakeController,
@@ -36,26 +35,36 @@ if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
 
 
-async def test_a_damaged_identity_is_named_without_a_traceback(controller: FakeController, tmp_path: Path) -> None:
-    """It is found when the replica registers, in a task of its own."""
-    (tmp_path / "r1").mkdir()
-    (tmp_path / "r1" / "brokerIdentity").write_text("garbage")
-    config = tmp_path / "broker.conf"
-    config.write_text(configuration_text(tmp_path / "r1", controller.address, fresh_address()))
-    code, errors = await run_process(config)
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ("a damaged identity", "found 'garbage'"),  # when the replica registers, in a task of its own
+        ("another process", "another process uses this store"),  # the lock is Java's, which is per process
+        ("a taken port", "cannot start: "),
+        ("controllerAddr=nowhere", "controllerAddr=nowhere: expected host:port"),
+    ],
+)
+async def test_a_process_that_cannot_start_ends_with_1_and_says_why(
+    start: Starter, controller: FakeController, tmp_path: Path, found: str, said: str
+) -> None:
+    address, store, config = fresh_address(), tmp_path / "r1", tmp_path / "broker.conf"
+    text = configuration_text(store, controller.address, address)
+    async with contextlib.AsyncExitStack() as held:
+        match found:
+            case "a damaged identity":
+                store.mkdir()
+                (store / "brokerIdentity").write_text("garbage")
+            case "another process":
+                await start_master(start)
+            case "a taken port":
+                await held.enter_async_context(await asyncio.start_server(lambda *_: None, address, 10911))
+            case wrong:
+                text += f"\n{wrong}"
+        config.write_text(text)
+        code, errors = await run_process(config)
     assert code == 1
-    assert "found 'garbage'" in errors
+    assert said in errors
     assert "Traceback" not in errors
-
-
-async def test_a_store_has_one_owner(start: Starter, controller: FakeController, tmp_path: Path) -> None:
-    """Only other processes are kept out: the lock is Java's, which is per process."""
-    await start_master(start)
-    config = tmp_path / "second.conf"
-    config.write_text(configuration_text(tmp_path / "r1", controller.address, fresh_address()))
-    code, errors = await run_process(config)
-    assert code == 1
-    assert "another process uses this store" in errors
 
 
 async def test_a_process_ends_with_0_on_sigterm_and_keeps_its_log(
@@ -76,33 +85,6 @@ async def test_a_process_ends_with_0_on_sigterm_and_keeps_its_log(
     assert sent[0].result().code == ResponseCode.SUCCESS
     assert "stopped, log ends at" in errors
     assert b"kept" in (tmp_path / "store" / "commitlog" / f"{0:020d}").read_bytes()
-
-
-async def test_a_bad_configuration_ends_the_process_with_a_message(tmp_path: Path) -> None:
-    config = tmp_path / "broker.conf"
-    config.write_text("brokerName=a\ncontrollerAddr=nowhere\nstorePathRootDir=/nonexistent\n")
-    code, errors = await run_process(config)
-    assert code == 1
-    assert "controllerAddr=nowhere: expected host:port" in errors
-
-
-async def test_a_lost_answer_to_1001_is_waited_for_until_it_is_known(
-    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Upstream #5663: the controller granted the larger set, the master did not hear of it."""
-    monkeypatch.setattr(controller_client, "CALL_TIMEOUT_SECONDS", 0.2)
-    one = await start_master(start, slaveTimeout=400)
-    controller.silent = {RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.CONTROLLER_GET_REPLICA_INFO}
-    two = await start("r2", slaveTimeout=400)
-    await eventually(lambda: controller.members == {1, 2})
-    assert one.term.sync_state.members == {1}
-    two.process.ha_client.leave()
-    await eventually(lambda: not one.process.ha_server.connections)
-    assert (await client.send(one.address, b"not alone")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
-    controller.silent.clear()
-    await eventually(lambda: controller.members == {1})
-    await eventually(lambda: one.term.sync_state.waited_for == {1})
-    assert (await client.send(one.address, b"alone, and everybody knows")).code == ResponseCode.SUCCESS
 
 
 async def test_after_a_pause_nothing_is_acknowledged_until_a_controller_confirms(
@@ -138,12 +120,12 @@ async def test_a_master_whose_mastership_was_taken_is_fenced_and_asks_for_an_ele
 async def test_the_ops_requests_tell_what_is(start: Starter, controller: FakeController, client: Client) -> None:
     one, two = await start_pair(start, controller)
     await client.send(one.address, b"x")
-    status = HARuntimeInfoBody.decode((await client.ask(one.address, RequestCode.GET_BROKER_HA_STATUS)).body)
+    status = await client.status(one.address)
     assert status.master
     assert status.in_sync_slave_nums == 1
     (link,) = status.ha_connection_info
     assert (link.slave_ack_offset, link.diff, link.in_sync) == (one.process.store.max_offset, 0, True)
-    status = HARuntimeInfoBody.decode((await client.ask(two.address, RequestCode.GET_BROKER_HA_STATUS)).body)
+    status = await client.status(two.address)
     assert not status.master
     assert status.ha_client_runtime_info.master_addr == one.process.configuration.ha_address
     epochs = EpochCacheBody.decode((await client.ask(two.address, RequestCode.GET_BROKER_EPOCH_CACHE)).body)
@@ -154,10 +136,10 @@ async def test_the_ops_requests_tell_what_is(start: Starter, controller: FakeCon
     assert (shown["brokerId"], shown["brokerRole"], shown["minInSyncReplicas"]) == ("0", "SYNC_MASTER", "1")
     shown = decode_properties((await client.ask(two.address, RequestCode.GET_BROKER_CONFIG)).body)
     assert (shown["brokerId"], shown["brokerRole"]) == ("2", "SLAVE")
-    table = json.loads((await client.ask(one.address, RequestCode.GET_BROKER_RUNTIME_INFO)).body or b"")["table"]
+    table = (await client.table(one.address, RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
     assert table["brokerActive"] == "true"
     assert table["commitLogMaxOffset"] == str(one.process.store.max_offset)
-    topics = json.loads((await client.ask(one.address, RequestCode.GET_ALL_TOPIC_CONFIG)).body or b"")
+    topics = await client.table(one.address, RequestCode.GET_ALL_TOPIC_CONFIG)
     assert {"Topic", "TBW102"} <= set(topics["topicConfigTable"])
     for code in (
         RequestCode.GET_ALL_CONSUMER_OFFSET,
@@ -217,12 +199,12 @@ async def test_a_batch_is_stored_message_by_message(start: Starter, controller: 
 async def test_consumer_offsets_survive_a_restart(start: Starter, controller: FakeController, client: Client) -> None:
     one = await start_master(start)
     fields = {"consumerGroup": "CG", "topic": "Topic", "queueId": "0"}
-    commit = fields | {"commitOffset": "17"}
-    answer = await client.ask(one.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit)
+    answer = await client.ask(
+        one.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields | {"commitOffset": "17"}
+    )
     assert (answer.code, answer.remark) == (ResponseCode.TOPIC_NOT_EXIST, "Topic Topic not exist!")
     assert (await client.send(one.address, b"makes the topic")).code == ResponseCode.SUCCESS
-    answer = await client.ask(one.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit)
-    assert answer.code == ResponseCode.SUCCESS
+    assert await client.commit(one.address, 17) == ResponseCode.SUCCESS
     await one.stop()
     one = await start("r1")
     await eventually(lambda: one.role != "FENCED")
