@@ -26,7 +26,7 @@ ALWAYS = ("CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "tests/READ
 PICTURES = {".png", ".svg"}
 _FENCED = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 _NAMED_TEST = re.compile(r"`(?P<path>(?:tests|benchmarks)/[\w/]+\.(?:py|txt))(?:::\w+)?`")
-# How the page of a file that is no Markdown begins: nothing in it is a link, and nobody searches for it.
+# The front matter of the page of a file that is no Markdown: such pages are left out of the search.
 _CODE = "---\nsearch: {exclude: true}\n---\n"
 _LINK = re.compile(r'\]\((?![a-z]+:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]+)?(?P<title> "[^"]*")?\)')
 
