@@ -1,4 +1,4 @@
-"""Errors of a remoting connection. The type tells the caller what to do:
+"""Errors of a remoting connection. The type says what the caller should do:
 
 * :class:`FrameError`: the peer's bytes are not a frame. The connection is closed without an answer.
 * :class:`CommandEncodeError`: our command does not fit the wire format. Nothing was sent, the connection stays usable.

@@ -45,7 +45,7 @@ class DeletionFence:
         os.set_blocking(self._signalled, False)
         signal.set_wakeup_fd(self._signalled)
         for number in _LEAVE:
-            signal.signal(number, lambda *_: None)  # the pipe tells
+            signal.signal(number, lambda *_: None)  # the wake-up pipe reports it
 
     def run(self) -> None:
         """Wait for the pod's deletion, then until its broker has ended."""

@@ -126,7 +126,7 @@ class Reflector:
         self._synced.set()
 
     async def _take_in_all(self, found: dict[ObjectKey, JsonObject]) -> None:
-        """Tell the differences to a fresh list; the event loop has a turn after each few of them."""
+        """Pass on the differences to a fresh list as events; the event loop has a turn after each few of them."""
         for key in [key for key in self._objects if key not in found]:
             self._take_in(WatchEvent("DELETED", self._objects[key]))
         for count, (key, obj) in enumerate(found.items(), start=1):

@@ -1,6 +1,6 @@
 """Whether the operator of a group is alive: the group's annotation names a Lease, which the operator renews every second or so.
 
-A status is written only when it changes. So the status that a dead operator left looks current; only the Lease's renewTime tells.
+A status is written only when it changes. So the status of a dead operator looks current; only the Lease's renewTime shows its death.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def heartbeat(cluster: Cluster, group: JsonObject) -> Heartbeat:
     else:
         silence = silent_for(lease)
         if not silence:
-            # An identity is the pod's name, and a suffix that tells two starts of the pod apart.
+            # An identity is the pod's name, and a suffix that differs between two starts of the pod.
             pod = str(lease["holderIdentity"]).rpartition("_")[0] or str(lease["holderIdentity"])
             renewed = f"renewed its Lease {age(str(lease['renewTime']))} ago"
             return Heartbeat(Presence.HERE, f"operator {holder} {renewed} ({pod})")

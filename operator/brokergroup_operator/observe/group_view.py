@@ -145,11 +145,11 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class LostLink:
-    """A slave that is heard, was told of its master again and again, and does not stay linked."""
+    """A slave that is heard, was sent its role change (1008) again and again, and does not stay linked."""
 
     # When it had been without a link for so long that its process is to be replaced.
     since_unix_seconds: float
-    # How often it was told, and answered.
+    # How often it was sent, and answered.
     told: int
 
 
@@ -174,7 +174,7 @@ class GroupSnapshot:
     heartbeat_age_seconds: Mapping[int, float] = field(default_factory=dict)
     # Alive members without a link to the master, by the master's answer (907).
     unlinked: frozenset[int] = frozenset()
-    # Alive members that no telling links; one of them may be linked at this moment, and lose its link again.
+    # Alive members that no role change (1008) links; one of them may be linked at this moment, and lose its link again.
     lost_links: Mapping[int, LostLink] = field(default_factory=dict)
     # Bytes a second over the link from the master to each member, by the master's last answer (907).
     replication_speeds: Mapping[int, int] = field(default_factory=dict)

@@ -364,7 +364,7 @@ class ConditionGauges:
 
 
 class CreatedGauges:
-    """When each noted BrokerGroup was created: an SLA report tells a new group from one that was not scraped."""
+    """When each noted BrokerGroup was created: so an SLA report can distinguish a new group from one that was not scraped."""
 
     def __init__(self) -> None:
         self.noted: dict[GroupKey, tuple[list[str], float]] = {}

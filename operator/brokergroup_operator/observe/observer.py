@@ -36,7 +36,7 @@ class Observer:
         """A commit was refused because another plane had committed first."""
 
     def master_lost(self, timeline: FailoverTimeline) -> None:
-        """This plane believes the master lost, as other planes may: only the one that commits an election reports it outside."""
+        """This plane considers the master lost, as others may: only the one that commits an election reports it outside."""
 
     def failover_withdrawn(self, timeline: FailoverTimeline) -> None:
         """A change that ``master_lost`` began ended without a commit of this plane: nothing is reported of it."""

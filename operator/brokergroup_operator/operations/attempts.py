@@ -1,6 +1,6 @@
 """What this process has asked of the controller plane and waits for. A switchover takes longer than a pass may.
 
-Nothing rests on it: after a restart the record tells what came of a request, and a request that left no trace is made again.
+Nothing rests on it: after a restart the record shows what came of a request, and a request that left no trace is made again.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Operation:
 
     @property
     def result(self) -> OperationResult:
-        """What the status tells so far. While it runs, epoch and fromBrokerId are those of its start."""
+        """The result in the status so far. While it runs, epoch and fromBrokerId are those of its start."""
         status = self.asked.status
         return (status.result if status else None) or OperationResult(message="")
 

@@ -14,5 +14,5 @@ class OperationSettings:
     operator: str | None = None
     # Finished operations that are kept per group; a TTL of their own may end them sooner.
     history_limit: int = 20
-    # While one runs, its end is looked for this often, even if nothing tells of it.
+    # While one runs, its end is looked for this often, even without an event.
     running_poll_seconds: float = 1.0

@@ -1,4 +1,4 @@
-"""The status of an operation after a verdict, and the Event that tells of it: pure."""
+"""The status of an operation after a verdict, and the Event for it: pure."""
 
 from __future__ import annotations
 

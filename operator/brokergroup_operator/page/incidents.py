@@ -1,4 +1,4 @@
-"""Failovers and switchovers as the page shows them: those that this process carried out, and those that the status tells.
+"""Failovers and switchovers as the page shows them: those that this process carried out, and those in the status.
 
 Any operator pod may replace a master. The pod that serves the page knows its own timelines to the microsecond; of the others it
 knows what ``status.failovers`` has, in whole milliseconds. One incident has one id in both (``FailoverTimeline.incident_id``).

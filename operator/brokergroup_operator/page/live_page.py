@@ -55,7 +55,7 @@ class PageSettings:
     served_namespace: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what would show the page to strangers."""
+        """Refuse settings that would show the page without a check of viewers to other hosts."""
         if self.access is AccessMode.OPEN and not is_loopback_host(self.host):
             raise ValueError(
                 f"host {self.host!r} is no loopback address and access is 'open': expected access 'kubernetes' or 'token'"

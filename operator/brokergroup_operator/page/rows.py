@@ -39,7 +39,7 @@ _UNDER_WAY: Final = (
     "DegradedDurability",
     "ConfigurationDrifted",
 )
-# The lag that a row tells moves in powers of two from here on, so that a busy group is no news twice a second.
+# The lag in a row moves in powers of two from here on, so that the row of a busy group does not change twice a second.
 _SMALLEST_LAG_BYTES: Final = 1 << 20
 
 
@@ -173,7 +173,7 @@ def _busy_or_well(
 
 
 def lag_of(snapshot: GroupSnapshot, broker_id: int) -> int | None:
-    """Bytes of log that the master has reported and this member has not; None where either has told nothing."""
+    """Bytes of log that the master has reported and this member has not; None where either has reported nothing."""
     master = snapshot.live.get((snapshot.record.granted_master_id or 0) if snapshot.record is not None else 0)
     member = snapshot.live.get(broker_id)
     if master is None or member is None or master.max_offset < 0 or member.max_offset < 0:

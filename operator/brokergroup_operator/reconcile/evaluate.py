@@ -87,7 +87,7 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
         work += _repairs(seen, members, course, settings)
         voluntary = [action for step in course.steps for action in actions_of(step, seen, settings)]
     status = list(status_action(seen, members, course, settings))
-    # Nothing is watched that would tell of a Secret that comes.
+    # Secrets are not watched, so one that comes causes no event.
     refused = any(_was_refused_just_now(seen, pod) for pod in seen.pods.values())
     unsettled = (
         bool(work)

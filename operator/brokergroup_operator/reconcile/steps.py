@@ -42,7 +42,7 @@ class Step:
     why: str
     member: Member | None = None
     to_broker_id: int | None = None
-    # Of a switchover: what the incident log tells of it.
+    # Of a switchover: its cause in the incident log.
     cause: Cause = Cause.PLANNED_SWITCHOVER
     # What is wrong with a member whose process is replaced for it: its Event is a warning of its own.
     amiss: Reason | None = None

@@ -1,4 +1,4 @@
-"""Whose turn it is: at most so many groups are in a rolling update at one time, so that a change which touches all of them at
+"""Turns: at most so many groups are in a rolling update at one time, so that a change which touches all of them at
 once (another image of the operator, another address of it) meets its first trouble in one group.
 
 The API has the last word: a group's own UpToDate condition says whether it rolls (reason RollingUpdate) or waits for its

@@ -71,7 +71,7 @@ class FileRecordStore:
         )
 
     def subscribe(self, callback: RecordMoved) -> Callable[[], None]:  # noqa: ARG002 - no other process may write here
-        """Nothing to tell: the folder belongs to this process, which knows what it wrote."""
+        """Do nothing: the folder belongs to this process, which knows what it wrote."""
         return lambda: None
 
     def watched(self, key: GroupKey) -> StoredRecord | None:  # noqa: ARG002 - nothing is watched

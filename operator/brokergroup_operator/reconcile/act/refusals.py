@@ -27,7 +27,7 @@ REFUSALS: Final = frozenset({400, 403, 422})
 
 @dataclass(frozen=True, kw_only=True)
 class Refused:
-    """As the status tells of it; all empty where nothing is refused."""
+    """A refusal, for the status; all empty where nothing is refused."""
 
     refusal: str = ""
     node_port_taken: bool = False

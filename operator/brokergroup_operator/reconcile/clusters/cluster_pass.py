@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 KINDS: Final = {
     one.kind: one for one in (SERVICES, STATEFUL_SETS, DEPLOYMENTS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, BROKER_GROUPS)
 }
-# Nothing tells of a NameServer's or Proxy's pod, so it is looked at: often while it is waited for.
+# The pods of NameServers and Proxies are not watched, so they are looked at: often while one is waited for.
 UNSETTLED_SECONDS: Final = 2.0
 SETTLED_SECONDS: Final = 10.0
 # A part's status may be written between the look and the apply; after these the next pass goes on.

@@ -46,7 +46,7 @@ NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """What was found, and `steps`, which are taken now. The other steps are what the conditions tell of."""
+    """What was found, and `steps`, which are taken now. The other steps are for the conditions."""
 
     standings: Mapping[int, Standing]
     safe: Verdict
@@ -107,7 +107,7 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
 
 
 def _strategy(seen: Observed, standings: Mapping[int, Standing]) -> UpdateStrategySpec:
-    """As the spec says; but a master whose address is lost can't be told to hand over, so it is restarted as it is.
+    """As the spec says; but a master whose address is lost can't be reached for a switchover, so it is restarted as it is.
 
     Its heartbeats go on, so no failover would ever end the calls to an address where no broker listens.
     """

@@ -50,7 +50,7 @@ def stops(seen: Observed) -> bool:
 
 
 def hibernation_steps(seen: Observed, standings: Mapping[int, Standing]) -> list[Step]:
-    """Which pods are stopped now; none while the master is still on its way down, or has not been told to be quiet."""
+    """Return the pods to stop now; none while the master's pod is still stopping, or while it still acknowledges."""
     if pods_on_going_claims(seen):
         return []  # to sleep would be to lose those disks
     there = [standing for standing in standings.values() if standing.has_pod]

@@ -2,7 +2,7 @@
 
 What a pod was made from stands in its annotations, so nothing is remembered anywhere else: the revision of its spec, the
 hash of the configuration keys that only a start reads, the hot keys that its process was given last, the group's restart
-mark, and the operation in whose course it was made. A fence that was told a shorter fenceTimeout than the present one keeps it.
+mark, and the operation in whose course it was made. A fence that runs with a shorter fenceTimeout than the present one keeps it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _named_by_restart(seen: Observed, member: Member, pod: JsonObject) -> bool:
 def made_before(seen: Observed, obj: JsonObject) -> bool:
     """Whether the object is older than the running operation.
 
-    Times of Kubernetes are whole seconds, so an object made in the very second of the start may be either; its mark tells.
+    Times of Kubernetes are whole seconds, so an object made in the very second of the start may be either; its mark decides.
     """
     operation = seen.operation
     if operation is None or operation.status is None or operation.status.started_at is None:

@@ -1,8 +1,8 @@
-"""When a slave that runs, and that no controller hears or no telling links, is replaced: its pod is deleted, and made anew on the
-same claim. Pure.
+"""When a slave that runs, and that no controller hears or no role change (1008) links, is replaced: its pod is deleted, and made
+anew on the same claim. Pure.
 
 Until then the controller plane has asked an unheard one (907), and answered its poll so that it registers again
-(`controller/upkeep/silent_members.py`); it has told an unlinked one of its master, and cured it by new epochs
+(`controller/upkeep/silent_members.py`); it has sent an unlinked one its master (1008), and cured it by new epochs
 (`controller/upkeep/links.py`). Neither is a failover candidate as it is, so a restart takes no candidate away; what it may
 cost is writes, and that is never paid: never the master, one at a time, and only if enough others acknowledge meanwhile. A member
 that stays so is replaced again after twice as long, then after four times: the status counts, so that an operator that

@@ -8,8 +8,8 @@
 | NodePort     | the IP of the pod's node               | the pod's IP         | a node port of its own |
 | LoadBalancer | what the member's Service was given    | the pod's IP         | listenPort            |
 
-RocketMQ tells others the port that a broker listens on, so it can't listen on another one than it is reached at: that is why a
-member's node ports are chosen here and not by the API server. A pod that must know its address is made only once it has one.
+A broker advertises the port that it listens on, so it can't listen on another one than it is reached at: that is why a member's
+node ports are chosen here and not by the API server. A pod that must know its address is made only once it has one.
 """
 
 from __future__ import annotations

@@ -116,10 +116,10 @@ def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | No
 
 
 def with_time_of(group: BrokerGroup, pod: JsonObject) -> BrokerGroup:
-    """The group with the fenceTimeout that the pod's fence was told, if that is shorter than the present one: it may go on with it.
+    """The group with the fenceTimeout that the pod's fence runs with, if that is shorter than the present one: it may keep it.
 
     All that the fence does by it must be done before the operator has waited that long; by a shorter time it does so sooner.
-    One that was told a longer time would kill too late: its pod must be made anew.
+    One that runs with a longer time would kill too late: its pod must be made anew.
     """
     told = pod_fence.told(pod, pod_fence.FENCE_TIMEOUT)
     if told is None or told >= group.spec.failover.fence_timeout_milliseconds:

@@ -6,8 +6,8 @@ ConfigMap, which always has the present values. A hot key that is *taken away* h
 restart.
 
 `minInSyncReplicas` follows the members, not only the spec (`minimum_reached`): it is raised when as many members are in sync, and
-lowered after the member that leaves has left. Told at once, a group of one that grows to three refused every write until its first
-slave had copied the log.
+lowered after the member that leaves has left. Sent at once, it let a group of one that grew to three refuse every write until its
+first slave had copied the log.
 
 A Java broker's list of NameServers is read again by a task of its own, every ``updateNameServerAddrPeriod``: a task that only a
 broker has that was started with NameServers. So whether there are any is part of the hash, and which ones is not

@@ -1,7 +1,7 @@
 """A level-triggered queue: per group at most one pass at a time, and one more if anything happened meanwhile.
 
 What happened is not kept, only that something did. So events may be doubled, reordered or lost: the next pass looks at what
-is. A pass that fails is repeated after a pause that doubles. An event cuts a long pause short, since what it tells of may be
+is. A pass that fails is repeated after a pause that doubles. An event cuts a long pause short, since what changed may be
 repaired even if another part of the pass goes on failing; but not to nothing, or a failing pass that causes events would spin.
 """
 

@@ -1,4 +1,4 @@
-"""What pods, their containers and their nodes tell of why a member went. Everything but ``CircumstanceWatch`` is pure.
+"""Why a member went, by its pod, containers and node. Everything but ``CircumstanceWatch`` is pure.
 
 =================  ====================================================================================================
 cause              proven by
@@ -47,7 +47,7 @@ _Fact = tuple[str, str, dt.datetime, dt.datetime, str]
 
 
 def circumstances_of(seen: Observed) -> Iterator[Circumstance]:
-    """What the pods and their nodes tell now."""
+    """Return what the pods and their nodes show now."""
     for name, pod in seen.pods.items():
         node = seen.nodes.get(observed.node_of(pod), {})
         for fact in (*_of_container(pod), *_of_disruption(pod, node), *_of_node(node, _moment(seen.now))):

@@ -72,7 +72,7 @@ def has_unowned(seen: Observed) -> bool:
 
 
 def listed(seen: Observed, resource: Resource) -> Mapping[str, JsonObject]:
-    """What the pass has of that kind; by the group's label, so a stranger's object is rarely in it."""
+    """What the pass has of that kind; by the group's label, so a foreign object is rarely in it."""
     by_kind: dict[Resource, Mapping[str, JsonObject]] = {
         PODS: seen.pods,
         PERSISTENT_VOLUME_CLAIMS: seen.claims,

@@ -57,8 +57,8 @@ def _is_whole(seen: Observed, pod: str) -> bool:
 def is_broken(seen: Observed, member: Member) -> bool:
     """Whether one of two volumes is gone and the other is not to be joined to a new one.
 
-    The id lies on the store's volume, the messages on the commit log's: an empty log would come back under an id that the record
-    believes to have every message. A lone volume takes the id with it.
+    The id lies on the store's volume, the messages on the commit log's: an empty log would come back under an id that by the record
+    has every message. A lone volume takes the id with it.
     """
     replica = seen.record.replicas.get(member.broker_id) if seen.record else None
     has_two = seen.group.spec.storage.commit_log is not None

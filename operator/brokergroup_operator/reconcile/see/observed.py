@@ -54,7 +54,7 @@ class Observed:
     rolling_before: tuple[GroupKey, ...] = ()
     # When this was seen, as RFC 3339.
     now: str = ""
-    # What the API server said when an object of the last pass was refused: the spec is wrong in a way that only it can tell.
+    # What the API server said when an object of the last pass was refused: the spec is wrong in a way that only it checks.
     refusal: str = ""
     # Whether that was because another Service has a node port.
     node_port_taken: bool = False

@@ -1,4 +1,4 @@
-"""Why a pod does not get ready, as far as Kubernetes tells: what will not pass by itself, and what only takes its time. Pure."""
+"""Why a pod does not get ready, as far as Kubernetes shows: what will not pass by itself, and what only takes its time. Pure."""
 
 from __future__ import annotations
 

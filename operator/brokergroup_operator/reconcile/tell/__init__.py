@@ -1,1 +1,1 @@
-"""Tell: status, conditions and Events of what was seen and decided."""
+"""Status, conditions and Events of what was seen and decided."""

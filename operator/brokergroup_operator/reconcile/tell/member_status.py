@@ -80,7 +80,7 @@ def _lag_bytes(seen: Observed, member: Member) -> int | None:
 
 
 def _addresses(seen: Observed, member: Member) -> list[MemberAddress]:
-    """By every source that tells one, in the order of the sources. The pod's own status and the record tell theirs always."""
+    """The addresses, in the order of their sources. Those of the pod's own status and of the record are always shown."""
     facts = seen.snapshot.member_addresses.get(member.broker_id, ()) if seen.snapshot else ()
     ages = {_SOURCES[fact.source]: (fact.address, fact.age_seconds) for fact in reversed(facts)}
     if (ip := observed.pod_ip(seen.pods.get(member.pod))) and AddressSource.POD_WATCH not in ages:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.verdict import Verdict
 
-# A member that has not come back for so long holds an update up. A full copy may take longer: it is no error, only told of.
+# A member that has not come back for so long holds an update up. A full copy may take longer: it is reported, but is no error.
 PATIENCE_SECONDS: Final = 600.0
 # How `Stalled` begins where the API server's own words follow; the next plane reads them there (`act/refusals.py`).
 SAID_BY_THE_SERVER: Final = "The API server refuses what the spec asks for: "
