@@ -1,6 +1,6 @@
 """Whether the operator of a group is alive: the group's annotation names a Lease, which the operator renews every second or so.
 
-A status is written only when it changes. So the status of a dead operator looks current; only the Lease's renewTime shows its death.
+A status is written only when it changes. So the status of a dead operator looks current; only the renewTime shows its death.
 """
 
 from __future__ import annotations
