@@ -73,7 +73,7 @@ class BeforeChange(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class RestoreAfterChange(Struct, frozen=True, rename="camel", kw_only=True):
-    """What a broker was told for the change only, and must be told back."""
+    """What was set on a broker for the change only, and must be restored."""
 
     broker_id: Annotated[bounds.BrokerId, Meta(description="The broker.")]
     min_in_sync_replicas: Annotated[
@@ -239,7 +239,7 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
             " (has(oldSelf.change) && self.change.id == oldSelf.change.id && oldSelf.change.phase == 'Telling') ||"
             " (has(self.masterBrokerId) && has(self.change.to) && self.change.to == self.masterBrokerId &&"
             " self.change.epoch == self.masterEpoch && self.masterEpoch > oldSelf.masterEpoch)",
-            "a change that begins to be told names the record's master under a new masterEpoch",
+            "a change that begins to be announced names the record's master under a new masterEpoch",
             field_path=".change",
         ),
         _claimed("eligible"),

@@ -190,7 +190,7 @@ class AddressSource(StrEnum):
 
 
 class MemberAddress(Struct, frozen=True, rename="camel", kw_only=True):
-    """One address of a member, as one source tells it."""
+    """One address of a member, from one source."""
 
     source: Annotated[
         AddressSource,
@@ -200,7 +200,7 @@ class MemberAddress(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ]
     address: Annotated[bounds.AddressText, Meta(description="The address; without a port where the source has none.")]
-    since: Annotated[bounds.TimeText, Meta(description="Since when this source has told this address.")]
+    since: Annotated[bounds.TimeText, Meta(description="Since when this source has reported this address.")]
 
 
 class Endpoints(Struct, frozen=True, rename="camel", kw_only=True):
@@ -268,7 +268,7 @@ class MemberStatus(Struct, frozen=True, rename="camel", kw_only=True):
             list[MemberAddress],
             Meta(
                 max_length=3,
-                description="Where the member is, by each source that has told it. They differ for a moment after a restart.",
+                description="Where the member is, by each source that has reported it. They differ for a moment after a restart.",
                 extra_json_schema=bounds.ATOMIC_LIST,
             ),
         ]
@@ -284,7 +284,7 @@ class MemberStatus(Struct, frozen=True, rename="camel", kw_only=True):
     revision: Annotated[
         bounds.WordText | None, Meta(description="What the pod runs; status.updateRevision once it is up to date.")
     ] = None
-    role: Annotated[MemberRole, Meta(description="By the record, not by what the broker believes.")]
+    role: Annotated[MemberRole, Meta(description="By the record, not by the broker's own answer.")]
     state: Annotated[MemberState, Meta(description="Where the member is on its way into the SyncStateSet.")]
     message: Annotated[
         Annotated[str, Meta(max_length=1024)] | None,
@@ -341,7 +341,7 @@ class FailoverStatus(Struct, frozen=True, rename="camel", kw_only=True):
     cause: Annotated[
         bounds.WordText | None, Meta(description="Why the master was lost, as far as the operator knows.")
     ] = None
-    trigger: Annotated[bounds.WordText, Meta(description="What made the controller believe that the master is lost.")]
+    trigger: Annotated[bounds.WordText, Meta(description="Why the controller considered the master lost.")]
     from_broker_id: Annotated[
         int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX, description="The lost master; 0 where there was none.")
     ] = field(name="from")

@@ -177,7 +177,7 @@ class MonitoringSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Toleration(Struct, frozen=True, rename="camel", kw_only=True):
-    """A taint that the pods bear, as in a PodSpec."""
+    """A taint that the pods tolerate, as in a PodSpec."""
 
     key: Annotated[bounds.LabelKey | None, Meta(description="The taint; absent: all.")] = None
     operator: Annotated[TolerationOperator, Meta(description="Exists looks at the key alone.")] = (
@@ -195,7 +195,7 @@ class Toleration(Struct, frozen=True, rename="camel", kw_only=True):
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.operator != 'Equal' || has(self.key)",
-            "a toleration with operator Equal needs a key; operator Exists without a key bears every taint",
+            "a toleration with operator Equal needs a key; operator Exists without a key tolerates every taint",
             field_path=".key",
             reason="FieldValueRequired",
         ),
@@ -247,7 +247,7 @@ class SchedulingSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = {}
     tolerations: Annotated[
         list[Toleration],
-        Meta(max_length=32, description="Taints that the pods bear.", extra_json_schema=bounds.ATOMIC_LIST),
+        Meta(max_length=32, description="Taints that the pods tolerate.", extra_json_schema=bounds.ATOMIC_LIST),
     ] = []
     affinity: Annotated[
         bounds.JsonObject,

@@ -42,7 +42,7 @@ as a Warning too, when it begins. The failover's record is the status and the in
 # Fields that were thought of and are not there, each with the reason.
 LEFT_OUT: Final = """- `mode: Static` (roles by configuration, no controller): there would be nothing for this operator to decide. A
   group of one replica is the same thing with a controller that never has to elect.
-- `clusterRef`: a RocketMQCluster makes its groups and tells them its NameServers; a group of its own names its `nameServers`.
+- `clusterRef`: a RocketMQCluster makes its groups and sets their NameServers; a group of its own names its `nameServers`.
 - `proxy` (RocketMQ's Proxy inside the broker's process): run it as a Deployment of its own, as a RocketMQCluster does. It
   then outlives a change of master, and is scaled without one.
 - `configFrom` from Secrets, `maintenance.fencedBrokers`, `storage.accessModes` and `volumeAttributesClassName`, a PodMonitor by the
@@ -286,7 +286,7 @@ _OPERATION_EVENTS: Final = {
 }
 
 EVENTS: Final = {
-    # Told by the controller plane.
+    # Posted by the controller plane.
     "MasterElected": "The record has a new master; the message has its epoch and why it was chosen.",
     "UncleanElection": "Warning. The new master was not known to have every acknowledged message: some may be lost.",
     "SyncStateSetExpanded": "Members joined the SyncStateSet.",
@@ -315,12 +315,12 @@ EVENTS: Final = {
     "MemberRelinked": "Warning. The epoch was raised to bring a slave off a wrong link.",
     "CanaryRefused": "Warning. A broker refuses what `monitoring.canary` sends; the message has the user and the right to give.",
     "CanaryAcknowledged": "The canary that was refused is acknowledged again.",
-    # Told by the reconcile plane.
+    # Posted by the reconcile plane.
     "BrokerIdAssigned": "A new broker id is kept for a pod that is about to be made.",
     "PodCreating": "A member's pod is made.",
     "PodStopping": "A member's pod is stopped on purpose; the message says why.",
     "UnheardMemberReplaced": "Warning. A member that no controller hears is stopped, so that a new process registers.",
-    "UnlinkedMemberReplaced": "Warning. A member that no telling links to its master is stopped: a new process cuts its log.",
+    "UnlinkedMemberReplaced": "Warning. A member that no role change links to its master is stopped: a new process cuts its log.",
     "ScaledOut": "The group grows by members.",
     "ScaledIn": "A member has left, and its id is cleaned from the record.",
     "ReplicaRebuilt": "A member whose volume was given up is cleaned from the record; another follows it.",
@@ -390,7 +390,7 @@ ANNOTATIONS: Final = {
     names.ANNOTATION_ACCEPT_EPOCH: "On a BrokerGroup: a number. A person accepts that brokers report a master epoch up to this one,"
     " although it is far above the record's (condition `EpochJump`).",
     names.ANNOTATION_RESTARTED_AT: "On a BrokerGroup: any text. Pods made under another one are restarted one by one, as in a"
-    " rolling update. (A `BrokerGroupOperation` of type Restart does the same, and tells when it is over.)",
+    " rolling update. (A `BrokerGroupOperation` of type Restart does the same, and its status says when it is over.)",
     names.ANNOTATION_OPERATOR: "On a BrokerGroup, by the operator: namespace and name of the Lease whose holder reconciles it.",
     names.ANNOTATION_REVISION: "On a pod: what it was made from; another one is wanted where it differs. On other children: the"
     " same, so that another writer's change of them is seen.",
@@ -399,7 +399,7 @@ ANNOTATIONS: Final = {
     names.ANNOTATION_HOT_CONFIG_RESTARTS: "On a pod: after how many restarts of its broker container they were given; absent: 0.",
     names.ANNOTATION_ADDRESS: "On a pod: host and port by which its broker is known, where that is not the pod's own"
     " (`network.addressing`). Without a host: at its node's address.",
-    names.ANNOTATION_INCIDENT: "On an Event: the id of the failover or switchover that it tells of, as in status, log and metrics.",
+    names.ANNOTATION_INCIDENT: "On an Event: the id of the failover or switchover that it is about, as in status, log and metrics.",
     names.ANNOTATION_GROUP_UID: "On a pod: the uid of the BrokerGroup that it was made for. Its fence's key is made from it, also"
     " where that group was orphaned and another of its name has the pod now.",
     names.ANNOTATION_TAKES_BACK: "On a BrokerGroup, by the operator: it is taking back what an orphaned group of its name has left."
