@@ -9,7 +9,7 @@ superseded by the next one, which takes over what must be restored.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller_core.decision import ChangeAnswer, ControllerCode, Decision, RenewMasterAnswer
+from controller_core.decision import ChangeAnswer, ControllerCode, Decision, RenewMasterAnswer, decided, refused
 from controller_core.events import (
     ChangeBegun,
     ChangeEnded,
@@ -19,7 +19,6 @@ from controller_core.events import (
     Event,
     MasterRenewed,
     apply_event,
-    apply_events,
 )
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica
 from controller_core.plan import Change, Phase
@@ -95,23 +94,12 @@ def _own_change(record: BrokerGroupRecord | None, request: GiveUpChange | EndCha
 
 
 def _decided(record: BrokerGroupRecord, event: Event, why: str) -> Decision:
-    after = apply_events(record, (event,))
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=ChangeAnswer(change=after.change if after is not None else None),
-        events=(event,),
-        record=after,
-        why=why,
-    )
+    return decided(record, ChangeAnswer(change=apply_event(record, event).change), why, event)
 
 
 def _refused(record: BrokerGroupRecord | None, why: str) -> Decision:
-    return Decision(
-        code=ControllerCode.CONTROLLER_INVALID_MASTER,
-        answer=ChangeAnswer(change=record.change if record is not None else None),
-        record=record,
-        why=why,
-    )
+    answer = ChangeAnswer(change=record.change if record is not None else None)
+    return refused(record, ControllerCode.CONTROLLER_INVALID_MASTER, answer, why)
 
 
 def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: Mapping[int, LiveReplica]) -> Decision:
@@ -124,22 +112,13 @@ def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: M
     """
     refusal = _refusal(record, request, live)
     if record is None or refusal is not None:
-        return Decision(
-            code=ControllerCode.CONTROLLER_INVALID_MASTER,
-            answer=RenewMasterAnswer(),
-            record=record,
-            why=refusal or "there is no record",
-        )
+        why = refusal or "there is no record"
+        return refused(record, ControllerCode.CONTROLLER_INVALID_MASTER, RenewMasterAnswer(), why)
     plan = replace(request.plan, before=record.as_before) if request.plan is not None else None
     event = MasterRenewed(epochs=request.epochs, plan=plan, slave=request.slave)
-    after = apply_event(record, event)
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=RenewMasterAnswer(master_epoch=after.master_epoch),
-        events=(event,),
-        record=after,
-        why=f"the master {request.broker_id} goes on under epoch {after.master_epoch}",
-    )
+    epoch = apply_event(record, event).master_epoch
+    why = f"the master {request.broker_id} goes on under epoch {epoch}"
+    return decided(record, RenewMasterAnswer(master_epoch=epoch), why, event)
 
 
 def _refusal(record: BrokerGroupRecord | None, request: RenewMaster, live: Mapping[int, LiveReplica]) -> str | None:

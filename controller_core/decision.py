@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from controller_core.events import Event
+from controller_core.events import Event, apply_events
 from controller_core.model import BrokerGroupRecord
 from controller_core.plan import Change
 
@@ -206,3 +206,23 @@ class Decision:
     def changed(self) -> bool:
         """Whether there is something to commit."""
         return bool(self.events)
+
+
+def decided(record: BrokerGroupRecord | None, answer: Answer, why: str, *events: Event) -> Decision:
+    """Return the decision that these events happen; without any, the answer is as the record is."""
+    return Decision(
+        code=ControllerCode.SUCCESS, answer=answer, events=events, record=apply_events(record, events), why=why
+    )
+
+
+def refused(
+    record: BrokerGroupRecord | None, code: ControllerCode, answer: Answer, why: str, remark: str | None = None
+) -> Decision:
+    """Return a refusal with Java's code and remark; the record stays as it is."""
+    return Decision(code=code, remark=remark, answer=answer, record=record, why=why)
+
+
+def without_a_name(record: BrokerGroupRecord | None, answer: Answer) -> Decision:
+    """Return the refusal of a request that names no group."""
+    remark = "brokerName is missing, expected the name of a broker group"
+    return refused(record, ControllerCode.SYSTEM_ERROR, answer, "nobody can be named without a broker name", remark)

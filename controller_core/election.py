@@ -25,8 +25,8 @@ preferred to a member whose mark is nothing (`traces/mark_of_nothing.txt`).
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer
-from controller_core.events import Event, MasterElected, MasterLost, apply_events
+from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, decided, refused
+from controller_core.events import Event, MasterElected, MasterLost, apply_event, apply_events
 from controller_core.holdings import below_its_mark, election_marks, usable_eligible
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_ids
 from controller_core.policies import POLICIES, most_data
@@ -39,7 +39,7 @@ from controller_core.settings import ControllerSettings
 class Choice:
     """An election's result: a broker id or None, and the facts that led to it."""
 
-    broker_id: int | None
+    broker_id: int | None = None
     why: str
     unclean: bool = False
 
@@ -123,12 +123,12 @@ def elect_master(
         return _keep(base, choice)
     if jump is not None:
         why = f"rule 3: a replica reports epoch {jump}, the record has {record.master_epoch}: nobody is elected until accepted"
-        return _nobody(record, (), request, live, Choice(broker_id=None, why=why), stopped=True)
+        return _nobody(record, (), request, live, Choice(why=why), stopped=True)
     if choice.broker_id is None or base.master_epoch >= MAX_EPOCH:
         return _nobody(record, before, request, live, choice)
     if request.plan is not None:
         request = replace(request, plan=replace(request.plan, before=record.as_before))
-    return _grant(base, before, electorate, request, choice.broker_id, choice)
+    return _grant(record, before, electorate, request, choice.broker_id, choice)
 
 
 def _choose(electorate: Electorate, request: ElectMaster, caller: int | None) -> Choice:
@@ -181,7 +181,7 @@ def _choose_with_seat(electorate: Electorate, eligible: frozenset[int], *, prefe
 def _choose_among(electorate: Electorate, broker_ids: Iterable[int], *, name: str, prefer: int | None) -> Choice:
     candidates = electorate.candidates(broker_ids)
     if not candidates:
-        return Choice(broker_id=None, why=f"no member of the {name} {draw_ids(broker_ids)} is alive")
+        return Choice(why=f"no member of the {name} {draw_ids(broker_ids)} is alive")
     master = electorate.record.granted_master_id
     if master in candidates and prefer in (None, master):
         return Choice(broker_id=master, why=f"the master {master} is alive and in the {name}")
@@ -190,9 +190,7 @@ def _choose_among(electorate: Electorate, broker_ids: Iterable[int], *, name: st
         return _choose_designated(electable, prefer=prefer, name=name)
     best = electorate.best(electable)
     if best is None:
-        return Choice(
-            broker_id=None, why=f"the living members {draw_ids(candidates)} of the {name} may not be elected now"
-        )
+        return Choice(why=f"the living members {draw_ids(candidates)} of the {name} may not be elected now")
     return Choice(broker_id=best.broker_id, why=_why_best(best, electable, name=name))
 
 
@@ -217,10 +215,7 @@ def _choose_eligible(electorate: Electorate, eligible: frozenset[int], *, prefer
     }
     unheard = [one.broker_id for one in others if one.broker_id not in heard]
     if unheard:
-        return Choice(
-            broker_id=None,
-            why=f"rule 1: {draw_ids(unheard)} must be heard before one of the eligible {draw_ids(eligible)}",
-        )
+        return Choice(why=f"rule 1: {draw_ids(unheard)} must be heard before one of the eligible {draw_ids(eligible)}")
     most = max((one.epoch, one.max_offset) for one in heard.values()) if heard else (-1, -1)
     electable = {
         broker_id: replica
@@ -231,10 +226,7 @@ def _choose_eligible(electorate: Electorate, eligible: frozenset[int], *, prefer
         return _choose_designated(electable, prefer=prefer, name="eligible")
     best = electorate.most_data(electable)
     if best is None:
-        return Choice(
-            broker_id=None,
-            why=f"rule 1: none of the eligible {draw_ids(eligible)} holds as much as all that were heard",
-        )
+        return Choice(why=f"rule 1: none of the eligible {draw_ids(eligible)} holds as much as all that were heard")
     return Choice(broker_id=best.broker_id, why=_why_best(best, electable, name="eligible"))
 
 
@@ -245,14 +237,14 @@ def _choose_unclean(electorate: Electorate, *, prefer: int | None) -> Choice:
         return _choose_designated(electable, prefer=prefer, name=name)
     best = electorate.most_data(electable)
     if best is None:
-        return Choice(broker_id=None, why=f"nobody of the {name} {draw_ids(electorate.record.replicas)} may be elected")
+        return Choice(why=f"nobody of the {name} {draw_ids(electorate.record.replicas)} may be elected")
     return Choice(broker_id=best.broker_id, why=_why_best(best, electable, name=name))
 
 
 def _choose_designated(electable: dict[int, LiveReplica], *, prefer: int, name: str) -> Choice:
     if prefer in electable:
         return Choice(broker_id=prefer, why=f"{prefer} was designated, is alive and in the {name}")
-    return Choice(broker_id=None, why=f"{prefer} was designated, but is not among {draw_ids(electable)} of the {name}")
+    return Choice(why=f"{prefer} was designated, but is not among {draw_ids(electable)} of the {name}")
 
 
 # No seat says whose data counts: no master yet, or the record went back in time, or the last seats were lost.
@@ -265,7 +257,7 @@ def choose_first_master(
     record, live = electorate.record, electorate.live
     electable = electorate.electable(record.replicas)
     if _is_barred(electorate, caller):
-        return Choice(broker_id=None, why=f"first election: {caller} may not be elected")
+        return Choice(why=f"first election: {caller} may not be elected")
     with_data = [broker_id for broker_id in record.replicas if broker_id in live and live[broker_id].has_data]
     if not with_data and record.master_epoch == 0:
         return _choose_on_empty_disks(electorate, electable, caller=caller)
@@ -276,7 +268,7 @@ def choose_first_master(
     )
     missing = _missing(electorate)
     if missing and not electorate.settings.unclean_election_allowed:
-        return Choice(broker_id=None, why=f"first election: {reason}, so {missing} must be heard first")
+        return Choice(why=f"first election: {reason}, so {missing} must be heard first")
     return _choose_by_data(
         electorate,
         electable,
@@ -310,18 +302,15 @@ def _choose_on_empty_disks(
     there is.
     """
     if caller is not None and not electorate.record.address_of(caller):
-        return Choice(broker_id=None, why=f"first election: nobody knows the address of {caller}")
+        return Choice(why=f"first election: nobody knows the address of {caller}")
     unheard = electorate.unheard(one for one in _to_be_heard(electorate.record) if one != caller)
     if unheard and not electorate.settings.unclean_election_allowed:
-        return Choice(
-            broker_id=None,
-            why=f"first election: {draw_ids(unheard)} must be heard first, their disks may hold data",
-        )
+        return Choice(why=f"first election: {draw_ids(unheard)} must be heard first, their disks may hold data")
     risk = f"; {draw_ids(unheard)} were not heard" if unheard else ""
     if caller is None:
         best = electorate.most_data(electable)
         if best is None:
-            return Choice(broker_id=None, why="first election: no electable replica was heard")
+            return Choice(why="first election: no electable replica was heard")
         why = f"first election on empty disks: {best.broker_id} was heard{risk}"
         return Choice(broker_id=best.broker_id, why=why, unclean=bool(unheard))
     why = f"first election on empty disks: {caller} called first{risk}"
@@ -339,7 +328,7 @@ def _choose_by_data(
 ) -> Choice:
     best = electorate.most_data(electable)
     if best is None:
-        return Choice(broker_id=None, why=f"first election: {reason}, but nobody electable is alive")
+        return Choice(why=f"first election: {reason}, but nobody electable is alive")
     acting = electable.get(incumbent) if incumbent is not None else None
     if acting is not None and acting.epoch >= best.epoch:
         best = acting
@@ -350,12 +339,11 @@ def _choose_by_data(
         )
     wanted = electable.get(prefer)
     if wanted is None:
-        return Choice(broker_id=None, why=f"first election: {reason}; {prefer} was designated, but is not alive")
+        return Choice(why=f"first election: {reason}; {prefer} was designated, but is not alive")
     loses_data = (wanted.epoch, wanted.max_offset) < (best.epoch, best.max_offset) or best is acting is not wanted
     if loses_data and not electorate.settings.unclean_election_allowed:
         return Choice(
-            broker_id=None,
-            why=f"first election: {reason}; {_draw_replica(wanted)} was designated, {_draw_replica(best)} has more",
+            why=f"first election: {reason}; {_draw_replica(wanted)} was designated, {_draw_replica(best)} has more"
         )
     return Choice(
         broker_id=prefer, why=f"first election: {reason}; {prefer} was designated", unclean=unclean or loses_data
@@ -368,17 +356,17 @@ def choose_after_lost_seats(electorate: Electorate, *, caller: int | None, prefe
     lost = draw_ids(record.lost_seats)
     electable = electorate.electable(record.replicas)
     if _is_barred(electorate, caller):
-        return Choice(broker_id=None, why=f"{lost} lost what they held; {caller} may not be elected")
+        return Choice(why=f"{lost} lost what they held; {caller} may not be elected")
     with_data = [one for one in record.replicas if one in live and live[one].has_data]
     if not electorate.unheard(_to_be_heard(record)) and not with_data:
         choice = _choose_on_empty_disks(electorate, electable, caller=prefer if prefer is not None else caller)
         return Choice(broker_id=choice.broker_id, why=f"{lost} lost what they held, and nobody has data; {choice.why}")
     if not electorate.settings.unclean_election_allowed:
         why = f"rule 2: {lost} lost what they held, and nobody else holds every acknowledged message"
-        return Choice(broker_id=None, why=why)
+        return Choice(why=why)
     best = electable.get(prefer) if prefer is not None else electorate.most_data(electable)
     if best is None:
-        return Choice(broker_id=None, why=f"{lost} lost what they held, and nobody electable is alive")
+        return Choice(why=f"{lost} lost what they held, and nobody electable is alive")
     return Choice(
         broker_id=best.broker_id, why=f"{lost} lost what they held; {_draw_replica(best)} is best", unclean=True
     )
@@ -399,13 +387,14 @@ def _to_be_heard(record: BrokerGroupRecord) -> list[int]:
 
 
 def _grant(
-    base: BrokerGroupRecord,
+    record: BrokerGroupRecord,
     before: tuple[Event, ...],
     electorate: Electorate,
     request: ElectMaster,
     broker_id: int,
     choice: Choice,
 ) -> Decision:
+    base = electorate.record
     eligible = frozenset[int]() if choice.unclean or base.is_first_election else carried_over(electorate, broker_id)
     winner = electorate.live.get(broker_id, LiveReplica(broker_id))
     event = MasterElected(
@@ -416,14 +405,9 @@ def _grant(
         unfenced=request.unfenced,
         plan=request.plan,
     )
-    after = apply_events(base, (event,)) or base
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=_describe_master(after, with_members=True),
-        events=(*before, event),
-        record=after,
-        why=f"{choice.why}: granted epoch {after.master_epoch}",
-    )
+    after = apply_event(base, event)
+    why = f"{choice.why}: granted epoch {after.master_epoch}"
+    return decided(record, _describe_master(after, with_members=True), why, *before, event)
 
 
 def carried_over(electorate: Electorate, winner: int) -> frozenset[int]:
@@ -451,16 +435,12 @@ def _holds_as_much(electorate: Electorate, broker_id: int, winner: int) -> bool:
 
 
 def _keep(record: BrokerGroupRecord, choice: Choice) -> Decision:
-    return Decision(
-        code=ControllerCode.CONTROLLER_MASTER_STILL_EXIST,
-        remark=(
-            f"The old master {record.master_broker_id} is still alive, "
-            f"not need to elect new master for broker {record.broker_name}"
-        ),
-        answer=_describe_master(record, with_members=False),
-        record=record,
-        why=choice.why,
+    remark = (
+        f"The old master {record.master_broker_id} is still alive, "
+        f"not need to elect new master for broker {record.broker_name}"
     )
+    answer = _describe_master(record, with_members=False)
+    return refused(record, ControllerCode.CONTROLLER_MASTER_STILL_EXIST, answer, choice.why, remark)
 
 
 def _nobody(
@@ -473,13 +453,8 @@ def _nobody(
     stopped: bool = False,
 ) -> Decision:
     if not request.by_controller:
-        return Decision(
-            code=ControllerCode.CONTROLLER_ELECT_MASTER_FAILED,
-            remark="Failed to elect a new master",
-            answer=ElectMasterAnswer(),
-            record=record,
-            why=choice.why,
-        )
+        code, remark = ControllerCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master"
+        return refused(record, code, ElectMasterAnswer(), choice.why, remark)
     # One epoch per lost master: a retry finds no master to lose. A living master that was only to be moved away stays.
     only_passed_over = record.granted_master_id in live and record.granted_master_id in request.passed_over
     nobody_to_lose = record.master_broker_id is None or record.master_epoch >= MAX_EPOCH
@@ -497,13 +472,8 @@ def _nobody(
 
 
 def _not_registered(record: BrokerGroupRecord | None, *, why: str) -> Decision:
-    return Decision(
-        code=ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
-        remark="Broker hasn't been registered",
-        answer=ElectMasterAnswer(),
-        record=record,
-        why=why,
-    )
+    code, remark = ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered"
+    return refused(record, code, ElectMasterAnswer(), why, remark)
 
 
 def _describe_master(record: BrokerGroupRecord, *, with_members: bool) -> ElectMasterAnswer:

@@ -17,6 +17,9 @@ from controller_core.decision import (
     RegisterBrokerAnswer,
     ReserveBrokerIdAnswer,
     SyncStateSetBody,
+    decided,
+    refused,
+    without_a_name,
 )
 from controller_core.events import (
     ADOPTED,
@@ -28,7 +31,6 @@ from controller_core.events import (
     Event,
     MasterProcessLost,
     SeatsLost,
-    apply_event,
     apply_events,
 )
 from controller_core.holdings import usable_eligible
@@ -60,53 +62,43 @@ MAX_ADOPTED_BY_ONE = 3
 def get_next_broker_id(record: BrokerGroupRecord | None, request: GetNextBrokerId) -> Decision:
     """Name the id that ApplyBrokerId would accept from this caller. Asking reserves nothing."""
     if not request.broker_name:
-        return Decision(
-            code=ControllerCode.SYSTEM_ERROR,
-            remark="brokerName is missing, expected the name of a broker group",
-            answer=GetNextBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name),
-            record=record,
-            why="nobody can be named without a broker name",
-        )
+        answer = GetNextBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
+        return without_a_name(record, answer)
     reserved = _open_reservation(record, request.requester)
     next_broker_id = reserved.broker_id if reserved is not None else _next_broker_id(record)
     why = (
         f"{next_broker_id} is reserved for {request.requester}" if reserved is not None else f"{next_broker_id} is next"
     )
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=GetNextBrokerIdAnswer(
-            cluster_name=request.cluster_name, broker_name=request.broker_name, next_broker_id=next_broker_id
-        ),
-        record=record,
-        why=why,
+    answer = GetNextBrokerIdAnswer(
+        cluster_name=request.cluster_name, broker_name=request.broker_name, next_broker_id=next_broker_id
     )
+    return decided(record, answer, why)
 
 
 def apply_broker_id(record: BrokerGroupRecord | None, request: ApplyBrokerId) -> Decision:
     """Give the id to the check code if it is next, promised to this caller, or its own already."""
     code, broker_id = request.register_check_code, request.applied_broker_id
+    answer = ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     if not code or not code.split(";", maxsplit=1)[0]:
-        return _refuse_apply(
-            record,
-            request,
-            ControllerCode.SYSTEM_ERROR,
+        why, remark = (
+            "an id without a check code could never be claimed again by its holder",
             f"registerCheckCode is {code!r}, expected <address>;<milliseconds>",
-            why="an id without a check code could never be claimed again by its holder",
         )
+        return refused(record, ControllerCode.SYSTEM_ERROR, answer, why, remark)
     taken = record.replicas.get(broker_id) if record is not None and broker_id is not None else None
     if record is not None and taken is not None and taken.register_check_code == code:
-        return Decision(
-            code=ControllerCode.SUCCESS,
-            answer=ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name),
-            record=record,
-            why=f"{broker_id} is already held by this check code",
-        )
+        return decided(record, answer, f"{broker_id} is already held by this check code")
     reserved = _open_reservation(record, request.requester)
     allowed = reserved.broker_id if reserved is not None else _next_broker_id(record)
     if broker_id != allowed:
-        return _refuse_taken(
-            record, request, why=f"rule 4: only {allowed} can be taken by this caller, not {broker_id}"
-        )
+        why = f"rule 4: only {allowed} can be taken by this caller, not {broker_id}"
+        remark = f"Fail to apply brokerId: {draw_id(broker_id)} in broker-set: {request.broker_name}"
+        if record is None or not record.is_known:
+            remark = (
+                f"Broker-set: {request.broker_name} hasn't been registered in controller, "
+                f"but broker try to apply brokerId: {draw_id(broker_id)}"
+            )
+        return refused(record, ControllerCode.CONTROLLER_BROKER_ID_INVALID, answer, why, remark)
     event = BrokerIdApplied(
         cluster_name=request.cluster_name,
         broker_name=request.broker_name,
@@ -116,46 +108,36 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: ApplyBrokerId) ->
         reserved_for=request.requester or "",
     )
     left = _seats_left_behind(record, request.requester)
-    events: tuple[Event, ...] = (event, SeatsLost(broker_ids=left)) if left else (event,)
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name),
-        events=events,
-        record=apply_events(record, events),
-        why=(f"{allowed} was reserved for {request.requester}" if reserved is not None else f"{allowed} was next")
-        + (f"; rule 2: it lost the disk of {draw_ids(left)}, and the seat with it" if left else ""),
-    )
+    why = f"{allowed} was reserved for {request.requester}" if reserved is not None else f"{allowed} was next"
+    if not left:
+        return decided(record, answer, why, event)
+    why += f"; rule 2: it lost the disk of {draw_ids(left)}, and the seat with it"
+    return decided(record, answer, why, event, SeatsLost(broker_ids=left))
 
 
 def reserve_broker_id(record: BrokerGroupRecord | None, request: ReserveBrokerId) -> Decision:
     """Promise the next id to a pod, once: asked again, the promise is repeated."""
+    invalid = ControllerCode.CONTROLLER_BROKER_ID_INVALID
     if not request.reserved_for:
-        return _refuse_reservation(record, "reservedFor is empty, expected a pod name", why="a promise needs a name")
+        remark = "reservedFor is empty, expected a pod name"
+        return refused(record, invalid, ReserveBrokerIdAnswer(), "a promise needs a name", remark)
     held = _latest_of(record, request.reserved_for)
     if held is not None and request.broker_id in (None, held.broker_id):
-        return Decision(
-            code=ControllerCode.SUCCESS,
-            answer=ReserveBrokerIdAnswer(broker_id=held.broker_id),
-            record=record,
-            why=f"{held.broker_id} is already reserved for {request.reserved_for}",
-        )
+        why = f"{held.broker_id} is already reserved for {request.reserved_for}"
+        return decided(record, ReserveBrokerIdAnswer(broker_id=held.broker_id), why)
     next_broker_id = _next_broker_id(record)
     if request.broker_id not in (None, next_broker_id):
         remark = f"Broker id {request.broker_id} can not be reserved for {request.reserved_for}: the next one is {next_broker_id}"
-        return _refuse_reservation(record, remark, why="rule 4: ids are given in ascending order and never again")
+        why = "rule 4: ids are given in ascending order and never again"
+        return refused(record, invalid, ReserveBrokerIdAnswer(), why, remark)
     event = BrokerIdReserved(
         cluster_name=request.cluster_name,
         broker_name=request.broker_name,
         broker_id=next_broker_id,
         reserved_for=request.reserved_for,
     )
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=ReserveBrokerIdAnswer(broker_id=next_broker_id),
-        events=(event,),
-        record=apply_event(record, event),
-        why=f"{next_broker_id} was next, and is now reserved for {request.reserved_for}",
-    )
+    why = f"{next_broker_id} was next, and is now reserved for {request.reserved_for}"
+    return decided(record, ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
 
 
 def _next_broker_id(record: BrokerGroupRecord | None) -> int:
@@ -183,39 +165,6 @@ def _open_reservation(record: BrokerGroupRecord | None, requester: str | None) -
     return latest if latest is not None and not latest.registered else None
 
 
-def _refuse_taken(record: BrokerGroupRecord | None, request: ApplyBrokerId, *, why: str) -> Decision:
-    if record is None or not record.is_known:
-        remark = (
-            f"Broker-set: {request.broker_name} hasn't been registered in controller, "
-            f"but broker try to apply brokerId: {draw_id(request.applied_broker_id)}"
-        )
-    else:
-        remark = f"Fail to apply brokerId: {draw_id(request.applied_broker_id)} in broker-set: {request.broker_name}"
-    return _refuse_apply(record, request, ControllerCode.CONTROLLER_BROKER_ID_INVALID, remark, why=why)
-
-
-def _refuse_apply(
-    record: BrokerGroupRecord | None, request: ApplyBrokerId, code: ControllerCode, remark: str, *, why: str
-) -> Decision:
-    return Decision(
-        code=code,
-        remark=remark,
-        answer=ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name),
-        record=record,
-        why=why,
-    )
-
-
-def _refuse_reservation(record: BrokerGroupRecord | None, remark: str, *, why: str) -> Decision:
-    return Decision(
-        code=ControllerCode.CONTROLLER_BROKER_ID_INVALID,
-        remark=remark,
-        answer=ReserveBrokerIdAnswer(),
-        record=record,
-        why=why,
-    )
-
-
 # Registration (1003). A broker registers once at its start, and again only if it is told that the group is unknown. So the current
 # master's own registration means that the process which was granted the epoch is gone. Java hands the same epoch to the new
 # process, which then writes other bytes under the same (epoch, offset). Here the loss is recorded, the answer names no master, and
@@ -235,25 +184,17 @@ def register_broker(
     if known is None or replica is None:
         return _refuse_unknown(record, request, refusal)
     if not _can_be_dialled(request.broker_address):
-        return _refuse_registration(
-            record,
-            request,
-            code=ControllerCode.SYSTEM_ERROR,
-            remark=f"brokerAddress is {request.broker_address!r}, expected <host>:<port>",
-            why="no broker is notified at such an address, and a switchover could not drain it",
-        )
+        unnamed = RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
+        why = "no broker is notified at such an address, and a switchover could not drain it"
+        remark = f"brokerAddress is {request.broker_address!r}, expected <host>:<port>"
+        return refused(record, ControllerCode.SYSTEM_ERROR, unnamed, why, remark)
     events = (*adopted, *_registration_events(known, replica, request.broker_address))
     after = apply_events(record, events) or known
     lost = after.master_process_lost and not known.master_process_lost
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=_registration_answer(after, request, live),
-        events=events,
-        record=after,
-        why=f"{replica.broker_id} is at {request.broker_address}"
-        + (", and was adopted: the record did not know it" if adopted else "")
-        + (", and the process that was master is gone: nobody is, until an election" if lost else ""),
-    )
+    why = f"{replica.broker_id} is at {request.broker_address}"
+    why += ", and was adopted: the record did not know it" if adopted else ""
+    why += ", and the process that was master is gone: nobody is, until an election" if lost else ""
+    return decided(record, _registration_answer(after, request, live), why, *events)
 
 
 def _can_be_dialled(address: str | None) -> TypeGuard[str]:
@@ -312,31 +253,14 @@ def _registration_answer(
 def _refuse_unknown(record: BrokerGroupRecord | None, request: RegisterBroker, refusal: str) -> Decision:
     """Refuse in Java's words; to a pod of ours with the reason, for the reader of its log."""
     because = f" ({refusal})" if refusal and request.requester else ""
-    if record is None or not record.is_known:
-        remark = f"Broker-set: {request.broker_name} hasn't been registered in controller"
-        return _refuse_registration(
-            record, request, remark=remark + because, why=f"no broker of {request.broker_name} holds an id"
-        )
+    answer = RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     shown = draw_id(request.broker_id)
-    remark = f"BrokerId: {shown} hasn't been registered in broker-set: {request.broker_name}"
-    return _refuse_registration(record, request, remark=remark + because, why=f"nobody holds the id {shown}" + because)
-
-
-def _refuse_registration(
-    record: BrokerGroupRecord | None,
-    request: RegisterBroker,
-    *,
-    code: ControllerCode = ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
-    remark: str,
-    why: str,
-) -> Decision:
-    return Decision(
-        code=code,
-        remark=remark,
-        answer=RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name),
-        record=record,
-        why=why,
-    )
+    why = f"nobody holds the id {shown}{because}"
+    remark = f"BrokerId: {shown} hasn't been registered in broker-set: {request.broker_name}{because}"
+    if record is None or not record.is_known:
+        why = f"no broker of {request.broker_name} holds an id"
+        remark = f"Broker-set: {request.broker_name} hasn't been registered in controller{because}"
+    return refused(record, ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, answer, why, remark)
 
 
 # Adoption (ours): a disk knows an id that the record does not, for the record was lost, or is older than the id. Java
@@ -350,28 +274,13 @@ def _refuse_registration(
 def adopt_broker(record: BrokerGroupRecord | None, request: AdoptBroker, settings: ControllerSettings) -> Decision:
     """Take an unknown id back into the record, or say why not."""
     if record is not None and record.claimed_replica(request.broker_id) is not None:
-        return Decision(
-            code=ControllerCode.SUCCESS,
-            answer=AdoptBrokerAnswer(adopted=True),
-            record=record,
-            why=f"{request.broker_id} is known",
-        )
+        return decided(record, AdoptBrokerAnswer(adopted=True), f"{request.broker_id} is known")
     event, why = adoption_of(record, request, settings)
     if event is None:
-        return Decision(
-            code=ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
-            remark=f"BrokerId: {request.broker_id} is not adopted in broker-set: {request.broker_name} ({why})",
-            answer=AdoptBrokerAnswer(),
-            record=record,
-            why=why,
-        )
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=AdoptBrokerAnswer(adopted=True),
-        events=(event,),
-        record=apply_events(record, (event,)),
-        why=why,
-    )
+        remark = f"BrokerId: {request.broker_id} is not adopted in broker-set: {request.broker_name} ({why})"
+        code = ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+        return refused(record, code, AdoptBrokerAnswer(), why, remark)
+    return decided(record, AdoptBrokerAnswer(adopted=True), why, event)
 
 
 def adoption_of(  # noqa: PLR0911 - each return is one reason
@@ -467,12 +376,7 @@ def remove_member(
 ) -> Decision:
     """Forget a dead member, or say what it is still needed for. Asked again, it is done already."""
     if record is None or request.broker_id not in record.replicas:
-        return Decision(
-            code=ControllerCode.SUCCESS,
-            answer=CleanBrokerDataAnswer(),
-            record=record,
-            why=f"{request.broker_id} is no member",
-        )
+        return decided(record, CleanBrokerDataAnswer(), f"{request.broker_id} is no member")
     needed = _needed_for(record, request.broker_id, live, settings)
     if needed is not None:
         return _refuse_cleaning(record, f"Broker {request.broker_id} is not removed: {needed}", why=needed)
@@ -515,13 +419,8 @@ def _seat_needed_for(record: BrokerGroupRecord, broker_id: int, settings: Contro
 
 def _clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> Decision:
     events = (BrokersCleaned(broker_ids=broker_ids),) if broker_ids else ()
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=CleanBrokerDataAnswer(),
-        events=events,
-        record=apply_event(record, events[0]) if events else record,
-        why=f"{draw_ids(broker_ids)} forgotten; the next id stays {record.next_broker_id}",
-    )
+    why = f"{draw_ids(broker_ids)} forgotten; the next id stays {record.next_broker_id}"
+    return decided(record, CleanBrokerDataAnswer(), why, *events)
 
 
 def _parse_ids(named: str) -> tuple[set[int], str | None]:
@@ -535,10 +434,5 @@ def _parse_ids(named: str) -> tuple[set[int], str | None]:
 
 
 def _refuse_cleaning(record: BrokerGroupRecord | None, remark: str, *, why: str) -> Decision:
-    return Decision(
-        code=ControllerCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA,
-        remark=remark,
-        answer=CleanBrokerDataAnswer(),
-        record=record,
-        why=why,
-    )
+    code = ControllerCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    return refused(record, code, CleanBrokerDataAnswer(), why, remark)

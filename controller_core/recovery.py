@@ -15,7 +15,7 @@ gets its seat back.
 
 from collections.abc import Mapping
 
-from controller_core.decision import ControllerCode, Decision, ReportHoldingsAnswer
+from controller_core.decision import Decision, ReportHoldingsAnswer, decided
 from controller_core.events import (
     EligibleForgotten,
     EpochFloorRaised,
@@ -72,7 +72,7 @@ def report_ahead(record: BrokerGroupRecord | None, request: ReportAhead, setting
     """Raise the epoch above what a replica was told by a commit that the record has forgotten."""
     if record is None or not is_ahead(record, request, settings):
         why = f"{request.broker_id} knows no more than the record"
-        return Decision(code=ControllerCode.SUCCESS, answer=ReportHoldingsAnswer(), record=record, why=why)
+        return decided(record, ReportHoldingsAnswer(), why)
     near = request.sync_state_set_epoch <= record.sync_state_set_epoch + settings.max_epoch_jump
     floor = epoch_floor(
         record,
@@ -80,14 +80,11 @@ def report_ahead(record: BrokerGroupRecord | None, request: ReportAhead, setting
         seen_epoch=request.master_epoch,
         seen_set_epoch=request.sync_state_set_epoch if near else 0,
     )
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=ReportHoldingsAnswer(epoch_floor=floor.epoch),
-        events=(floor,),
-        record=apply_events(record, (floor,)),
-        why=f"rule 3: {request.broker_id} was told epoch {request.master_epoch}, set epoch {request.sync_state_set_epoch}; "
-        f"the record has {record.master_epoch} and {record.sync_state_set_epoch}: it went back in time",
+    why = (
+        f"rule 3: {request.broker_id} was told epoch {request.master_epoch}, set epoch {request.sync_state_set_epoch}; "
+        f"the record has {record.master_epoch} and {record.sync_state_set_epoch}: it went back in time"
     )
+    return decided(record, ReportHoldingsAnswer(epoch_floor=floor.epoch), why, floor)
 
 
 def report_holdings(
@@ -95,7 +92,7 @@ def report_holdings(
 ) -> Decision:
     """Take the reports into the record: an epoch above it first, then seats, then marks."""
     if record is None or not record.is_known:
-        return _decide(record, (), ReportHoldingsAnswer(), why=f"no broker of {request.broker_name} holds an id")
+        return decided(record, ReportHoldingsAnswer(), f"no broker of {request.broker_name} holds an id")
     of_kind: dict[News, list[Holding]] = {kind: [] for kind in News}
     for holding in request.holdings:
         of_kind[report_is_news(record, holding, settings)].append(holding)
@@ -105,7 +102,7 @@ def report_holdings(
         floor = epoch_floor(record, settings, seen_epoch=highest.epoch)
         answer = ReportHoldingsAnswer(epoch_floor=floor.epoch, epoch_jump=jump)
         why = f"rule 3: {highest.broker_id} reports epoch {highest.epoch}, the record has {record.master_epoch}"
-        return _decide(record, (floor,), answer, why=f"{why}: it went back in time")
+        return decided(record, answer, f"{why}: it went back in time", floor)
     return _seats(record, request, of_kind, settings, jump=jump)
 
 
@@ -140,7 +137,7 @@ def _seats(
         events.append(HoldingsMarked(marks=marks))
         reasons.append("; ".join(f"{mark.broker_id} holds {_draw_mark(mark)}" for mark in marks))
     answer = ReportHoldingsAnswer(lost=frozenset(lost), regained=regained, epoch_jump=jump)
-    return _decide(record, tuple(events), answer, why="; ".join(reasons) or "nothing new")
+    return decided(record, answer, "; ".join(reasons) or "nothing new", *events)
 
 
 def _losers(record: BrokerGroupRecord, request: ReportHoldings, settings: ControllerSettings) -> dict[int, Holding]:
@@ -157,18 +154,6 @@ def _marks(record: BrokerGroupRecord, holdings: list[Holding]) -> tuple[Mark, ..
         raised_mark(record, record.replicas[holding.broker_id], holding)
         for holding in sorted(holdings, key=lambda holding: holding.broker_id)
         if holding.broker_id in record.seats
-    )
-
-
-def _decide(
-    record: BrokerGroupRecord | None, events: tuple[Event, ...], answer: ReportHoldingsAnswer, *, why: str
-) -> Decision:
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=answer,
-        events=events,
-        record=apply_events(record, events),
-        why=why,
     )
 
 

@@ -17,6 +17,9 @@ from controller_core.decision import (
     GetSyncStateDataAnswer,
     ReplicaStanding,
     SyncStateSetBody,
+    decided,
+    refused,
+    without_a_name,
 )
 from controller_core.election import elect_master
 from controller_core.events import EligibleForgotten, apply_events
@@ -126,31 +129,19 @@ def get_replica_info(record: BrokerGroupRecord | None, request: GetReplicaInfo) 
     one whose address is unknown (rule 8: a broker that reads an id without an address fails).
     """
     if not request.broker_name:
-        return Decision(
-            code=ControllerCode.SYSTEM_ERROR,
-            remark="brokerName is missing, expected the name of a broker group",
-            answer=GetReplicaInfoAnswer(),
-            record=record,
-            why="nobody can be named without a broker name",
-        )
+        return without_a_name(record, GetReplicaInfoAnswer())
     if record is None or not record.is_known:
-        return Decision(
-            code=ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
-            remark="Broker metadata is not existed",
-            answer=GetReplicaInfoAnswer(),
-            record=record,
-            why=f"no broker of {request.broker_name} holds an id",
+        code, why = (
+            ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+            f"no broker of {request.broker_name} holds an id",
         )
+        return refused(record, code, GetReplicaInfoAnswer(), why, "Broker metadata is not existed")
     master, address = _named_master(record)
     body = SyncStateSetBody(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=GetReplicaInfoAnswer(
-            master_broker_id=master, master_address=address, master_epoch=record.master_epoch, body=body
-        ),
-        record=record,
-        why="as recorded",
+    answer = GetReplicaInfoAnswer(
+        master_broker_id=master, master_address=address, master_epoch=record.master_epoch, body=body
     )
+    return decided(record, answer, "as recorded")
 
 
 def get_sync_state_data(
@@ -158,32 +149,23 @@ def get_sync_state_data(
 ) -> Decision:
     """1006: return which replicas are in sync and alive. An unknown group is left out of the table, without an error."""
     if record is None or not record.is_known:
-        return Decision(
-            code=ControllerCode.SUCCESS,
-            answer=GetSyncStateDataAnswer(known=False),
-            record=record,
-            why=f"no broker of {request.broker_name} holds an id",
-        )
+        return decided(record, GetSyncStateDataAnswer(known=False), f"no broker of {request.broker_name} holds an id")
     master, address = _named_master(record)
     standings = [
         ReplicaStanding(broker_id=replica.broker_id, broker_address=replica.address, alive=replica.broker_id in live)
         for replica in record.replicas.values()
         if replica.claimed
     ]
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=GetSyncStateDataAnswer(
-            known=True,
-            master_broker_id=master,
-            master_address=address,
-            master_epoch=record.master_epoch,
-            sync_state_set_epoch=record.sync_state_set_epoch,
-            in_sync_replicas=tuple(one for one in standings if one.broker_id in record.sync_state_set),
-            not_in_sync_replicas=tuple(one for one in standings if one.broker_id not in record.sync_state_set),
-        ),
-        record=record,
-        why="as recorded",
+    answer = GetSyncStateDataAnswer(
+        known=True,
+        master_broker_id=master,
+        master_address=address,
+        master_epoch=record.master_epoch,
+        sync_state_set_epoch=record.sync_state_set_epoch,
+        in_sync_replicas=tuple(one for one in standings if one.broker_id in record.sync_state_set),
+        not_in_sync_replicas=tuple(one for one in standings if one.broker_id not in record.sync_state_set),
     )
+    return decided(record, answer, "as recorded")
 
 
 def _named_master(record: BrokerGroupRecord) -> tuple[int | None, str | None]:

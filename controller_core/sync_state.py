@@ -22,8 +22,15 @@ A set that reaches the minimum ends the eligibility of all outside it. A 1001 ca
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller_core.decision import AlterSyncStateSetAnswer, ControllerCode, Decision, SyncStateSetBody
-from controller_core.events import SyncStateSetAltered, apply_events
+from controller_core.decision import (
+    AlterSyncStateSetAnswer,
+    ControllerCode,
+    Decision,
+    SyncStateSetBody,
+    decided,
+    refused,
+)
+from controller_core.events import SyncStateSetAltered, apply_event
 from controller_core.holdings import joining_mark
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_id, draw_ids
 from controller_core.recovery import is_ahead
@@ -73,17 +80,10 @@ def _told_again(record: BrokerGroupRecord, request: AlterSyncStateSet, settings:
 
 
 def _accept(record: BrokerGroupRecord, event: SyncStateSetAltered, why: str) -> Decision:
-    after = apply_events(record, (event,)) or record
-    return Decision(
-        code=ControllerCode.SUCCESS,
-        answer=AlterSyncStateSetAnswer(
-            new_sync_state_set_epoch=after.sync_state_set_epoch,
-            body=SyncStateSetBody(sync_state_set=after.sync_state_set, sync_state_set_epoch=after.sync_state_set_epoch),
-        ),
-        events=(event,),
-        record=after,
-        why=why,
-    )
+    after = apply_event(record, event)
+    body = SyncStateSetBody(sync_state_set=after.sync_state_set, sync_state_set_epoch=after.sync_state_set_epoch)
+    answer = AlterSyncStateSetAnswer(new_sync_state_set_epoch=after.sync_state_set_epoch, body=body)
+    return decided(record, answer, why, event)
 
 
 def _alteration(
@@ -238,4 +238,4 @@ def _reject(code: ControllerCode, because: str) -> _Refusal:
 
 def _refuse(record: BrokerGroupRecord | None, refusal: _Refusal) -> Decision:
     code, remark = refusal
-    return Decision(code=code, remark=remark, answer=AlterSyncStateSetAnswer(), record=record, why=remark)
+    return refused(record, code, AlterSyncStateSetAnswer(), why=remark, remark=remark)
