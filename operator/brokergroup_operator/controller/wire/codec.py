@@ -18,7 +18,6 @@ from controller_core.decision import (
     GetSyncStateDataAnswer,
     RegisterBrokerAnswer,
     ReplicaStanding,
-    SyncStateSetBody,
 )
 from controller_core.requests import (
     AlterSyncStateSet,
@@ -56,9 +55,10 @@ from rocketmq_remoting.controller_protocol import SyncStateSetBody as WireSyncSt
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from controller_core.decision import Decision
+    from controller_core.decision import Answer, Decision
     from controller_core.requests import Request
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.serialization import ExtFieldsHeader
 
 
 def decode_alter_sync_state_set(command: RemotingCommand) -> AlterSyncStateSet:
@@ -154,42 +154,47 @@ def encode_decision(command: RemotingCommand, decision: Decision) -> RemotingCom
     """
     if decision.code == ControllerCode.SYSTEM_ERROR:
         return command.answer(int(decision.code), remark=decision.remark)
-    ext_fields, body = _payload(decision)
+    ext_fields, body = _payload(decision.answer)
     if ext_fields is not None:
         asked = command.ext_fields or {}
         ext_fields = {name: value for name, value in ext_fields.items() if name in asked or name not in _REPEATED}
     return command.answer(int(decision.code), remark=decision.remark, ext_fields=ext_fields, body=body)
 
 
-def _payload(decision: Decision) -> tuple[dict[str, str] | None, bytes | None]:  # noqa: PLR0911 - one return per answer type
-    match decision.answer:
-        case AlterSyncStateSetAnswer() as answer:
-            header = AlterSyncStateSetResponseHeader(new_sync_state_set_epoch=answer.new_sync_state_set_epoch)
-            return header.encode(), _set_body(answer.body)
-        case ElectMasterAnswer() as answer:
-            return _elect_header(answer), _elect_body(answer)
-        case RegisterBrokerAnswer() as answer:
-            return _register_header(answer), _set_body(answer.body)
-        case GetReplicaInfoAnswer() as answer:
-            info = GetReplicaInfoResponseHeader(
-                master_broker_id=answer.master_broker_id,
-                master_address=answer.master_address,
-                master_epoch=answer.master_epoch,
-            )
-            return info.encode(), _set_body(answer.body)
-        case GetNextBrokerIdAnswer() as answer:
-            next_id = GetNextBrokerIdResponseHeader(
-                cluster_name=answer.cluster_name,
-                broker_name=answer.broker_name,
-                next_broker_id=answer.next_broker_id,
-            )
-            return next_id.encode(), None
-        case ApplyBrokerIdAnswer() as answer:
-            applied = ApplyBrokerIdResponseHeader(cluster_name=answer.cluster_name, broker_name=answer.broker_name)
-            return applied.encode(), None
-        case _:
-            # 1011 has neither; 1006 is written for many groups at once; what the controller asks itself never travels.
-            return None, None
+_HEADERS: Mapping[type[Answer], type[ExtFieldsHeader]] = {
+    AlterSyncStateSetAnswer: AlterSyncStateSetResponseHeader,
+    ElectMasterAnswer: ElectMasterResponseHeader,
+    RegisterBrokerAnswer: RegisterBrokerToControllerResponseHeader,
+    GetReplicaInfoAnswer: GetReplicaInfoResponseHeader,
+    GetNextBrokerIdAnswer: GetNextBrokerIdResponseHeader,
+    ApplyBrokerIdAnswer: ApplyBrokerIdResponseHeader,
+}
+"""1011 has no header; 1006 is written for many groups at once; what the controller asks itself never travels."""
+
+
+def _payload(answer: Answer) -> tuple[dict[str, str] | None, bytes | None]:
+    """Return header and body. An answer has its header's fields by their names."""
+    kind = _HEADERS.get(type(answer))
+    if kind is None:
+        return None, None
+    header = kind(**{name: getattr(answer, name) for name in kind.__struct_fields__})
+    return header.encode(), _body(answer)
+
+
+def _body(answer: Answer) -> bytes | None:
+    match answer:
+        case ElectMasterAnswer(sync_state_set=frozenset() as sync_state_set):
+            members = None
+            if answer.broker_addresses is not None:
+                members = BrokerMemberGroup(
+                    cluster=answer.cluster_name or "",
+                    broker_name=answer.broker_name or "",
+                    broker_addrs=dict(answer.broker_addresses),
+                )
+            return ElectMasterResponseBody(members, sync_state_set).encode()
+        case AlterSyncStateSetAnswer(body=body) | RegisterBrokerAnswer(body=body) | GetReplicaInfoAnswer(body=body):
+            return WireSyncStateSetBody(body.sync_state_set, body.sync_state_set_epoch).encode() if body else None
+    return None
 
 
 def encode_sync_state_data(answers: Mapping[str, GetSyncStateDataAnswer]) -> bytes:
@@ -216,45 +221,6 @@ def _standing(broker_name: str, standing: ReplicaStanding) -> ReplicaIdentity:
         broker_address=standing.broker_address,
         alive=standing.alive,
     )
-
-
-def _set_body(body: SyncStateSetBody | None) -> bytes | None:
-    if body is None:
-        return None
-    return WireSyncStateSetBody(body.sync_state_set, body.sync_state_set_epoch).encode()
-
-
-def _elect_header(answer: ElectMasterAnswer) -> dict[str, str]:
-    return ElectMasterResponseHeader(
-        master_broker_id=answer.master_broker_id,
-        master_address=answer.master_address,
-        master_epoch=answer.master_epoch,
-        sync_state_set_epoch=answer.sync_state_set_epoch,
-    ).encode()
-
-
-def _elect_body(answer: ElectMasterAnswer) -> bytes | None:
-    if answer.sync_state_set is None:
-        return None
-    members = None
-    if answer.broker_addresses is not None:
-        members = BrokerMemberGroup(
-            cluster=answer.cluster_name or "",
-            broker_name=answer.broker_name or "",
-            broker_addrs=dict(answer.broker_addresses),
-        )
-    return ElectMasterResponseBody(members, answer.sync_state_set).encode()
-
-
-def _register_header(answer: RegisterBrokerAnswer) -> dict[str, str]:
-    return RegisterBrokerToControllerResponseHeader(
-        cluster_name=answer.cluster_name,
-        broker_name=answer.broker_name,
-        master_broker_id=answer.master_broker_id,
-        master_address=answer.master_address,
-        master_epoch=answer.master_epoch,
-        sync_state_set_epoch=answer.sync_state_set_epoch,
-    ).encode()
 
 
 _REPEATED = frozenset({"clusterName", "brokerName"})
