@@ -20,7 +20,6 @@ import structlog
 
 from brokergroup_operator.controller.change.executor import Executor
 from brokergroup_operator.controller.change.failover import Failover
-from brokergroup_operator.controller.change.fencing import NoFencer
 from brokergroup_operator.controller.change.group_verbs import GroupVerbs
 from brokergroup_operator.controller.change.switchover import Drain, Switchover
 from brokergroup_operator.controller.change.takeover import Takeover
@@ -63,7 +62,10 @@ log = structlog.get_logger(__name__)
 
 
 class ControllerPlane(GroupVerbs):
-    """One controller plane. Store, directory and fencer belong to the caller; planes may share a store."""
+    """One controller plane. Store, directory and fencer belong to the caller; planes may share a store.
+
+    Outside Kubernetes there is no fencer: a silent master is replaced unfenced, and the incident says so.
+    """
 
     def __init__(
         self,
@@ -97,9 +99,7 @@ class ControllerPlane(GroupVerbs):
         self._executor = executor = Executor(services)
         self._watch = MasterWatch(services, directory=directory, guard=self._guard)
         recovery = Recovery(services)
-        failover = Failover(
-            services, watch=self._watch, fencer=fencer or NoFencer(), executor=executor, recovery=recovery
-        )
+        failover = Failover(services, watch=self._watch, fencer=fencer, executor=executor, recovery=recovery)
         self._metadata = MetadataGuard(services)
         switchover = Switchover(services, executor=executor, metadata=self._metadata)
         super().__init__(services, groups=groups, failover=failover, switchover=switchover)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.change.fencing import FenceOutcome, NoFencer
+from brokergroup_operator.controller.change.fencing import FenceOutcome
 from brokergroup_operator.controller.detect.master_watch import Suspicion
 from brokergroup_operator.controller.directory.places import process_address
 from brokergroup_operator.controller.group.commits import decided_at_last
@@ -73,7 +73,7 @@ class Failover(Part):
     """Starts and runs the failovers of all groups."""
 
     def __init__(
-        self, services: Services, *, watch: MasterWatch, fencer: Fencer, executor: Executor, recovery: Recovery
+        self, services: Services, *, watch: MasterWatch, fencer: Fencer | None, executor: Executor, recovery: Recovery
     ) -> None:
         super().__init__(services)
         self._watch, self._recovery, self._fencer, self._executor = watch, recovery, fencer, executor
@@ -297,7 +297,7 @@ class Failover(Part):
         if verdict.certain:
             self._note_dead(group, record, master)
             await self._fail_over(group, timeline, premise)
-        elif isinstance(self._fencer, NoFencer):
+        elif self._fencer is None:
             timeline.evidence.append("there is nothing to fence with here")
             timeline.reach(Step.FENCED, time.monotonic())
             timeline.unfenced = True
@@ -411,6 +411,7 @@ class Failover(Part):
             how = f"nothing was heard from broker {master} here, so nobody knows which pod at {address} was its"
             return FenceOutcome(confirmed=False, how=how, untouched=True)
         deadline_seconds = group.binding.fence_timeout_seconds
+        assert self._fencer is not None
         return await self._fencer.fence(group.binding, master, own, deadline_seconds=deadline_seconds)
 
     async def _fail_over(

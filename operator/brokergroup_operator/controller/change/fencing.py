@@ -21,6 +21,7 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.kubernetes_binding import has_ip_of, pod_ip
+from brokergroup_operator.controller.peers.services import BackgroundTasks
 from brokergroup_operator.fence.datagrams import (
     CHALLENGE,
     CONFIRMATION,
@@ -77,30 +78,13 @@ class Fencer(Protocol):
         ...
 
 
-class NoFencer:
-    """Confirms nothing, at once: outside Kubernetes nothing can be fenced."""
-
-    async def fence(
-        self,
-        binding: GroupBinding,  # noqa: ARG002
-        broker_id: int,  # noqa: ARG002
-        address: str,  # noqa: ARG002
-        *,
-        deadline_seconds: float,  # noqa: ARG002
-    ) -> FenceOutcome:
-        """Confirm nothing."""
-        return FenceOutcome(confirmed=False, how="there is nothing to fence with here")
-
-
 class KubernetesFencer:
     """Deletes the pod without grace and waits for its containers to be reported terminated, or for its fence's signed word."""
 
     def __init__(self, api: KubernetesApi, keys: FenceKeys | None = None) -> None:
         """Without `keys` no fence is ordered to do anything."""
-        self._api = api
-        self._keys = keys
-        self._releases: set[asyncio.Task[None]] = set()
-        self._deletions: set[asyncio.Task[None]] = set()
+        self._api, self._keys = api, keys
+        self._releases, self._deletions = BackgroundTasks(), BackgroundTasks()
 
     async def fence(
         self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
@@ -119,10 +103,8 @@ class KubernetesFencer:
 
     async def close(self) -> None:
         """Wait until the finalizers of fenced pods are gone; the reconcile plane takes those whose pods still end."""
-        for deletion in self._deletions:
-            deletion.cancel()
-        await asyncio.gather(*self._deletions, return_exceptions=True)
-        await asyncio.gather(*self._releases, return_exceptions=True)
+        await self._deletions.stop()
+        await asyncio.gather(*self._releases.running, return_exceptions=True)
 
     async def _pod_at(self, key: GroupKey, address: str) -> str | None:
         """The group's pod at this address: a pod whose disk was lost has another broker id than its name says."""
@@ -166,9 +148,7 @@ class KubernetesFencer:
             await asyncio.wait((deletion,), timeout=seconds)
             deletion.cancel()
 
-        task = asyncio.create_task(wait(), name="rmq:fence-deletion-end")
-        self._deletions.add(task)
-        task.add_done_callback(self._deletions.discard)
+        self._deletions.start(wait(), "rmq:fence-deletion-end")
 
     async def _delete(self, name: str, namespace: str, address: str, found: asyncio.Future[JsonObject]) -> FenceOutcome:
         """The kubelet's way. `found` gets the pod as soon as it is known to be the one at this address, and to run."""
@@ -185,7 +165,8 @@ class KubernetesFencer:
                     # The address changed hands (safety rule 8): killing this pod would prove nothing about the silent one.
                     return FenceOutcome(confirmed=False, how=f"pod {name} is not the one at {address}", untouched=True)
                 if containers_are_terminated(pod):
-                    self._release_later(pod)
+                    # Beside the failover; the reconcile plane does the same for what is left behind.
+                    self._releases.start(self._release(pod), "rmq:fence-release")
                     ran_on = deleted_uid is not None and _ended_by_its_deletion(pod)
                     how = f"pod {name} {RAN_ON_WORDS}" if ran_on else f"containers of pod {name} terminated"
                     return FenceOutcome(confirmed=True, how=how)
@@ -207,13 +188,8 @@ class KubernetesFencer:
             backoff.reset()
             await asyncio.sleep(POLL_SECONDS)
 
-    def _release_later(self, pod: JsonObject) -> None:
-        """Take our finalizer away, beside the failover; the reconcile plane does the same for what is left behind."""
-        task = asyncio.create_task(self._release(pod), name="rmq:fence-release")
-        self._releases.add(task)
-        task.add_done_callback(self._releases.discard)
-
     async def _release(self, pod: JsonObject) -> None:
+        """Take our finalizer away."""
         metadata = pod["metadata"]
         finalizers = metadata.get("finalizers", [])
         if names.FINALIZER_FENCE not in finalizers:
