@@ -16,8 +16,7 @@ from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.planes import Planes
 from brokergroup_operator.controller.peers.services import Services
 from brokergroup_operator.controller.settings import PlaneSettings
-from brokergroup_operator.controller.upkeep.canary import TOPIC, Canary
-from brokergroup_operator.controller.upkeep.recovery_watch import RecoveryWatch
+from brokergroup_operator.controller.upkeep.recovery_watch import TOPIC, Canary, RecoveryWatch
 from brokergroup_operator.observe.events import EventObserver
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Step, Trigger

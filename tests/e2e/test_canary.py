@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.upkeep.canary import QUEUES, TOPIC
+from brokergroup_operator.controller.upkeep.recovery_watch import QUEUES, TOPIC
 from brokergroup_operator.demo.client import read_keys
 from brokergroup_operator.demo.routes import RouteServer
 from tests.e2e.house import whole_group

@@ -17,7 +17,7 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
-from brokergroup_operator.controller.upkeep.canary import TOPIC
+from brokergroup_operator.controller.upkeep.recovery_watch import TOPIC
 from brokergroup_operator.observe.events import EventObserver
 from brokergroup_operator.observe.observer import Observer, ObserverGroup
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import looptime
 import pytest
 
-from brokergroup_operator.controller.detect.holdings_watch import HoldingsWatch
+from brokergroup_operator.controller.detect.record_watch import HoldingsWatch
 from brokergroup_operator.controller.directory.group_directory import GroupBinding
 from brokergroup_operator.controller.directory.look_ups import LookUps
 from brokergroup_operator.controller.group.group import Group

@@ -23,21 +23,18 @@ from brokergroup_operator.controller.change.failover import Failover
 from brokergroup_operator.controller.change.group_verbs import GroupVerbs
 from brokergroup_operator.controller.change.switchover import Drain, Switchover
 from brokergroup_operator.controller.change.takeover import Takeover
-from brokergroup_operator.controller.detect.holdings_watch import HoldingsWatch
 from brokergroup_operator.controller.detect.master_watch import MasterWatch, PauseGuard
-from brokergroup_operator.controller.detect.recovery import Recovery
-from brokergroup_operator.controller.group.adoption import AdoptionDesk
+from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, HoldingsWatch, Recovery
 from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck, credentials_at, dialled_at, note_pods
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.planes import Planes
 from brokergroup_operator.controller.peers.services import Services, is_running
 from brokergroup_operator.controller.security import open_client, open_server
 from brokergroup_operator.controller.settings import PlaneSettings
-from brokergroup_operator.controller.upkeep.canary import Canary
 from brokergroup_operator.controller.upkeep.keeper import Keeper
 from brokergroup_operator.controller.upkeep.links import DeniedMasters, Links
 from brokergroup_operator.controller.upkeep.metadata_guard import MetadataGuard
-from brokergroup_operator.controller.upkeep.recovery_watch import RecoveryWatch
+from brokergroup_operator.controller.upkeep.recovery_watch import Canary, RecoveryWatch
 from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
 from brokergroup_operator.controller.wire.heartbeats import Heartbeats
 from brokergroup_operator.controller.wire.request_handler import RequestHandler

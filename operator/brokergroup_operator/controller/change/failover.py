@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.change.executor import Course, Executor
     from brokergroup_operator.controller.change.fencing import Fencer
     from brokergroup_operator.controller.detect.master_watch import MasterWatch
-    from brokergroup_operator.controller.detect.recovery import Recovery
+    from brokergroup_operator.controller.detect.record_watch import Recovery
     from brokergroup_operator.controller.group.group import Group, Premise
     from brokergroup_operator.controller.peers.services import Services
     from controller_core.decision import Decision
@@ -109,7 +109,7 @@ class Failover(Part):
 
     def _start(self, group: Group, work: Coroutine[None, None, None]) -> None:
         if group.record is None or epoch_seen_above(group.record, group.live()) is not None:
-            work.close()  # the record is older than the brokers: what they hold is reported first (holdings_watch.py)
+            work.close()  # the record is older than the brokers: what they hold is reported first (record_watch.py)
             return
         task = asyncio.create_task(work, name=f"rmq:failover {group.key}")
         group.changes.run(task, lambda done: self._ended(group, done))

@@ -101,7 +101,7 @@ class GroupBinding:
     removed_places: Mapping[str, PodPlace] = field(default_factory=dict)
     # The disks of its brokers go with their pods.
     ephemeral: bool = False
-    # Whether a message a second is sent to it (``upkeep/canary.py``).
+    # Whether a message a second is sent to it (``upkeep/recovery_watch.py``).
     canary: bool = False
     # Which keys of broker.conf are read back from its brokers.
     watched_keys: frozenset[str] = frozenset()

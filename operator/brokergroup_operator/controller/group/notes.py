@@ -47,7 +47,7 @@ class UnheardNotes:
 
 @dataclass(slots=True)
 class HoldingsNotes:
-    """Reports of what members hold. Written by `detect/holdings_watch.py`."""
+    """Reports of what members hold. Written by `detect/record_watch.py`."""
 
     # The last report, and when marks alone are worth the next one.
     report: asyncio.Task[None] | None = None
@@ -89,7 +89,7 @@ class WakingNotes:
 
 @dataclass(slots=True)
 class ActingNotes:
-    """Brokers that may act as master although the record names none. Written by `detect/recovery.py`, ended by an election."""
+    """Brokers that may act as master although the record names none. Written by `detect/record_watch.py`, ended by an election."""
 
     # By their present processes, when the record was found to be older than its brokers.
     acting: tuple[int, ...] = ()
@@ -136,7 +136,7 @@ class MemberNotes:
     """What is noted of each member's heartbeats and registrations."""
 
     def __init__(self, *, regular_heartbeat_seconds: float) -> None:
-        # Where each member's own pod says it is, how often the record said otherwise, and when that is worth a word (adoption.py).
+        # Where each member's own pod says it is, how often the record said otherwise, and when that is worth a word (AdoptionDesk).
         self.whereabouts: dict[int, str] = {}
         self.moved_beats: dict[int, int] = {}
         self.not_proposed_until_seconds: dict[int, float] = {}

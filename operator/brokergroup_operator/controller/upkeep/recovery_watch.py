@@ -1,8 +1,8 @@
 """Watches what heartbeats do not show of a recovery: the new master's index has caught up, clients are routed to it and served.
 
 A Java broker that becomes master serves as one only when its consume queues hold all of its log (28). A producer finds the new
-master by its NameServer (901). With a canary (`canary.py`), its first acknowledged message shows that clients are served; a
-master that refuses the canary serves them all the same, and that step is given up.
+master by its NameServer (901). With a `Canary`, its first acknowledged message shows that clients are served; a master that
+refuses the canary serves them all the same, and that step is given up.
 
 A step is stamped when it was seen; without an answer it stays open. No failover waits for any of this.
 """
@@ -11,13 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.broker_calls import WRITE_AND_READ, BrokerCallError, NotPermittedError
 from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.timeline import Step
+from rocketmq_remoting.broker_protocol import TopicConfig
+from rocketmq_remoting.client_protocol import SendMessageRequestHeaderV2
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,12 +31,23 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.controller.upkeep.canary import Canary
     from brokergroup_operator.observe.timeline import FailoverTimeline
+    from brokergroup_operator.records.store import GroupKey
+    from rocketmq_remoting.command import RemotingCommand
 
 # The pause between two looks grows with the time that has passed, so that a step is seen at most a tenth too late.
 FIRST_PAUSE_SECONDS = 0.02
 PAUSE_SHARE = 0.1
+TOPIC = "BROKERGROUP_CANARY"
+QUEUES = 1
+TOPIC_CONFIG = TopicConfig(topic_name=TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+PRODUCER_GROUP = "brokergroup-operator-canary"
+# A broker that makes topics by itself makes them as this one is.
+_TEMPLATE = "TBW102"
+# An incident is looked at many times while so many messages are sent.
+_ACKNOWLEDGEMENTS_KEPT = 64
+# In Java's words and in the Python replica's, where the topic or the broker takes no messages at all.
+_CLOSED_TO_ALL = "forbid"
 
 log = structlog.get_logger(__name__)
 
@@ -130,3 +147,198 @@ class RecoveryWatch(Part):
 def _since_seconds(timeline: FailoverTimeline) -> float:
     """Return from when the new master can acknowledge: the commit, or the begin of a change that another plane committed."""
     return timeline.steps.get(Step.COMMITTED, timeline.steps[Step.DETECTED])
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What brokers answered the canary of one group."""
+
+    # Of the last acknowledged messages: the time (monotonic clock) and the broker's address.
+    acknowledged: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=_ACKNOWLEDGEMENTS_KEPT))
+    # The last refusal; None: a message was acknowledged since.
+    refusal: Refusal | None = None
+    # What was reported of it.
+    told: tuple[str | None, str] | None = None
+
+
+class Canary(Part):
+    """A message a second from the operator's own producer, so that an incident knows the first write that a client saw.
+
+    It asks the NameServers for the group's master, sends there, and asks again after every failure. The plane of rank 0 sends
+    all the time; another one while it changes the master itself. A failed message is not sent again: the next one comes sooner.
+    A broker that refuses it for a missing right does so until a person changes that: it is reported once.
+
+    Off by default (`spec.monitoring.canary`): it writes into the group, and creates a topic. One task for each group that has
+    it on.
+    """
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        # Of each group whose canary runs.
+        self._answers: dict[GroupKey, _Answers] = {}
+
+    def look_at(self, group: Group) -> None:
+        """Start the group's canary, if its spec asks for one and none runs."""
+        if group.key not in self._answers and self._is_wanted(group):
+            answers = self._answers[group.key] = _Answers()
+            self._tasks.start(
+                self._send_while_wanted(group, answers),
+                f"rmq:canary {group.key}",
+                on_end=lambda _: self._answers.pop(group.key, None),
+            )
+
+    def first_acknowledged_seconds(self, key: GroupKey, by: str, *, since_seconds: float) -> float | None:
+        """Return when this broker acknowledged the first message after that time (monotonic clock); None: none yet."""
+        answers = self._answers.get(key)
+        acknowledged = answers.acknowledged if answers is not None else ()
+        return next((at for at, broker in acknowledged if broker == by and at >= since_seconds), None)
+
+    def refusal(self, key: GroupKey, by: str, *, since_seconds: float) -> NotPermittedError | None:
+        """Return how this broker refused the last message, if it did after that time (monotonic clock)."""
+        answers = self._answers.get(key)
+        last = answers.refusal if answers is not None else None
+        return (
+            last.error if last is not None and last.error.address == by and last.at_seconds >= since_seconds else None
+        )
+
+    def _is_wanted(self, group: Group) -> bool:
+        binding = group.binding
+        if not binding.canary or binding.deleting or group.gone:
+            return False
+        return _is_changing(group) or self._planes.rank(group.key) == 0
+
+    async def _send_while_wanted(self, group: Group, answers: _Answers) -> None:
+        was_acknowledged = True
+        while self._is_wanted(group):
+            began_seconds = time.monotonic()
+            try:
+                broker = await self._send(group)
+                now_seconds = time.monotonic()
+                answers.acknowledged.append((now_seconds, broker))
+                answers.refusal, is_acknowledged = None, True
+            except BrokerCallError as error:
+                now_seconds, is_acknowledged = time.monotonic(), False
+                if isinstance(error, NotPermittedError):
+                    answers.refusal = Refusal(TOPIC, now_seconds, error)
+                elif was_acknowledged:
+                    log.warning("canary not acknowledged", group=str(group.key), error=str(error))
+            was_acknowledged = is_acknowledged
+            if self._planes.rank(group.key) == 0:
+                self._tell(group.key, answers)
+            self._observer.canary_sent(group.key, is_acknowledged, now_seconds - began_seconds)
+            await asyncio.sleep(self._pause_seconds(group, is_acknowledged or answers.refusal is not None))
+
+    def _pause_seconds(self, group: Group, was_answered: bool) -> float:
+        is_hurried = not was_answered or _is_changing(group)
+        return self._settings.canary_retry_seconds if is_hurried else self._settings.canary_period_seconds
+
+    def _tell(self, key: GroupKey, answers: _Answers) -> None:
+        """Report that the canary is refused, or is not any more, if that is news."""
+        refusal = answers.refusal
+        cause = refusal.cause if refusal is not None else None
+        if cause == answers.told:
+            return
+        answers.told = cause
+        if refusal is None:
+            log.info("canary acknowledged again", group=str(key))
+        else:
+            error = refusal.error
+            log.warning(
+                "canary refused",
+                group=str(key),
+                broker=error.address,
+                user=error.access_key,
+                needs=refusal.needs,
+                error=error.remark,
+            )
+        self._observer.canary_refused(key, str(refusal) if refusal is not None else "")
+
+    async def _send(self, group: Group) -> str:
+        """Send one message; return the address that acknowledged it."""
+        broker = await self._route(group)
+        message = _message(group.binding.broker_name)
+        # Signed as this group, not by address: a broker that came back elsewhere is routed to before the record has its address.
+        calls = self._calls.signed_by(group.binding.credentials)
+        if not await calls.deliver(broker, message):
+            await calls.put_topic(broker, TOPIC_CONFIG)
+            if not await calls.deliver(broker, message):
+                raise BrokerCallError(f"{broker}: made topic {TOPIC}, and says that it does not exist")
+        return broker
+
+    async def _route(self, group: Group) -> str:
+        """Return the master by the first NameServer that knows one."""
+        binding, failures = group.binding, list[str]()
+        for server in binding.name_servers:
+            try:
+                master = await self._calls.routed_master(server, binding.cluster_name, binding.broker_name)
+            except BrokerCallError as error:
+                failures.append(str(error))
+                continue
+            if master is not None:
+                return master
+            failures.append(f"{server} knows no master")
+        raise BrokerCallError(f"no route to {binding.broker_name}: {'; '.join(failures)}")
+
+
+def _is_changing(group: Group) -> bool:
+    """Whether this plane changes the master, or did and the first acknowledged message after it is not known yet."""
+    recovering = group.incidents.recovering
+    return group.changes.in_progress is not None or (recovering is not None and Step.FIRST_ACK in recovering[1])
+
+
+def _message(broker_name: str) -> RemotingCommand:
+    now_ms = time.time_ns() // 1_000_000
+    header = SendMessageRequestHeaderV2(
+        producer_group=PRODUCER_GROUP,
+        topic=TOPIC,
+        default_topic=_TEMPLATE,
+        default_topic_queue_nums=QUEUES,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=now_ms,
+        flag=0,
+        properties="",
+        reconsume_times=0,
+        unit_mode=False,
+        batch=False,
+        broker_name=broker_name,
+    )
+    return request(RequestCode.SEND_MESSAGE_V2, ext_fields=header.encode(), body=str(now_ms).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A broker's 16 to the canary's message or topic.
+
+    The user needs Pub on the topic, and Create while it does not exist; a broker answers 16 also if no one may write into the
+    topic.
+    """
+
+    topic: str
+    # Of the monotonic clock.
+    at_seconds: float
+    error: NotPermittedError
+
+    @property
+    def cause(self) -> tuple[str | None, str]:
+        """The user and the missing right: while they stay, there is nothing new to report."""
+        return self.error.access_key, self.needs
+
+    @property
+    def needs(self) -> str:
+        """What must be granted for the message to be taken."""
+        if _CLOSED_TO_ALL in self.error.remark:
+            return f"perm {WRITE_AND_READ} of topic {self.topic}, and a brokerPermission that lets it be written"
+        if self.error.code != RequestCode.SEND_MESSAGE_V2:
+            return f"Create on Topic:{self.topic}, or that topic, made by somebody who may"
+        right = f"Pub on Topic:{self.topic} (and Create, where it does not exist)"
+        if self.error.access_key is None:
+            return f"spec.security.credentialsSecretName of a user of the broker's ACL who has {right}"
+        return f"that user with the group's secret in the broker's ACL, and {right}"
+
+    def __str__(self) -> str:
+        user = f"of user {self.error.access_key!r}" if self.error.access_key is not None else "that is unsigned"
+        return (
+            f"broker {self.error.address} refuses the canary {user}: needed is {self.needs};"
+            f" the broker says: {self.error.remark}"
+        )

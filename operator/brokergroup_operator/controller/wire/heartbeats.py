@@ -15,9 +15,8 @@ from controller_core.membership import MAX_IDS_AHEAD
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from brokergroup_operator.controller.detect.holdings_watch import HoldingsWatch
+    from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, HoldingsWatch
     from brokergroup_operator.controller.directory.group_directory import Peer
-    from brokergroup_operator.controller.group.adoption import AdoptionDesk
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.upkeep.silent_members import SilentMembers

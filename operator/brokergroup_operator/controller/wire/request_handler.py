@@ -22,7 +22,7 @@ from brokergroup_operator.controller.access.authorization import (
     refuse_to_forget_pods,
 )
 from brokergroup_operator.controller.access.callers import NewNames, RefusalLog, ReplayGuard, identify
-from brokergroup_operator.controller.detect.holdings_watch import DisputedSets
+from brokergroup_operator.controller.detect.record_watch import DisputedSets
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.planes import ASKED_NAME, ASKED_NAMESPACE
 from brokergroup_operator.controller.peers.services import Part

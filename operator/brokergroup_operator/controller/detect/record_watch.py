@@ -1,0 +1,347 @@
+"""Whether the record has gone back in time: what brokers report against it, and which of them act as master (safety rules 2 and
+3).
+
+A record that was lost, or restored from an older copy, knows less than the brokers: their heartbeats tell of disks and epochs
+(`HoldingsWatch`), of unknown ids and addresses (`AdoptionDesk`), and their 1001 requests of sets (`DisputedSets`). Before an
+election on data the brokers are asked which of them acts as master (`Recovery`). An epoch too far above the record stops the
+group's elections until its owner accepts it or no living broker reports it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import structlog
+
+from brokergroup_operator.controller.group.election_premises import could_have_been_heard, silence_seconds
+from brokergroup_operator.controller.group.group import PremiseGoneError
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.services import Part, is_running
+from brokergroup_operator.records.store import RecordStoreError
+from controller_core.decision import ControllerCode, ReportHoldingsAnswer
+from controller_core.holdings import News, report_is_news
+from controller_core.recovery import waiting_jump
+from controller_core.requests import AdoptBroker, RegisterBroker, ReportHoldings
+from controller_core.sync_state import believes_in_more, counts_on_another_set, only_the_dead_stop_it
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.peers.services import Services
+    from brokergroup_operator.controller.settings import PlaneSettings
+    from controller_core.decision import Decision
+    from controller_core.model import BrokerGroupRecord, LiveReplica
+    from controller_core.requests import AlterSyncStateSet, ReportAhead
+
+# A heartbeat of the last process may come after the registration of the next; two may not.
+BEATS_TO_MOVE = 2
+POLL_SECONDS = 0.05
+
+log = structlog.get_logger(__name__)
+
+
+class HoldingsWatch(Part):
+    """Compares every heartbeat of every group; `on_news` is called after a report has changed a record.
+
+    A heartbeat costs one comparison (`report_is_news`). News are committed as `ReportHoldings`, built after the record was
+    read, so that the table knows which seats that record has: at once if a member has less than it had, has it again, or knows
+    a higher epoch than the record; marks of all members together, every `mark_pause_seconds`. A failed commit is retried by the
+    next heartbeat after the store's pause.
+    """
+
+    def __init__(self, services: Services, *, recovery: Recovery, on_news: Callable[[Group], None]) -> None:
+        super().__init__(services)
+        self._recovery, self._on_news = recovery, on_news
+
+    def heard(self, group: Group, broker_id: int) -> None:
+        """Compare the heartbeat of this member that was just taken. Cheap."""
+        record, holding = group.record, group.table.holding(broker_id)
+        if record is None or holding is None:
+            return
+        news = report_is_news(record, holding, group.binding.settings)
+        if news is News.JUMP or group.holdings.epoch_jump is not None:
+            self._note_jump(group)
+        if news in (News.NOTHING, News.JUMP) or is_running(group.holdings.report) or not group.store_may_be_asked:
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        if news is News.MARK:
+            if now_seconds < group.holdings.next_mark_seconds:
+                return
+            group.holdings.next_mark_seconds = now_seconds + self._settings.mark_pause_seconds
+        group.holdings.report = self._tasks.start(self._report(group, news), f"rmq:report {group.key}")
+
+    async def _report(self, group: Group, news: News) -> None:
+        """Report all members together: a commit costs the same."""
+        if news is News.FLOOR:
+            await self._recovery.find_incumbent(group)
+        try:
+            decision = await group.decide(lambda: _report_of(group))
+        except RecordStoreError as error:
+            log.warning("holdings not reported yet", group=str(group.key), error=str(error))
+            group.store_failed(error)
+            return
+        if decision.changed and isinstance(decision.answer, ReportHoldingsAnswer):
+            self._on_news(group)
+
+    def _note_jump(self, group: Group) -> None:
+        """Note an epoch that waits for a person, if a living member reports one; reported once for each epoch."""
+        record = group.record
+        assert record is not None
+        jump = waiting_jump(record, group.live(), group.binding.settings)
+        if jump == group.holdings.epoch_jump:
+            return
+        group.holdings.epoch_jump = jump
+        if jump is not None:
+            log.error(
+                "epoch too far above the record: no election before it is accepted", group=str(group.key), epoch=jump
+            )
+            self._observer.epoch_jump(group.key, jump)
+        group.changed()
+
+
+def _report_of(group: Group) -> ReportHoldings:
+    found = (group.table.holding(broker_id) for broker_id in sorted(group.live()))
+    holdings = tuple(holding for holding in found if holding is not None)
+    return ReportHoldings(broker_name=group.binding.broker_name, holdings=holdings)
+
+
+class DisputedSets:
+    """Changes the record if a master's 1001 shows again and again that the two disagree (`controller_core/sync_state.py`).
+
+    Java refuses each such request, and so does the core: one proves nothing, it may have been queued, or be a stray frame. If
+    the same master repeats it for a while:
+
+    * it knows a commit that the record has forgotten (a record restored from an older copy): the epoch is raised above it;
+    * it proposes from another set than the record's, because an earlier 1001 was lost or refused (Java 5.5.0 shrinks its own
+      set first): it is answered the record's set under the next set epoch, the only thing it takes a set from;
+    * only dead members of the set keep others out: the set grows around them.
+    """
+
+    def __init__(self, settings: PlaneSettings) -> None:
+        self._settings = settings
+        # By replica: what it says that the record does not have.
+        self._ahead: WeakKeyDictionary[Group, dict[int, tuple[ReportAhead, float]]] = WeakKeyDictionary()
+        # Under which epochs the master was refused, and whether for dead members.
+        self._apart: WeakKeyDictionary[Group, tuple[tuple[int, int, bool], float]] = WeakKeyDictionary()
+
+    async def answered(self, group: Group, wanted: AlterSyncStateSet, decision: Decision) -> Decision:
+        """Return the decision in the end, after this one on the record as the store has it."""
+        await self._raise_if_ahead(group, wanted, refused=decision.code != ControllerCode.SUCCESS)
+        record = group.record
+        if decision.code == ControllerCode.SUCCESS or record is None:
+            self._apart.pop(group, None)
+            return decision
+        is_apart = counts_on_another_set(record, wanted)
+        if not is_apart and not only_the_dead_stop_it(record, wanted, group.live()):
+            return decision
+        if not self._was_refused_long_enough(group, for_the_dead=not is_apart):
+            return decision
+        if is_apart:
+            log.warning(
+                "the master proposes from another set, and is answered the record's",
+                group=str(group.key),
+                proposed=sorted(wanted.sync_state_set),
+                recorded=sorted(record.sync_state_set),
+            )
+        return await group.decide(replace(wanted, said_again=True))
+
+    async def _raise_if_ahead(self, group: Group, wanted: AlterSyncStateSet, *, refused: bool) -> None:
+        said = self._ahead.setdefault(group, {})
+        ahead = believes_in_more(group.record, wanted, group.binding.settings) if refused else None
+        if ahead is None:
+            said.pop(wanted.master_broker_id or 0, None)
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        before, since_seconds = said.get(ahead.broker_id, (None, now_seconds))
+        if before != ahead:
+            said[ahead.broker_id] = (ahead, now_seconds)
+            log.warning("a 1001 knows more than the record", group=str(group.key), believed=ahead)
+        elif now_seconds - since_seconds >= self._settings.believed_again_seconds:
+            del said[ahead.broker_id]
+            await group.decide(ahead)
+
+    def _was_refused_long_enough(self, group: Group, *, for_the_dead: bool) -> bool:
+        """Whether it was refused for the same for longer than a master needs to learn the set by its own poll (1004)."""
+        record, now_seconds = group.record, asyncio.get_running_loop().time()
+        assert record is not None
+        refused = (record.master_epoch, record.sync_state_set_epoch, for_the_dead)
+        before, since_seconds = self._apart.get(group, (None, now_seconds))
+        if before != refused:
+            self._apart[group] = (refused, now_seconds)
+            return False
+        too_early = now_seconds - since_seconds < self._settings.set_apart_seconds
+        if too_early or group.master_change is not None or group.is_changing:
+            return False
+        del self._apart[group]
+        return True
+
+
+class AdoptionDesk(Part):
+    """Proposes to the core brokers whose id or address the record does not know, for all groups.
+
+    A Java broker with an identity file does not apply for an id again, and registers (1003) only when it starts. An unknown id
+    is proposed as `AdoptBroker` (`ControllerSettings.adoption`); another address as `RegisterBroker`, if the pod that the id is
+    kept for reports it twice and it is not the granted master, whose registration would mean a new process. A refusal is
+    remembered for a while, so that not every heartbeat reads the store.
+    """
+
+    def heard(self, group: Group, broker_id: int, address: str, requester: str | None) -> None:
+        """A heartbeat came. Cheap if all is known."""
+        if not group.loaded or not address:
+            return
+        replica = group.record.claimed_replica(broker_id) if group.record is not None else None
+        request: AdoptBroker | RegisterBroker
+        if replica is None:
+            request = _adoption(group, broker_id, address, requester)
+        elif moved_to(group, broker_id) is not None and broker_id != group.granted_master_id:
+            group.members.moved_beats[broker_id] = group.members.moved_beats.get(broker_id, 0) + 1
+            if group.members.moved_beats[broker_id] < BEATS_TO_MOVE:
+                return
+            request = _relocation(group, broker_id, address)
+        else:
+            group.members.moved_beats.pop(broker_id, None)
+            return
+        now_seconds = asyncio.get_running_loop().time()
+        if now_seconds >= group.members.not_proposed_until_seconds.get(broker_id, 0.0):
+            group.members.not_proposed_until_seconds[broker_id] = now_seconds + self._settings.adoption_pause_seconds
+            self._tasks.start(self._propose(group, broker_id, request), f"rmq:adopt {group.key}")
+
+    async def _propose(self, group: Group, broker_id: int, request: AdoptBroker | RegisterBroker) -> None:
+        try:
+            decision = await group.decide(
+                request, premise=lambda now: now is None or now.granted_master_id != broker_id
+            )
+        except (RecordStoreError, PremiseGoneError) as error:
+            log.warning("broker not taken in yet", group=str(group.key), broker_id=broker_id, error=str(error))
+            return
+        if decision.code != ControllerCode.SUCCESS:
+            log.warning("unknown broker not adopted", group=str(group.key), broker_id=broker_id, why=decision.why)
+
+
+def moved_to(group: Group, broker_id: int) -> str | None:
+    """Return where the member's own pod says it is, if the record says otherwise."""
+    record, told = group.record, group.members.whereabouts.get(broker_id)
+    replica = record.claimed_replica(broker_id) if record is not None else None
+    return told if replica is not None and replica.reserved_for and told != replica.address else None
+
+
+async def follow_the_moved(group: Group) -> None:
+    """Write down where the living members are, before an election on a record that may be outdated."""
+    for broker_id in sorted(group.live()):
+        address = moved_to(group, broker_id)
+        if address is not None and broker_id != group.granted_master_id:
+            await group.decide(_relocation(group, broker_id, address), premise=_has_no_master)
+
+
+def _has_no_master(now: BrokerGroupRecord | None) -> bool:
+    return now is not None and now.granted_master_id is None
+
+
+def _adoption(group: Group, broker_id: int, address: str, requester: str | None) -> AdoptBroker:
+    return AdoptBroker(
+        cluster_name=group.binding.cluster_name,
+        broker_name=group.binding.broker_name,
+        broker_id=broker_id,
+        broker_address=address,
+        requester=requester,
+    )
+
+
+def _relocation(group: Group, broker_id: int, address: str) -> RegisterBroker:
+    replica = group.record.replicas.get(broker_id) if group.record is not None else None
+    return RegisterBroker(
+        cluster_name=group.binding.cluster_name,
+        broker_name=group.binding.broker_name,
+        broker_id=broker_id,
+        broker_address=address,
+        requester=replica.reserved_for if replica is not None else None,
+    )
+
+
+class Recovery(Part):
+    """Asks (907) which brokers act as master while the record names none (hole C).
+
+    The acknowledgements of the acting master count, so it is preferred unless another member has a higher epoch
+    (`ElectMaster.incumbent`). Other acting masters are told first: a third replica must not stay linked to one of them while
+    another is elected. They are asked before the record says that there is no master (`find_incumbent`): a Python master that
+    polls so stops acknowledging. If none acts as master, an election waits for reports younger than that answer.
+    """
+
+    async def find_incumbent(self, group: Group) -> None:
+        """Note which members act as master while the record is still the old one, until one of the highest reported epoch is
+        found, or all members were or could have been heard.
+        """
+        while True:
+            acting = await self._ask(group)
+            group.recovery.acting = acting
+            live = group.live()
+            highest = max((replica.epoch for replica in live.values()), default=-1)
+            is_found = bool(acting) and acting[0] in live and live[acting[0]].epoch >= highest
+            if is_found or self._nobody_is_missing(group):
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def acting_masters(self, group: Group) -> tuple[int, ...]:
+        """Return the members that act as master, or did when `find_incumbent` asked; first the one whose acknowledgements
+        count.
+        """
+        try:
+            await follow_the_moved(group)
+        except (RecordStoreError, PremiseGoneError) as error:
+            log.warning("addresses not followed yet", group=str(group.key), error=str(error))
+        if acting := await self._ask(group):
+            return acting
+        live = group.live()
+        noted = tuple(one for one in group.recovery.acting if one in live)
+        if not noted:
+            await self._until_reported_anew(group)
+        return noted
+
+    async def _until_reported_anew(self, group: Group) -> None:
+        """No member acts as master now, so reports from now on are complete. Members that stay silent time out."""
+        group.table.ask_anew()
+        deadline_seconds = asyncio.get_running_loop().time() + silence_seconds(group, self._settings)
+        while asyncio.get_running_loop().time() < deadline_seconds:
+            if all(replica.fresh for replica in group.live().values()):
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _nobody_is_missing(self, group: Group) -> bool:
+        record, live = group.record, group.live()
+        if record is None or could_have_been_heard(group, self._settings):
+            return True
+        return all(one.broker_id in live for one in record.replicas.values() if one.registered)
+
+    async def _ask(self, group: Group) -> tuple[int, ...]:
+        """907 to every living member, side by side; one that does not answer by its deadline does not act as master."""
+        live, addresses = group.live(), _addresses(group)
+        links = await asyncio.gather(*(self._links_as_master(address) for address in addresses.values()))
+        acting = {one: found for one, found in zip(addresses, links, strict=True) if found is not None}
+        return tuple(sorted(acting, key=lambda one: _weight(live.get(one), acting[one], one)))
+
+    async def _links_as_master(self, address: str) -> int | None:
+        """Return how many slaves are linked to it; None if it does not act as master."""
+        try:
+            status = await self._calls.ha_status(address)
+        except BrokerCallError:
+            return None
+        return len(status.ha_connection_info) if status.master else None
+
+
+def _weight(replica: LiveReplica | None, links: int, broker_id: int) -> tuple[int, int, int]:
+    """Sort the highest epoch first, then the one with more slaves."""
+    return (-replica.epoch if replica is not None else 1, -links, broker_id)
+
+
+def _addresses(group: Group) -> dict[int, str]:
+    """Return where the living members are, by their own word if an older record says otherwise (safety rule 8)."""
+    record, found = group.record, {}
+    for broker_id, replica in sorted(group.live().items()):
+        address = moved_to(group, broker_id) or (record.address_of(broker_id) if record is not None else None)
+        if address is not None and replica.address in ("", address):
+            found[broker_id] = address
+    return found
