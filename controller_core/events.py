@@ -6,9 +6,10 @@ The events are Java's (docs/reference/controller.md) except where a safety rule 
 epochs raised by reports of brokers (rules 1 to 3). An event carries all that applying it needs.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Replica
 from controller_core.plan import Change, Phase, Plan
@@ -22,43 +23,96 @@ class Mark(NamedTuple):
     offset: int
 
 
+class Event(ABC):
+    """Something that changes a record. `applied` returns the record after it, and does not touch the one before."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerIdReserved:
-    """A pod was promised an id. Creates the record if it is the first thing ever heard of the group."""
+class _OfAnId(Event):
+    """An id has a holder. Creates the record if it is the first thing ever heard of the group."""
 
     cluster_name: str
     broker_name: str
     broker_id: int
-    reserved_for: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerIdApplied:
-    """A broker holds an id. Java's event 2; creates the record if need be."""
-
-    cluster_name: str
-    broker_name: str
-    broker_id: int
-    register_check_code: str
-    address: str
     reserved_for: str = ""
 
+    @property
+    @abstractmethod
+    def replica(self) -> Replica: ...
+
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        replicas, replica = dict(record.replicas), self.replica
+        if replica.address:
+            replicas = _without_address(replicas, replica.address, keep=self.broker_id)
+        replicas[self.broker_id] = replica
+        # A high-water mark, not a count: no later event may ever hand out this id again (safety rule 4).
+        return replace(record, replicas=replicas, next_broker_id=max(record.next_broker_id, self.broker_id + 1))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRegistered:
+class BrokerIdReserved(_OfAnId):
+    """A pod was promised an id."""
+
+    @property
+    def replica(self) -> Replica:
+        return Replica(self.broker_id, reserved_for=self.reserved_for)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerIdApplied(_OfAnId):
+    """A broker holds an id. Java's event 2."""
+
+    register_check_code: str
+    address: str
+
+    @property
+    def replica(self) -> Replica:
+        return Replica(self.broker_id, self.register_check_code, self.address, self.reserved_for)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerAdopted(_OfAnId):
+    """A replica that the record had lost is known again, without a seat.
+
+    It comes with an identity file, so a disk knows this id: what a RegisterBroker would tell.
+    """
+
+    address: str
+
+    @property
+    def replica(self) -> Replica:
+        check_code = f"{self.address};{ADOPTED}"
+        return Replica(self.broker_id, check_code, self.address, self.reserved_for, registered=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistered(Event):
     """A replica's process announced itself at an address. Java's event 6, and the fact that it ever did."""
 
     broker_id: int
     address: str
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        replicas = _without_address(record.replicas, self.address, keep=self.broker_id)
+        replicas[self.broker_id] = replace(replicas[self.broker_id], address=self.address, registered=True)
+        return replace(record, replicas=replicas)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MasterProcessLost:
+class MasterProcessLost(Event):
     """The process that was granted the mastership is gone; the id keeps it until an election (safety rule 6)."""
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        return replace(record, master_process_lost=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MasterElected:
+class MasterElected(Event):
     """A replica is granted the mastership under a new epoch. Java's event 3 with a winner.
 
     `eligible` hold every acknowledged message besides (rule 1); `marks` are those of all seats afterwards. `unfenced`: the
@@ -72,135 +126,198 @@ class MasterElected:
     unfenced: bool = False
     plan: Plan | None = None
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        elected = replace(
+            record,
+            master_broker_id=self.broker_id,
+            master_epoch=_raised(record.master_epoch),
+            master_process_lost=False,
+            eligible=self.eligible,
+            lost_seats=frozenset(),
+            unclean_elections=record.unclean_elections + self.unclean,
+            # A master of a new epoch is not one of an older epoch any more.
+            unfenced=_unfenced_after(record, self) - {self.broker_id},
+        )
+        elected = _with_marks(_with_sync_state_set(elected, frozenset({self.broker_id})), self.marks)
+        return _with_plan(record, elected, self.plan, unfenced=self.unfenced)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MasterRenewed:
+class MasterRenewed(Event):
     """The master goes on under the epoch after `epochs` more, with the same set under an epoch that is as much higher."""
 
     epochs: int = 1
     plan: Plan | None = None
     slave: int | None = None
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        epoch = min(record.master_epoch + self.epochs, MAX_EPOCH)
+        # A Java broker takes a set, also with a mastership, only under a higher set epoch than its own.
+        set_epoch = record.sync_state_set_epoch + self.epochs - 1
+        raised = replace(record, master_epoch=epoch, sync_state_set_epoch=set_epoch)
+        renewed = _with_sync_state_set(raised, record.sync_state_set)
+        return _with_plan(record, renewed, self.plan, slave=self.slave)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MasterLost:
+class MasterLost(Event):
     """There is no master any more. Java's event 3 without a winner. `unfenced`: the master before was not seen dead."""
 
     unfenced: bool = False
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        return _without_master(replace(record, unfenced=_unfenced_after(record, self)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncStateSetAltered:
+class SyncStateSetAltered(Event):
     """The master's proposal was accepted. Java's event 1. `marks` are those of the new members; the others keep theirs."""
 
     sync_state_set: frozenset[int]
     eligible: frozenset[int] = frozenset()
     marks: tuple[Mark, ...] = ()
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        # A member of the set follows: it is no master of an older epoch any more.
+        altered = replace(record, eligible=self.eligible, unfenced=record.unfenced - self.sync_state_set)
+        return _with_marks(_with_sync_state_set(altered, self.sync_state_set), self.marks)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EligibleForgotten:
+class EligibleForgotten(Event):
     """The rule that kept these replicas electable does not hold any more: the floor was lowered or lifted (rule 1)."""
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        return _with_marks_of_seats_only(replace(record, eligible=frozenset()))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HoldingsMarked:
+class HoldingsMarked(Event):
     """Holders of seats reported more than their marks say (rule 2)."""
 
     marks: tuple[Mark, ...]
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        return _with_marks(record, self.marks)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeatsLost:
+class SeatsLost(Event):
     """These replicas came back with less than they had (rule 2). `marks` say what they failed to reach."""
 
     broker_ids: frozenset[int]
     marks: tuple[Mark, ...] = ()
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        after = _with_marks(record, self.marks)
+        if record.master_broker_id in self.broker_ids:
+            after = _without_master(after)
+        nobody_left = not record.seats - self.broker_ids
+        after = replace(
+            after,
+            eligible=record.eligible - self.broker_ids,
+            lost_seats=record.lost_seats | (record.seats & self.broker_ids if nobody_left else frozenset()),
+        )
+        return _without_members(after, self.broker_ids)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeatsRegained:
+class SeatsRegained(Event):
     """The last losers of a seat have what they had after all, and no master was elected meanwhile (rule 2)."""
 
     broker_ids: frozenset[int]
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        after = replace(record, lost_seats=record.lost_seats - self.broker_ids)
+        return _with_sync_state_set(after, record.sync_state_set | self.broker_ids)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochFloorRaised:
+class EpochFloorRaised(Event):
     """Brokers know more than the record does: it went back in time (rule 3). Both epochs are what the record has afterwards."""
 
     epoch: int
     sync_state_set_epoch: int
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        raised = replace(
+            record,
+            master_broker_id=None,
+            master_process_lost=False,
+            master_epoch=self.epoch,
+            sync_state_set=frozenset(),
+            sync_state_set_epoch=self.sync_state_set_epoch,
+            eligible=frozenset(),
+            lost_seats=frozenset(),
+        )
+        return _with_marks_of_seats_only(raised)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerAdopted:
-    """A replica that the record had lost is known again, without a seat. Creates the record if need be."""
-
-    cluster_name: str
-    broker_name: str
-    broker_id: int
-    address: str
-    reserved_for: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokersCleaned:
+class BrokersCleaned(Event):
     """These replicas are forgotten; their ids stay used. Java's event 5."""
 
     broker_ids: frozenset[int]
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        cleaned = replace(
+            record,
+            replicas={one: replica for one, replica in record.replicas.items() if one not in self.broker_ids},
+            eligible=record.eligible - self.broker_ids,
+            lost_seats=record.lost_seats - self.broker_ids,
+            unfenced=record.unfenced - self.broker_ids,
+        )
+        if record.master_broker_id in self.broker_ids:
+            cleaned = _without_master(cleaned)
+        # With a new epoch, unlike Java: a master takes a smaller set only from a newer epoch, and would else wait for the
+        # cleaned member's acknowledgement for ever.
+        return _without_members(cleaned, self.broker_ids)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeBegun:
+class ChangeBegun(Event):
     """A change of master begins whose election is not decided yet: `Fencing` or `Quieting`."""
 
     change: Change
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        return replace(record, change=self.change, change_id=self.change.id)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeTakenOver:
+class ChangeTakenOver(Event):
     """Another plane goes on with the change."""
 
     carried_out_by: str
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        return replace(record, change=record.change and replace(record.change, carried_out_by=self.carried_out_by))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeGivenUp:
+class ChangeGivenUp(Event):
     """The change ends without an election, as soon as what it set at a broker is restored."""
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        return replace(record, change=record.change and replace(record.change, phase=Phase.RESTORING))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeTold:
+class ChangeTold(Event):
     """All were told; the change stays in the record for its incident, which is still open."""
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        told = record.change and replace(record.change, phase=Phase.RESTORING, restore=None)
+        return replace(record, change=told)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeEnded:
+class ChangeEnded(Event):
     """Nothing is left to do for the change."""
 
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        return replace(record, change=None)
 
-_EventOfKnownGroup = (
-    BrokerRegistered
-    | MasterProcessLost
-    | MasterElected
-    | MasterRenewed
-    | MasterLost
-    | SyncStateSetAltered
-    | EligibleForgotten
-    | HoldingsMarked
-    | SeatsLost
-    | SeatsRegained
-    | EpochFloorRaised
-    | BrokersCleaned
-    | ChangeBegun
-    | ChangeTakenOver
-    | ChangeGivenUp
-    | ChangeTold
-    | ChangeEnded
-)
-Event = BrokerIdReserved | BrokerIdApplied | BrokerAdopted | _EventOfKnownGroup
-"""Everything that can change a record."""
 
 ADOPTED = "adopted"
 """The second half of an adopted replica's check code, where a broker has the milliseconds of its application."""
@@ -218,12 +335,12 @@ def apply_events(record: BrokerGroupRecord | None, events: Iterable[Event]) -> B
 
 
 def apply_event(record: BrokerGroupRecord | None, event: Event) -> BrokerGroupRecord:
-    """Return the record after the event. The record that was passed in is not touched."""
-    if isinstance(event, BrokerIdReserved | BrokerIdApplied | BrokerAdopted):
-        return _apply_identity(record or BrokerGroupRecord(event.cluster_name, event.broker_name), event)
+    """Return the record after the event."""
+    if isinstance(event, _OfAnId):
+        return event.applied(record or BrokerGroupRecord(event.cluster_name, event.broker_name))
     if record is None:
         raise EventWithoutRecordError(f"event {event!r} needs a record, there is none")
-    return _with_change_id(record, _apply_to_known(record, event))
+    return _with_change_id(record, event.applied(record))
 
 
 def _with_change_id(before: BrokerGroupRecord, after: BrokerGroupRecord) -> BrokerGroupRecord:
@@ -237,100 +354,6 @@ def _with_change_id(before: BrokerGroupRecord, after: BrokerGroupRecord) -> Brok
     if void is not None and void.restore is not None:
         return replace(after, change=replace(void, phase=Phase.RESTORING, epoch=0, to_broker_id=None, before=None))
     return replace(after, change=None, change_id=before.change_id + (void is None))
-
-
-def _apply_to_known(  # noqa: PLR0911, PLR0912, C901 - one return per kind of event is the plainest table there is
-    record: BrokerGroupRecord, event: _EventOfKnownGroup
-) -> BrokerGroupRecord:
-    change = record.change
-    match event:
-        case BrokerRegistered():
-            return _apply_registration(record, event)
-        case MasterProcessLost():
-            return replace(record, master_process_lost=True)
-        case MasterElected():
-            return _apply_election(record, event)
-        case MasterRenewed():
-            return _apply_renewal(record, event)
-        case MasterLost():
-            return _without_master(replace(record, unfenced=_unfenced_after(record, event)))
-        case SyncStateSetAltered():
-            return _apply_alteration(record, event)
-        case EligibleForgotten():
-            return _with_marks_of_seats_only(replace(record, eligible=frozenset()))
-        case HoldingsMarked():
-            return _with_marks(record, event.marks)
-        case SeatsLost():
-            return _apply_seats_lost(record, event)
-        case SeatsRegained():
-            after = replace(record, lost_seats=record.lost_seats - event.broker_ids)
-            return _with_sync_state_set(after, record.sync_state_set | event.broker_ids)
-        case EpochFloorRaised():
-            return _apply_epoch_floor(record, event)
-        case BrokersCleaned():
-            return _apply_clean(record, event.broker_ids)
-        case ChangeBegun():
-            return replace(record, change=event.change, change_id=event.change.id)
-        case ChangeTakenOver():
-            return replace(record, change=change and replace(change, carried_out_by=event.carried_out_by))
-        case ChangeGivenUp():
-            return replace(record, change=change and replace(change, phase=Phase.RESTORING))
-        case ChangeTold():
-            return replace(record, change=change and replace(change, phase=Phase.RESTORING, restore=None))
-        case ChangeEnded():
-            return replace(record, change=None)
-    assert_never(event)
-
-
-def _apply_identity(
-    record: BrokerGroupRecord, event: BrokerIdReserved | BrokerIdApplied | BrokerAdopted
-) -> BrokerGroupRecord:
-    replicas = dict(record.replicas)
-    match event:
-        case BrokerIdReserved():
-            replica = Replica(event.broker_id, reserved_for=event.reserved_for)
-        case BrokerIdApplied():
-            replica = Replica(event.broker_id, event.register_check_code, event.address, event.reserved_for)
-        case BrokerAdopted():
-            # It comes with an identity file, so a disk knows this id: what a RegisterBroker would tell.
-            check_code = f"{event.address};{ADOPTED}"
-            replica = Replica(event.broker_id, check_code, event.address, event.reserved_for, registered=True)
-    if replica.address:
-        replicas = _without_address(replicas, replica.address, keep=event.broker_id)
-    replicas[event.broker_id] = replica
-    # A high-water mark, not a count: no later event may ever hand out this id again (safety rule 4).
-    return replace(record, replicas=replicas, next_broker_id=max(record.next_broker_id, event.broker_id + 1))
-
-
-def _apply_registration(record: BrokerGroupRecord, event: BrokerRegistered) -> BrokerGroupRecord:
-    replicas = _without_address(record.replicas, event.address, keep=event.broker_id)
-    replicas[event.broker_id] = replace(replicas[event.broker_id], address=event.address, registered=True)
-    return replace(record, replicas=replicas)
-
-
-def _apply_election(record: BrokerGroupRecord, event: MasterElected) -> BrokerGroupRecord:
-    elected = replace(
-        record,
-        master_broker_id=event.broker_id,
-        master_epoch=_raised(record.master_epoch),
-        master_process_lost=False,
-        eligible=event.eligible,
-        lost_seats=frozenset(),
-        unclean_elections=record.unclean_elections + event.unclean,
-        # A master of a new epoch is not one of an older epoch any more.
-        unfenced=_unfenced_after(record, event) - {event.broker_id},
-    )
-    elected = _with_marks(_with_sync_state_set(elected, frozenset({event.broker_id})), event.marks)
-    return _with_plan(record, elected, event.plan, unfenced=event.unfenced)
-
-
-def _apply_renewal(record: BrokerGroupRecord, event: MasterRenewed) -> BrokerGroupRecord:
-    epoch = min(record.master_epoch + event.epochs, MAX_EPOCH)
-    # A Java broker takes a set, also with a mastership, only under a higher set epoch than its own.
-    set_epoch = record.sync_state_set_epoch + event.epochs - 1
-    raised = replace(record, master_epoch=epoch, sync_state_set_epoch=set_epoch)
-    renewed = _with_sync_state_set(raised, record.sync_state_set)
-    return _with_plan(record, renewed, event.plan, slave=event.slave)
 
 
 def _with_plan(
@@ -365,55 +388,6 @@ def _with_plan(
         started_at=own.started_at if own is not None else plan.started_at,
     )
     return replace(after, change=change, change_id=change.id)
-
-
-def _apply_alteration(record: BrokerGroupRecord, event: SyncStateSetAltered) -> BrokerGroupRecord:
-    # A member of the set follows: it is no master of an older epoch any more.
-    altered = replace(record, eligible=event.eligible, unfenced=record.unfenced - event.sync_state_set)
-    return _with_marks(_with_sync_state_set(altered, event.sync_state_set), event.marks)
-
-
-def _apply_seats_lost(record: BrokerGroupRecord, event: SeatsLost) -> BrokerGroupRecord:
-    after = _with_marks(record, event.marks)
-    if record.master_broker_id in event.broker_ids:
-        after = _without_master(after)
-    nobody_left = not record.seats - event.broker_ids
-    after = replace(
-        after,
-        eligible=record.eligible - event.broker_ids,
-        lost_seats=record.lost_seats | (record.seats & event.broker_ids if nobody_left else frozenset()),
-    )
-    return _without_members(after, event.broker_ids)
-
-
-def _apply_epoch_floor(record: BrokerGroupRecord, event: EpochFloorRaised) -> BrokerGroupRecord:
-    raised = replace(
-        record,
-        master_broker_id=None,
-        master_process_lost=False,
-        master_epoch=event.epoch,
-        sync_state_set=frozenset(),
-        sync_state_set_epoch=event.sync_state_set_epoch,
-        eligible=frozenset(),
-        lost_seats=frozenset(),
-    )
-    return _with_marks_of_seats_only(raised)
-
-
-def _apply_clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> BrokerGroupRecord:
-    kept = {broker_id: replica for broker_id, replica in record.replicas.items() if broker_id not in broker_ids}
-    cleaned = replace(
-        record,
-        replicas=kept,
-        eligible=record.eligible - broker_ids,
-        lost_seats=record.lost_seats - broker_ids,
-        unfenced=record.unfenced - broker_ids,
-    )
-    if record.master_broker_id in broker_ids:
-        cleaned = _without_master(cleaned)
-    # With a new epoch, unlike Java: a master takes a smaller set only from a newer epoch, and would else wait for the
-    # cleaned member's acknowledgement for ever.
-    return _without_members(cleaned, broker_ids)
 
 
 def _unfenced_after(record: BrokerGroupRecord, event: MasterElected | MasterLost) -> frozenset[int]:
