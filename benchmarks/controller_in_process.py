@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, Peer
+from brokergroup_operator.controller.directory.group_directory import Peer
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
@@ -30,6 +30,7 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.connection import RemotingConnection
 from rocketmq_remoting.limits import ConnectionSettings
+from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -276,7 +277,7 @@ class Deaths:
 
 async def deaths_decided(count: int) -> Deaths:
     """The masters of this many groups die at once: their connections close, and their addresses refuse."""
-    store, directory = MemoryRecordStore(), FixedDirectory(namespace=NAMESPACE)
+    store, directory = MemoryRecordStore(), PodsDirectory(namespace=NAMESPACE)
     settings = PlaneSettings(listen_host="127.0.0.1", listen_port=0)
     plane = ControllerPlane(store=store, directory=directory, settings=settings)
     decided: dict[GroupKey, float] = {}

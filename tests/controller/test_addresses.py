@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer, PodPlace
+from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer, PodPlace
 from brokergroup_operator.controller.group.groups import PROOF_SECONDS, ReceiverCheck
 from brokergroup_operator.controller.group.notes import AddressNotes
 from brokergroup_operator.observe.group_view import AddressFact, AddressSource, BrokerUnreachableError
@@ -16,6 +16,7 @@ from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import KEY, StartPlane, group_of, snapshot_of
 from tests.support.fake_broker import FakeGroup, eventually
+from tests.support.pods_directory import PodsDirectory
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
@@ -25,7 +26,7 @@ def _pod(number: int, *, group: GroupKey = KEY) -> Peer:
 
 
 async def test_every_source_of_an_address_is_told_with_its_age(start_plane: StartPlane, group: FakeGroup) -> None:
-    directory = FixedDirectory(settings=STRICT)
+    directory = PodsDirectory(settings=STRICT)
     plane = await start_plane(directory=directory)
     group.planes = [plane.address]
     host = "127.64.8.1"
@@ -58,7 +59,7 @@ def test_a_fact_is_as_old_as_it_has_been_so() -> None:
 
 
 async def test_an_address_that_changed_hands_is_told_nothing(start_plane: StartPlane, group: FakeGroup) -> None:
-    directory = FixedDirectory(settings=STRICT)
+    directory = PodsDirectory(settings=STRICT)
     plane = await start_plane(directory=directory)
     group.planes = [plane.address]
     hosts = [f"127.64.8.{number}" for number in (11, 12, 13)]
@@ -82,7 +83,7 @@ async def test_where_the_channel_proves_nothing_the_broker_is_asked_once_whose_i
     monkeypatch.setattr(
         AddressNotes, "heard_from", lambda self, broker_id, host, address, now: None
     )  # as behind NAT: no member's heartbeats come from its address
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
+    plane = await start_plane(directory=PodsDirectory(settings=STRICT))
     group.planes = [plane.address]
     first, second, third = await group.three()
     await eventually(lambda: RequestCode.GET_BROKER_CONFIG in third.asked, what="the first look")

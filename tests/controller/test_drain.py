@@ -2,13 +2,13 @@
 
 import asyncio
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.support.fake_broker import FakeGroup, eventually
+from tests.support.pods_directory import PodsDirectory
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
@@ -36,7 +36,7 @@ class Incidents(Observer):
 
 async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(start_plane: StartPlane, group: FakeGroup) -> None:
     """CNPG #7888: the pod ended before its switchover."""
-    directory = FixedDirectory(settings=STRICT)
+    directory = PodsDirectory(settings=STRICT)
     plane = await start_plane(directory=directory)
     group.planes = [plane.address]
     first, second, third = await group.three()
@@ -52,7 +52,7 @@ async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(start_plane: Star
 
 async def test_where_everybody_goes_the_master_stays(start_plane: StartPlane, group: FakeGroup) -> None:
     """Else the mastership would go round and round among those that are about to go."""
-    directory = FixedDirectory(settings=STRICT)
+    directory = PodsDirectory(settings=STRICT)
     plane = await start_plane(directory=directory, drain_again_seconds=0.02)
     group.planes = [plane.address]
     brokers = await group.three()
@@ -64,7 +64,7 @@ async def test_where_everybody_goes_the_master_stays(start_plane: StartPlane, gr
 
 
 async def test_a_failover_prefers_those_that_stay(start_plane: StartPlane, group: FakeGroup) -> None:
-    directory = FixedDirectory(settings=STRICT)
+    directory = PodsDirectory(settings=STRICT)
     plane = await start_plane(directory=directory)
     group.planes = [plane.address]
     first, second, third = await group.three()
@@ -76,7 +76,7 @@ async def test_a_failover_prefers_those_that_stay(start_plane: StartPlane, group
 async def test_two_planes_that_collide_move_it_once(start_plane: StartPlane, group: FakeGroup) -> None:
     """Their ranks keep them apart; where they do not (here nobody knows the other), the record does."""
     store = MemoryRecordStore()
-    directories = [FixedDirectory(settings=STRICT), FixedDirectory(settings=STRICT)]
+    directories = [PodsDirectory(settings=STRICT), PodsDirectory(settings=STRICT)]
     told = Incidents()
     planes = [await start_plane(store, directory=directory, observer=told) for directory in directories]
     group.planes = [plane.address for plane in planes]
@@ -100,7 +100,7 @@ async def test_a_master_whose_pod_was_removed_by_force_is_moved_without_waiting_
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
     """Its process ends within seconds; a failover would lose the same topic, later."""
-    directory = FixedDirectory(settings=STRICT)
+    directory = PodsDirectory(settings=STRICT)
     plane = await start_plane(directory=directory, metadata_copy_seconds=600.0, switchover_deadline_seconds=1200.0)
     group.planes = [plane.address]
     first, *others = await group.three()
@@ -113,7 +113,7 @@ async def test_a_master_whose_pod_was_removed_by_force_is_moved_without_waiting_
 
 async def test_a_drain_that_could_not_begin_is_no_incident(start_plane: StartPlane, group: FakeGroup) -> None:
     """The port is closed already, the connections are not: a Java broker at its end. The failover is the one incident."""
-    directory, told = FixedDirectory(settings=STRICT), Incidents()
+    directory, told = PodsDirectory(settings=STRICT), Incidents()
     plane = await start_plane(directory=directory, observer=told, drain_again_seconds=0.02)
     group.planes = [plane.address]
     first, *_ = await group.three()
@@ -130,7 +130,7 @@ async def test_a_drain_whose_master_ends_before_it_is_level_is_no_incident_of_it
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
     """A kubelet leaves the broker of a pod that was deleted by force some seconds, and a move may take longer."""
-    directory, told = FixedDirectory(settings=STRICT), Incidents()
+    directory, told = PodsDirectory(settings=STRICT), Incidents()
     plane = await start_plane(directory=directory, observer=told)
     group.planes = [plane.address]
     first, *_ = await group.three()

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from brokergroup_operator.controller.change.fencing import FenceOutcome
 from brokergroup_operator.controller.detect import master_watch
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer
+from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.fence.watchman import controller_question, told_by
 from brokergroup_operator.observe.observer import Observer
@@ -22,6 +22,7 @@ from rocketmq_remoting.client import RemotingClient
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.support.fake_name_server import FakeNameServer
+from tests.support.pods_directory import PodsDirectory
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
@@ -44,7 +45,7 @@ class Notes(Observer):
         self.closed.append(timeline)
 
 
-class DeletingDirectory(FixedDirectory):
+class DeletingDirectory(PodsDirectory):
     """Says that its groups are being deleted, from a moment on."""
 
     deleting = False
@@ -94,7 +95,7 @@ async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
     notes, name_server = Notes(), FakeNameServer(group)
-    directory = FixedDirectory(settings=STRICT, name_servers=(await name_server.start(),))
+    directory = PodsDirectory(settings=STRICT, name_servers=(await name_server.start(),))
     plane = await start_plane(directory=directory, observer=notes)
     group.planes = [plane.address]
     first, _, _ = await group.three()
@@ -126,7 +127,7 @@ async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(
 async def test_a_frozen_master_is_killed_before_anybody_is_elected(start_plane: StartPlane, group: FakeGroup) -> None:
     """CNPG #7407, #7465, canonical/postgresql-operator #712, #1152: two masters, because nobody stopped the old one."""
     notes, fencer = Notes(), KillingFencer(group)
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, fencer=fencer)
+    plane = await start_plane(directory=PodsDirectory(settings=STRICT), observer=notes, fencer=fencer)
     group.planes = [plane.address]
     first, _, _ = await group.three()
     first.freeze()
@@ -145,7 +146,7 @@ async def test_a_fence_that_is_not_confirmed_is_told(start_plane: StartPlane, gr
     """CNPG #11347, #11348: an old primary that does not answer held the failover up."""
     notes, fencer = Notes(), KillingFencer(group, confirms=False)
     await frozen_master(
-        group, await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, fencer=fencer)
+        group, await start_plane(directory=PodsDirectory(settings=STRICT), observer=notes, fencer=fencer)
     )
     await eventually(lambda: notes.closed, what="the incident to be closed")
     assert notes.closed[0].unfenced
@@ -158,7 +159,7 @@ async def test_where_the_fence_found_nothing_to_kill_the_fence_timeout_passes_be
 ) -> None:
     """The fence inside the pod counts on it: until then it may still be about to kill."""
     notes, fencer = Notes(), KillingFencer(group, confirms=False, untouched=True)
-    directory = FixedDirectory(settings=STRICT, fence_timeout_seconds=1.0)
+    directory = PodsDirectory(settings=STRICT, fence_timeout_seconds=1.0)
     await frozen_master(group, await start_plane(directory=directory, observer=notes, fencer=fencer))
     await eventually(lambda: notes.closed, what="the incident to be closed")
     incident = notes.closed[0]
@@ -170,7 +171,7 @@ async def test_a_master_that_is_heard_while_an_empty_fence_waits_is_left_alone(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
     notes, fencer = Notes(), KillingFencer(group, confirms=False, untouched=True)
-    directory = FixedDirectory(settings=STRICT, fence_timeout_seconds=60.0)
+    directory = PodsDirectory(settings=STRICT, fence_timeout_seconds=60.0)
     plane = await start_plane(directory=directory, observer=notes, fencer=fencer)
     first = await frozen_master(group, plane)
     await eventually(lambda: fencer.fenced, what="the fence to be asked")
@@ -186,7 +187,7 @@ async def test_a_fence_that_is_not_confirmed_says_what_may_be_trusted(
     """No kubelet answers from a node that is cut off: the fence inside the pod has its own bound."""
     notes, fencer = Notes(), KillingFencer(group, confirms=False)
     trusted = "the fence inside its pod kills it after 2.5 s"
-    directory = FixedDirectory(settings=STRICT, unconfirmed_trust=trusted)
+    directory = PodsDirectory(settings=STRICT, unconfirmed_trust=trusted)
     await frozen_master(group, await start_plane(directory=directory, observer=notes, fencer=fencer))
     await eventually(lambda: notes.closed, what="the incident to be closed")
     assert trusted in notes.closed[0].evidence
@@ -198,7 +199,7 @@ async def test_who_was_not_seen_dead_is_in_the_record_until_it_follows(
 ) -> None:
     """In the record: the reconcile plane, which tells of it, may run in another operator pod, or start anew."""
     store, fencer = MemoryRecordStore(), KillingFencer(group, confirms=False)
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), fencer=fencer, store=store)
+    plane = await start_plane(directory=PodsDirectory(settings=STRICT), fencer=fencer, store=store)
     group.planes = [plane.address]
     first, _, _ = await group.three()
 
@@ -220,7 +221,7 @@ async def test_a_silent_master_that_nobody_could_replace_is_left_alone_until_it_
 ) -> None:
     notes, fencer = Notes(), KillingFencer(group)
     plane = await start_plane(
-        directory=FixedDirectory(settings=ControllerSettings()),
+        directory=PodsDirectory(settings=ControllerSettings()),
         observer=notes,
         fencer=fencer,
         no_successor_patience_seconds=2.5,
@@ -239,7 +240,7 @@ async def test_a_silent_master_that_nobody_could_replace_is_left_alone_until_it_
     await eventually(lambda: fencer.fenced == [1], what="a master silent for too long to be taken for stuck")
 
 
-class EphemeralDirectory(FixedDirectory):
+class EphemeralDirectory(PodsDirectory):
     """Groups whose disks go with their pods."""
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
@@ -278,7 +279,7 @@ async def test_a_master_that_reconnects_within_the_grace_keeps_its_office(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
     notes = Notes()
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes)
+    plane = await start_plane(directory=PodsDirectory(settings=STRICT), observer=notes)
     group.planes = [plane.address]
     first, _, _ = await group.three()
     for _ in range(3):
@@ -294,7 +295,7 @@ async def test_a_master_that_reconnects_within_the_grace_keeps_its_office(
 
 async def test_a_closed_connection_alone_is_fenced_like_silence(start_plane: StartPlane, group: FakeGroup) -> None:
     notes, fencer = Notes(), KillingFencer(group)
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, fencer=fencer)
+    plane = await start_plane(directory=PodsDirectory(settings=STRICT), observer=notes, fencer=fencer)
     group.planes = [plane.address]
     first, _, _ = await group.three()
     first.silent = True
@@ -320,7 +321,7 @@ async def test_a_closed_connection_whose_fence_is_not_confirmed_waits_for_the_fe
 
     monkeypatch.setattr(master_watch, "dial", nothing_answers)
     notes, fencer = Notes(), KillingFencer(group, confirms=False)
-    directory = FixedDirectory(
+    directory = PodsDirectory(
         settings=STRICT, unconfirmed_trust="its fence", heartbeat_timeout_seconds=2.5, fence_timeout_seconds=0.5
     )
     plane = await start_plane(directory=directory, observer=notes, fencer=fencer)
@@ -341,7 +342,7 @@ async def test_a_master_whose_heartbeats_are_lost_but_who_answers_is_left_alone(
 ) -> None:
     """F14: the way from the master to us is cut, the data path is healthy; nobody is killed for it."""
     notes, fencer = Notes(), KillingFencer(group)
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes, fencer=fencer)
+    plane = await start_plane(directory=PodsDirectory(settings=STRICT), observer=notes, fencer=fencer)
     group.planes = [plane.address]
     first, _, _ = await group.three()
     first.asked.clear()
@@ -353,7 +354,7 @@ async def test_a_master_whose_heartbeats_are_lost_but_who_answers_is_left_alone(
 
 
 async def test_a_terminated_container_is_certainty(start_plane: StartPlane, group: FakeGroup) -> None:
-    notes, fencer, directory = Notes(), KillingFencer(group), FixedDirectory(settings=STRICT)
+    notes, fencer, directory = Notes(), KillingFencer(group), PodsDirectory(settings=STRICT)
     plane = await start_plane(directory=directory, observer=notes, fencer=fencer, pause_threshold_seconds=0.2)
     group.planes = [plane.address]
     first, _, _ = await group.three()
@@ -369,7 +370,7 @@ async def test_without_a_member_in_sync_nobody_is_elected_until_one_comes_back(
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
     notes = Notes()
-    plane = await start_plane(directory=FixedDirectory(settings=ControllerSettings()), observer=notes)
+    plane = await start_plane(directory=PodsDirectory(settings=ControllerSettings()), observer=notes)
     group.planes = [plane.address]
     first = await group.broker()
     second = await group.broker()
@@ -424,7 +425,7 @@ async def test_fences_hear_that_a_whole_group_stops(start_plane: StartPlane, gro
 
 async def test_a_restarted_master_gets_a_new_epoch(start_plane: StartPlane, group: FakeGroup) -> None:
     """Safety rule 6: nobody writes other bytes under an epoch that a dead process wrote under."""
-    plane = await start_plane(directory=FixedDirectory(settings=ControllerSettings()))
+    plane = await start_plane(directory=PodsDirectory(settings=ControllerSettings()))
     group.planes = [plane.address]
     first = await group.broker()
     again = await first.restarted()
@@ -437,12 +438,12 @@ async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_the_master
 ) -> None:
     """Invariant I17: "not heard yet" is not "dead"."""
     store, notes = MemoryRecordStore(), Notes()
-    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    plane = await start_plane(store, directory=PodsDirectory(settings=STRICT))
     group.planes = [plane.address]
     first, second, third = await group.three()
     await plane.stop()
     first.silent = True
-    fresh = await start_plane(store, directory=FixedDirectory(settings=STRICT), observer=notes)
+    fresh = await start_plane(store, directory=PodsDirectory(settings=STRICT), observer=notes)
     group.planes = [fresh.address]
     await eventually(lambda: (now := fresh.snapshot(KEY)) and set(now.live) == {2, 3}, what="the slaves first")
     first.silent = False
@@ -455,12 +456,12 @@ async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_the_master
 
 async def test_a_fresh_plane_replaces_a_master_that_is_never_heard(start_plane: StartPlane, group: FakeGroup) -> None:
     store, notes = MemoryRecordStore(), Notes()
-    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    plane = await start_plane(store, directory=PodsDirectory(settings=STRICT))
     group.planes = [plane.address]
     first, _, _ = await group.three()
     await plane.stop()
     await first.kill()
-    fresh = await start_plane(store, directory=FixedDirectory(settings=STRICT), observer=notes)
+    fresh = await start_plane(store, directory=PodsDirectory(settings=STRICT), observer=notes)
     group.planes = [fresh.address]
     await eventually(lambda: notes.closed, what="the incident to be closed")
     assert notes.closed[0].trigger is Trigger.CONNECTION_REFUSED
@@ -471,8 +472,8 @@ async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_all_who_co
     start_plane: StartPlane, group: FakeGroup
 ) -> None:
     """The master is certainly dead. Who is missing from a cold table is not, and may be the better one."""
-    store, notes, directory = MemoryRecordStore(), Notes(), FixedDirectory(settings=STRICT)
-    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    store, notes, directory = MemoryRecordStore(), Notes(), PodsDirectory(settings=STRICT)
+    plane = await start_plane(store, directory=PodsDirectory(settings=STRICT))
     group.planes = [plane.address]
     first, second, third = await group.three()
     await plane.stop()
@@ -494,7 +495,7 @@ async def test_our_own_pause_is_nobodys_death(start_plane: StartPlane, group: Fa
     """F20, I20: the event loop stands still for longer than the heartbeat timeout; nobody is replaced."""
     notes = Notes()
     plane = await start_plane(
-        directory=FixedDirectory(settings=STRICT),
+        directory=PodsDirectory(settings=STRICT),
         observer=notes,
         pause_threshold_seconds=0.15,
         heartbeat_timeout_seconds=0.3,
@@ -513,7 +514,7 @@ async def test_an_election_by_a_broker_waits_for_the_masters_death_to_be_establi
 ) -> None:
     """A slave's ElectMaster must not replace a silent master that nobody has fenced."""
     fencer = KillingFencer(group)
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), fencer=fencer)
+    plane = await start_plane(directory=PodsDirectory(settings=STRICT), fencer=fencer)
     group.planes = [plane.address]
     first, second, _ = await group.three()
     first.freeze()
@@ -530,7 +531,7 @@ def _block_the_loop(*, seconds: float) -> None:
 
 async def test_an_owner_may_have_a_lost_master_waited_for(start_plane: StartPlane, group: FakeGroup) -> None:
     """CNPG #6091: failoverDelay never ended. It waits for the return; who then leads is an election among all that live."""
-    directory = FixedDirectory(settings=STRICT, failover_delay_seconds=1000.0)
+    directory = PodsDirectory(settings=STRICT, failover_delay_seconds=1000.0)
     plane = await start_plane(directory=directory, no_successor_pause_seconds=0.02)
     group.planes = [plane.address]
     first, second, third = await group.three()
@@ -549,7 +550,7 @@ async def test_a_master_that_takes_its_role_late_ends_its_incident_then(
     """A long outage is one incident, and a whole one: the log and the counter are what availability is reckoned from."""
     notes, told = Notes(), asyncio.Event()
     plane = await start_plane(
-        directory=FixedDirectory(settings=STRICT), observer=notes,
+        directory=PodsDirectory(settings=STRICT), observer=notes,
         role_change_deadline_seconds=0.2, incident_deadline_seconds=60.0,
     )  # fmt: skip
     group.planes = [plane.address]
@@ -573,7 +574,7 @@ async def test_a_group_whose_members_in_sync_are_dead_takes_no_writes(
 ) -> None:
     """They keep their seats, for the set is not made smaller than the minimum. That nobody is lost as master opens no incident."""
     notes = Notes()
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=notes)
+    plane = await start_plane(directory=PodsDirectory(settings=STRICT), observer=notes)
     group.planes = [plane.address]
     _, *others = await group.three()
     await eventually(lambda: snapshot_of(plane).writable)
@@ -592,7 +593,7 @@ async def test_a_group_whose_only_member_comes_back_ends_its_incident_by_the_mem
 ) -> None:
     notes = Notes()
     plane = await start_plane(
-        directory=FixedDirectory(settings=ControllerSettings()), observer=notes, incident_deadline_seconds=60.0
+        directory=PodsDirectory(settings=ControllerSettings()), observer=notes, incident_deadline_seconds=60.0
     )
     group.planes = [plane.address]
     first = await group.broker()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, Peer
+from brokergroup_operator.controller.directory.group_directory import Peer
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -14,6 +14,7 @@ from rocketmq_remoting.command import request
 from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.support.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
+from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,7 +27,7 @@ STRANGER = "127.64.8.9"
 class PodGroup:
     """Three brokers, each in a pod of its own, and a peer that is none of them."""
 
-    def __init__(self, plane: ControllerPlane, directory: FixedDirectory) -> None:
+    def __init__(self, plane: ControllerPlane, directory: PodsDirectory) -> None:
         self.plane = plane
         self.directory = directory
         self.brokers: list[FakeBroker] = []
@@ -42,7 +43,7 @@ class PodGroup:
 
 @pytest.fixture(params=["stranger", "neighbour"])
 async def pods(request: pytest.FixtureRequest, start_plane: StartPlane) -> AsyncIterator[PodGroup]:
-    directory = FixedDirectory(settings=ControllerSettings(shrink_floor=True, min_in_sync_replicas=2))
+    directory = PodsDirectory(settings=ControllerSettings(shrink_floor=True, min_in_sync_replicas=2))
     plane = await start_plane(directory=directory)
     fakes = FakeGroup(plane.address)
     group = PodGroup(plane, directory)

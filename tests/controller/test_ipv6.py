@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer, PodPlace
+from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer, PodPlace
 from brokergroup_operator.controller.directory.kubernetes_binding import (
     binding_of,
     has_ip_of,
@@ -43,6 +43,7 @@ from rocketmq_remoting.server import RemotingServer
 from tests.controller.conftest import KEY, StartPlane, record_of
 from tests.controller.test_kubernetes_parts import api, create_pod
 from tests.support.fake_broker import CLUSTER, NAME
+from tests.support.pods_directory import PodsDirectory
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ async def test_a_pod_speaks_for_itself_whatever_its_broker_calls_its_address(
     start_plane: StartPlane, ipv6_loopback: str, written: str
 ) -> None:
     """As one Java broker and another write the same address; what the record holds and answers name is one text."""
-    directory = FixedDirectory()
+    directory = PodsDirectory()
     plane = await start_plane(directory=directory, listen_host=ipv6_loopback)
     assert plane.address.startswith("[::1]:")
     directory.find(NAME, cluster_name=CLUSTER)

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer
+from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
@@ -18,6 +18,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from tests.controller.conftest import KEY, StartPlane, group_of, record_of, snapshot_of
 from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+from tests.support.pods_directory import PodsDirectory
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2, expected_replicas=3)
 WRITTEN = 100_000
@@ -63,7 +64,7 @@ class RestoredStore(MemoryRecordStore):
 
 
 async def _old_group(
-    start_plane: StartPlane, group: FakeGroup, store: RestoredStore, notes: Notes, directory: FixedDirectory
+    start_plane: StartPlane, group: FakeGroup, store: RestoredStore, notes: Notes, directory: PodsDirectory
 ) -> tuple[ControllerPlane, BrokerGroupRecord]:
     """A group at epoch 3, and its record as it was at epoch 1."""
     plane = await start_plane(store, directory=directory, observer=notes)
@@ -89,8 +90,8 @@ async def _old_group(
     return plane, older
 
 
-def _directory() -> FixedDirectory:
-    return FixedDirectory(settings=STRICT)
+def _directory() -> PodsDirectory:
+    return PodsDirectory(settings=STRICT)
 
 
 async def _goes_on(plane: ControllerPlane, group: FakeGroup, *, master: FakeBroker, above: int) -> None:
@@ -271,7 +272,7 @@ async def test_made_up_ids_leave_nothing_behind(start_plane: StartPlane, group: 
         await eventually(lambda: len(notes.adopted) > 3, within_seconds=0.5)
 
 
-class AcceptingDirectory(FixedDirectory):
+class AcceptingDirectory(PodsDirectory):
     """Its owner may accept an epoch."""
 
     accepted = 0

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome
@@ -22,6 +21,7 @@ from controller_core.settings import ControllerSettings
 from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
 from tests.controller.test_failover import KillingFencer
 from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
+from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
     from controller_core.plan import Change
@@ -139,7 +139,7 @@ async def _drain_the_master(scene: Scene) -> None:
 
 async def _its_pod_is_leaving(scene: Scene) -> None:
     directory = scene.plane._directory
-    assert isinstance(directory, FixedDirectory)
+    assert isinstance(directory, PodsDirectory)
     directory.report_leaving(KEY, scene.group.brokers[1].host)
 
 
@@ -243,7 +243,7 @@ async def test_wherever_the_operator_is_killed_the_end_is_the_same(
     fencer = KillingFencer(group)
     told = [Told(), Told()]
     plane = await start_plane(
-        killer, directory=FixedDirectory(settings=STRICT), fencer=fencer, observer=told[0], **QUICK_TAKEOVER
+        killer, directory=PodsDirectory(settings=STRICT), fencer=fencer, observer=told[0], **QUICK_TAKEOVER
     )
     group.planes = [plane.address]
     await group.three()
@@ -257,7 +257,7 @@ async def test_wherever_the_operator_is_killed_the_end_is_the_same(
     record_property("row", (name, write, how))
     record_property("found", await _change_in(shared))
     fresh = await start_plane(
-        shared, directory=FixedDirectory(settings=STRICT), fencer=fencer, observer=told[1], **QUICK_TAKEOVER
+        shared, directory=PodsDirectory(settings=STRICT), fencer=fencer, observer=told[1], **QUICK_TAKEOVER
     )
     group.planes = [fresh.address]
     scene.plane = fresh

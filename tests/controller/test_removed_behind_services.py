@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.controller.change.fencing import FenceOutcome
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, PodPlace
+from brokergroup_operator.controller.directory.group_directory import GroupBinding, PodPlace
 from brokergroup_operator.observe.timeline import Cause, Outcome, Trigger
 from controller_core.settings import ControllerSettings
 from tests.controller.conftest import KEY, StartPlane, group_of, record_of, snapshot_of
 from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.support.places import free_port
+from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.plane import ControllerPlane
@@ -23,7 +24,7 @@ STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 _hosts = (f"127.150.9.{number}" for number in itertools.count(2))
 
 
-class Translating(FixedDirectory):
+class Translating(PodsDirectory):
     """Its groups are known by Services; a test says which pods these lead to, and which were removed by force."""
 
     def __init__(self) -> None:

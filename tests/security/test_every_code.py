@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, Peer
+from brokergroup_operator.controller.directory.group_directory import Peer
 from brokergroup_operator.controller.security import SecuritySettings
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.serialize import record_to_json
@@ -23,6 +23,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import SerializeType, request
 from rocketmq_remoting.controller_protocol import SyncStateSetBody, encode_broker_names
 from tests.support.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
+from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -131,7 +132,7 @@ class Scene:
 
 @pytest.fixture(params=["stranger", "pod of another group", "signed with a key nobody knows"])
 async def scene(request: pytest.FixtureRequest, start_plane: StartPlane) -> AsyncIterator[Scene]:
-    directory = FixedDirectory(
+    directory = PodsDirectory(
         settings=ControllerSettings(shrink_floor=True, min_in_sync_replicas=2),
         heartbeat_timeout_seconds=3600.0,
         open_groups=False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, Peer, SignaturePolicy
+from brokergroup_operator.controller.directory.group_directory import Credentials, Peer, SignaturePolicy
 from brokergroup_operator.controller.security import KNOWN_BYTES, UNTIL_KNOWN_BYTES, SecuritySettings
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, _for_all_alike
@@ -17,6 +17,7 @@ from rocketmq_remoting.command import request
 from rocketmq_remoting.controller_protocol import encode_broker_names
 from rocketmq_remoting.errors import RemotingConnectionLostError, RemotingError
 from rocketmq_remoting.signature import sign_command
+from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.plane import ControllerPlane
@@ -37,7 +38,7 @@ async def served(client: RemotingClient, plane: ControllerPlane, body_bytes: int
 
 @pytest.mark.parametrize("known", [False, True], ids=["stranger", "pod"])
 async def test_a_frame_of_a_stranger_is_short(start_plane: StartPlane, *, known: bool) -> None:
-    directory = FixedDirectory()
+    directory = PodsDirectory()
     if known:
         directory.introduce(HOST, Peer(namespace="ns", pod_name="a-1", group=GroupKey("ns", "a")))
     plane = await start_plane(directory=directory)
@@ -50,7 +51,7 @@ async def test_a_frame_of_a_stranger_is_short(start_plane: StartPlane, *, known:
 
 
 async def test_a_signature_makes_the_connection_a_known_one(start_plane: StartPlane) -> None:
-    plane = await start_plane(directory=FixedDirectory(credentials=GROUP))
+    plane = await start_plane(directory=PodsDirectory(credentials=GROUP))
     client = RemotingClient(local_host=HOST)
     named = {"clusterName": "cl", "brokerName": "bn"}
     await client.invoke(plane.address, sign_command(request(1012, ext_fields=named), GROUP), timeout_seconds=5)
@@ -66,7 +67,7 @@ async def test_a_signature_makes_the_connection_a_known_one(start_plane: StartPl
 
 
 async def test_strangers_crowd_out_strangers_and_no_pod(start_plane: StartPlane) -> None:
-    directory = FixedDirectory()
+    directory = PodsDirectory()
     directory.introduce(HOST, Peer(namespace="ns", pod_name="a-1", group=GroupKey("ns", "a")))
     security = SecuritySettings(max_unknown_connections=8, max_unknown_connections_per_host=4)
     plane = await start_plane(directory=directory, security=security)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from brokergroup_operator.controller.access.callers import GUARDED
-from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, Peer, SignaturePolicy
+from brokergroup_operator.controller.directory.group_directory import Credentials, Peer, SignaturePolicy
 from brokergroup_operator.controller.security import AdminCredentials, SecuritySettings
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.client import RemotingClient
@@ -19,6 +19,7 @@ from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from rocketmq_remoting.signature import sign_command
 from tests.support.fake_broker import CLUSTER, NAME
+from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -66,11 +67,11 @@ def asked(code: int, signed_as: Credentials | None, *, body: bytes | None = None
 
 
 async def outside_of(
-    start_plane: StartPlane, signature: SignaturePolicy, *, directory: FixedDirectory | None = None
+    start_plane: StartPlane, signature: SignaturePolicy, *, directory: PodsDirectory | None = None
 ) -> Outside:
     plane = await start_plane(
         directory=directory
-        or FixedDirectory(open_groups=False, signature=signature, credentials=GROUP, heartbeat_timeout_seconds=60.0),
+        or PodsDirectory(open_groups=False, signature=signature, credentials=GROUP, heartbeat_timeout_seconds=60.0),
         security=SecuritySettings(admin_credentials=AdminCredentials([ADMIN])),
         pause_threshold_seconds=3600.0,
     )
@@ -147,7 +148,7 @@ async def test_designating_and_cleaning_need_the_administrators_key(outside: Out
 
 async def test_required_is_required_of_pods_too(start_plane: StartPlane) -> None:
     """No downgrade: neither the pod's own address nor a plain connection is a way round the signature."""
-    directory = FixedDirectory(
+    directory = PodsDirectory(
         open_groups=False, signature=SignaturePolicy.REQUIRED, credentials=GROUP, heartbeat_timeout_seconds=60.0
     )
     directory.introduce("127.64.14.9", Peer(namespace="standalone", pod_name=f"{NAME}-1", group=KEY))

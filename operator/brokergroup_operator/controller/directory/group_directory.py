@@ -141,7 +141,10 @@ class MemberGone:
 
 
 class GroupDirectory(ABC):
-    """Which group a name means, and which pod an address. `revision` counts the changes of `bindings`."""
+    """Which group a name means, and which pod an address. `revision` counts the changes of `bindings`.
+
+    Where brokers are no pods, no address has one.
+    """
 
     def __init__(self) -> None:
         self.revision = 0
@@ -169,36 +172,36 @@ class GroupDirectory(ABC):
         """Return the group a request is about; None if there is none, or the names fit several and the peer does not decide."""
 
     @abstractmethod
-    def known_peer(self, host: str) -> Peer | None:
-        """Return the pod that owns this address, as far as is known here."""
-
-    @abstractmethod
-    async def peer(self, host: str) -> Peer | None:
-        """The same, looked up if it is not known here."""
-
-    @abstractmethod
-    def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:
-        """Return the evidence that the member's process at this address is dead (its container ended); None if there is none."""
-
-    @abstractmethod
-    def pod_hosts(self, key: GroupKey) -> dict[str, str]:
-        """Return the address of each of the group's pods that has one, by the pod's name."""
-
-    @abstractmethod
     def is_name_server(self, address: str) -> bool:
         """Whether any group names this address (host:port) as one of its NameServers."""
 
     @abstractmethod
-    def pods_known_by(self, address: str) -> set[tuple[GroupKey, str]]:
-        """Return the pods, by group and name, that are known by this address (host:port) although it is not their own."""
-
-    @abstractmethod
-    def removed_hosts(self, key: GroupKey) -> frozenset[str]:
-        """Return the own addresses of pods that were removed by force: their processes have a second or two."""
-
-    @abstractmethod
     def registered(self, binding: GroupBinding) -> None:
         """Note that a broker of this group is registered by its record."""
+
+    def known_peer(self, host: str) -> Peer | None:  # noqa: ARG002
+        """Return the pod that owns this address, as far as is known here."""
+        return None
+
+    async def peer(self, host: str) -> Peer | None:
+        """The same, looked up if it is not known here."""
+        return self.known_peer(host)
+
+    def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:  # noqa: ARG002
+        """Return the evidence that the member's process at this address is dead (its container ended); None if there is none."""
+        return None
+
+    def pod_hosts(self, key: GroupKey) -> dict[str, str]:  # noqa: ARG002
+        """Return the address of each of the group's pods that has one, by the pod's name."""
+        return {}
+
+    def pods_known_by(self, address: str) -> set[tuple[GroupKey, str]]:  # noqa: ARG002
+        """Return the pods, by group and name, that are known by this address (host:port) although it is not their own."""
+        return set()
+
+    def removed_hosts(self, key: GroupKey) -> frozenset[str]:  # noqa: ARG002
+        """Return the own addresses of pods that were removed by force: their processes have a second or two."""
+        return frozenset()
 
     def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
         """Return where the group's pods are that are being deleted and whose processes still have time.
@@ -230,7 +233,7 @@ class GroupDirectory(ABC):
 
 
 class FixedDirectory(GroupDirectory):
-    """Each brokerName is a group in one namespace, all with the same settings. For tests and standalone.
+    """Each brokerName is a group in one namespace, all with the same settings: the standalone controller's.
 
     Callers may invent names. A name is kept once its record has a registered broker; of the others the one that was not asked
     about for longest is dropped from memory. Its record stays in the store and is read when the name is heard again.
@@ -273,16 +276,12 @@ class FixedDirectory(GroupDirectory):
         self._bindings: dict[GroupKey, GroupBinding] = {}
         # The one that was asked about last stands last.
         self._unregistered: dict[GroupKey, GroupBinding] = {}
-        self._peers: dict[str, Peer] = {}
-        self._terminated: dict[tuple[GroupKey, int], tuple[str, str]] = {}
-        self._removed: dict[GroupKey, frozenset[str]] = {}
 
     def bindings(self) -> list[GroupBinding]:
         """Every brokerName with a registered broker, and those that were asked about last."""
         return [*self._bindings.values(), *self._unregistered.values()]
 
     def binding(self, key: GroupKey) -> GroupBinding | None:
-        """The group of this key, if its brokerName is kept."""
         return self._bindings.get(key) or self._unregistered.get(key)
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:  # noqa: ARG002
@@ -320,47 +319,5 @@ class FixedDirectory(GroupDirectory):
             self._bindings[binding.key] = self._unregistered.pop(binding.key, binding)
             self.revision += 1
 
-    def known_peer(self, host: str) -> Peer | None:
-        """Return the peer of `introduce`."""
-        return self._peers.get(host)
-
-    async def peer(self, host: str) -> Peer | None:
-        """Return the peer of `introduce`."""
-        return self._peers.get(host)
-
-    def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:
-        """Return the evidence of `report_terminated`."""
-        ended_at, how = self._terminated.get((key, broker_id), ("", ""))
-        return how if ended_at == address else None
-
-    def pod_hosts(self, key: GroupKey) -> dict[str, str]:
-        """Return the hosts of `introduce`."""
-        return {peer.pod_name: host for host, peer in self._peers.items() if peer.group == key}
-
     def is_name_server(self, address: str) -> bool:
-        """Whether it is one of those that every group here names."""
         return address in self._name_servers
-
-    def pods_known_by(self, address: str) -> set[tuple[GroupKey, str]]:  # noqa: ARG002 - every pod here has its own address
-        """None."""
-        return set()
-
-    def removed_hosts(self, key: GroupKey) -> frozenset[str]:
-        """Return the hosts that `report_leaving` reported with `by_force`."""
-        return self._removed.get(key, frozenset())
-
-    def report_leaving(self, key: GroupKey, *hosts: str, by_force: bool = False) -> None:
-        """Report which hosts' pods are being deleted."""
-        self._removed[key] = frozenset(hosts if by_force else ())
-        self._report_leaving(key, frozenset(hosts))
-
-    def introduce(self, host: str, peer: Peer) -> None:
-        """Set which pod has this address."""
-        self._peers[host] = peer
-
-    def report_terminated(
-        self, key: GroupKey, broker_id: int, *, address: str, how: str = "container terminated"
-    ) -> None:
-        """Report that a member's process at this address is dead."""
-        self._terminated[key, broker_id] = (address, how)
-        self._report_gone(MemberGone(key=key, broker_id=broker_id, how=how))

@@ -140,7 +140,6 @@ class KubernetesDirectory(GroupDirectory):
         ]
 
     async def stop(self) -> None:
-        """End the watches and look-ups."""
         tasks = [*self._tasks, *([self._all_listed] if self._all_listed is not None else [])]
         for task in tasks:
             task.cancel()
@@ -148,11 +147,9 @@ class KubernetesDirectory(GroupDirectory):
         self._tasks = []
 
     def bindings(self) -> list[GroupBinding]:
-        """Return every BrokerGroup with a valid spec."""
         return list(self._bindings.values())
 
     def binding(self, key: GroupKey) -> GroupBinding | None:
-        """Return the BrokerGroup of this key."""
         return self._bindings.get(key)
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
@@ -240,19 +237,15 @@ class KubernetesDirectory(GroupDirectory):
         return self._index.termination_at(key, address)
 
     def pod_hosts(self, key: GroupKey) -> dict[str, str]:
-        """Return where the group's pods are."""
         return self._index.hosts(key)
 
     def is_name_server(self, address: str) -> bool:
-        """Whether any group names this address as one of its NameServers."""
         return self._name_servers[address] > 0
 
     def pods_known_by(self, address: str) -> set[tuple[GroupKey, str]]:
-        """The pods that are known by this address although it is not their own."""
         return self._known_by.get(address, set())
 
     def removed_hosts(self, key: GroupKey) -> frozenset[str]:
-        """Return the own addresses of pods that were removed by force."""
         return self._index.removed_hosts(key)
 
     def registered(self, binding: GroupBinding) -> None:

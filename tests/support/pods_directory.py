@@ -1,0 +1,50 @@
+"""A directory of groups whose pods a test names: where they are, which are going, which have ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, MemberGone
+
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.directory.group_directory import Peer
+    from brokergroup_operator.records.store import GroupKey
+
+
+class PodsDirectory(FixedDirectory):
+    """What the pod watch would tell, told by the test."""
+
+    def __init__(self, **wishes: Any) -> None:
+        super().__init__(**wishes)
+        self._peers: dict[str, Peer] = {}
+        self._terminated: dict[tuple[GroupKey, int], tuple[str, str]] = {}
+        self._removed: dict[GroupKey, frozenset[str]] = {}
+
+    def known_peer(self, host: str) -> Peer | None:
+        return self._peers.get(host)
+
+    def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:
+        ended_at, how = self._terminated.get((key, broker_id), ("", ""))
+        return how if ended_at == address else None
+
+    def pod_hosts(self, key: GroupKey) -> dict[str, str]:
+        return {peer.pod_name: host for host, peer in self._peers.items() if peer.group == key}
+
+    def removed_hosts(self, key: GroupKey) -> frozenset[str]:
+        return self._removed.get(key, frozenset())
+
+    def report_leaving(self, key: GroupKey, *hosts: str, by_force: bool = False) -> None:
+        """Report which hosts' pods are being deleted."""
+        self._removed[key] = frozenset(hosts if by_force else ())
+        self._report_leaving(key, frozenset(hosts))
+
+    def introduce(self, host: str, peer: Peer) -> None:
+        """Set which pod has this address."""
+        self._peers[host] = peer
+
+    def report_terminated(
+        self, key: GroupKey, broker_id: int, *, address: str, how: str = "container terminated"
+    ) -> None:
+        """Report that a member's process at this address is dead."""
+        self._terminated[key, broker_id] = (address, how)
+        self._report_gone(MemberGone(key=key, broker_id=broker_id, how=how))
