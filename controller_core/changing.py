@@ -20,9 +20,9 @@ from controller_core.events import (
     MasterRenewed,
     apply_event,
 )
+from controller_core.holdings import epoch_seen_above
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica
 from controller_core.plan import Change, Phase
-from controller_core.recovery import epoch_seen_above
 from controller_core.requests import BeginChange, EndChange, GiveUpChange, RenewMaster, TakeOverChange
 
 WAITS_FOR_ITS_ELECTION = (Phase.FENCING, Phase.QUIETING)

@@ -27,10 +27,16 @@ from dataclasses import dataclass, replace
 
 from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, decided, refused
 from controller_core.events import Event, MasterElected, MasterLost, apply_event, apply_events
-from controller_core.holdings import below_its_mark, election_marks, usable_eligible
+from controller_core.holdings import (
+    below_its_mark,
+    election_marks,
+    epoch_floor,
+    epoch_seen_above,
+    usable_eligible,
+    waiting_jump,
+)
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_ids
 from controller_core.policies import POLICIES, most_data
-from controller_core.recovery import epoch_floor, epoch_seen_above, waiting_jump
 from controller_core.requests import ElectMaster
 from controller_core.settings import ControllerSettings
 

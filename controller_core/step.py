@@ -23,7 +23,7 @@ from controller_core.decision import (
 )
 from controller_core.election import elect_master
 from controller_core.events import EligibleForgotten, apply_events
-from controller_core.holdings import usable_eligible
+from controller_core.holdings import report_ahead, report_holdings, usable_eligible
 from controller_core.membership import (
     adopt_broker,
     apply_broker_id,
@@ -34,7 +34,6 @@ from controller_core.membership import (
     reserve_broker_id,
 )
 from controller_core.model import BrokerGroupRecord, LiveReplica
-from controller_core.recovery import report_ahead, report_holdings
 from controller_core.requests import (
     AdoptBroker,
     AlterSyncStateSet,

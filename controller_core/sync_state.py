@@ -31,9 +31,8 @@ from controller_core.decision import (
     refused,
 )
 from controller_core.events import SyncStateSetAltered, apply_event
-from controller_core.holdings import joining_mark
+from controller_core.holdings import is_ahead, joining_mark
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_id, draw_ids
-from controller_core.recovery import is_ahead
 from controller_core.requests import AlterSyncStateSet, ReportAhead
 from controller_core.settings import ControllerSettings
 

@@ -11,6 +11,7 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer, PodPlace
 from brokergroup_operator.controller.directory.kubernetes_binding import (
+    PodIndex,
     binding_of,
     has_ip_of,
     is_at,
@@ -26,7 +27,6 @@ from brokergroup_operator.controller.directory.places import (
     respelled,
     unlinked,
 )
-from brokergroup_operator.controller.directory.pod_index import PodIndex
 from brokergroup_operator.controller.peers.planes import dial
 from brokergroup_operator.controller.settings import PlaneSettings, effective_configuration
 from brokergroup_operator.fence.watchman import told_by

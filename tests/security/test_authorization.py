@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from brokergroup_operator.controller.access.authorization import (
+    MOST_REMEMBERED,
     Caller,
     NotPermittedError,
+    ReplayGuard,
     Subject,
     authorize,
     certificate_name_of,
+    identify,
 )
-from brokergroup_operator.controller.access.callers import MOST_REMEMBERED, ReplayGuard, identify
 from brokergroup_operator.controller.directory.group_directory import Credentials, GroupBinding, Peer, SignaturePolicy
 from brokergroup_operator.controller.security import (
     AdminCredentials,

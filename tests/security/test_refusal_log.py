@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from structlog.testing import capture_logs
 
-from brokergroup_operator.controller.access.callers import RefusalLog
+from brokergroup_operator.controller.access.authorization import RefusalLog
 from rocketmq_remoting.command import request
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def test_refusals_are_told_ten_times_a_minute_and_then_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now_seconds = 1000.0
     clock = SimpleNamespace(time=lambda: now_seconds)
-    monkeypatch.setattr("brokergroup_operator.controller.access.callers.asyncio.get_running_loop", lambda: clock)
+    monkeypatch.setattr("brokergroup_operator.controller.access.authorization.asyncio.get_running_loop", lambda: clock)
     stranger = cast("RemotingConnection", SimpleNamespace(peer_host="10.0.0.66"))
     refusals = RefusalLog()
     with capture_logs() as lines:

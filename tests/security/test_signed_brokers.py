@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from brokergroup_operator.controller.access.callers import GUARDED
+from brokergroup_operator.controller.access.authorization import GUARDED
 from brokergroup_operator.controller.directory.group_directory import Credentials, Peer, SignaturePolicy
 from brokergroup_operator.controller.security import AdminCredentials, SecuritySettings
 from brokergroup_operator.records.store import GroupKey

@@ -61,7 +61,7 @@ class SecuritySettings:
     # and a TLS handshake done hold about 130 MiB. None: no such share, where no caller is known by its address.
     max_unknown_connections: int | None = 1024
     max_unknown_connections_per_host: int | None = 128
-    # How many names without a registered broker an address may begin in an hour (`access/callers.py`). None: names are declared.
+    # How many names without a registered broker an address may begin in an hour (`NewNames`). None: names are declared.
     max_new_names_per_host: int | None = None
 
 

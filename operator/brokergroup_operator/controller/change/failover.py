@@ -47,8 +47,8 @@ from brokergroup_operator.records.store import (
 )
 from controller_core.change import Commit, Fence
 from controller_core.decision import ControllerCode
+from controller_core.holdings import epoch_seen_above
 from controller_core.plan import Change, ChangeKind, Phase
-from controller_core.recovery import epoch_seen_above
 from controller_core.requests import BeginChange, ElectMaster, TakeOverChange
 from controller_core.step import step
 

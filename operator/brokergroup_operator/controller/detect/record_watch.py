@@ -22,8 +22,7 @@ from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ControllerCode, ReportHoldingsAnswer
-from controller_core.holdings import News, report_is_news
-from controller_core.recovery import waiting_jump
+from controller_core.holdings import News, report_is_news, waiting_jump
 from controller_core.requests import AdoptBroker, RegisterBroker, ReportHoldings
 from controller_core.sync_state import believes_in_more, counts_on_another_set, only_the_dead_stop_it
 

@@ -237,7 +237,7 @@ class FixedDirectory(GroupDirectory):
 
     Callers may invent names. A name is kept once its record has a registered broker; of the others the one that was not asked
     about for longest is dropped from memory. Its record stays in the store and is read when the name is heard again.
-    `access/callers.py` limits what may become durable.
+    `access/authorization.py` limits what may become durable.
     """
 
     def __init__(  # noqa: PLR0913 - one for each wish of a group

@@ -37,6 +37,7 @@ from brokergroup_operator.controller.directory.group_directory import (
 )
 from brokergroup_operator.controller.directory.kubernetes_binding import (
     NodePlace,
+    PodIndex,
     binding_of,
     broker_id_of,
     credentials_secret_of,
@@ -53,7 +54,6 @@ from brokergroup_operator.controller.directory.kubernetes_binding import (
     termination,
 )
 from brokergroup_operator.controller.directory.look_ups import LookUps
-from brokergroup_operator.controller.directory.pod_index import PodIndex
 from brokergroup_operator.kube.errors import ApiError, Backoff, NotFoundError
 from brokergroup_operator.kube.reflector import ObjectKey, Reflector, key_of
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS

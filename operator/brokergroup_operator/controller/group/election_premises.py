@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from controller_core.decision import ControllerCode
-from controller_core.recovery import epoch_seen_above
+from controller_core.holdings import epoch_seen_above
 from controller_core.step import step
 from rocketmq_remoting.address import host_of
 

@@ -14,14 +14,17 @@ import structlog
 
 from brokergroup_operator.controller.access.authorization import (
     Caller,
+    NewNames,
     NotPermittedError,
+    RefusalLog,
+    ReplayGuard,
     Subject,
     authorize,
+    identify,
     pod_of,
     refuse_elsewhere,
     refuse_to_forget_pods,
 )
-from brokergroup_operator.controller.access.callers import NewNames, RefusalLog, ReplayGuard, identify
 from brokergroup_operator.controller.detect.record_watch import DisputedSets
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.planes import ASKED_NAME, ASKED_NAMESPACE
