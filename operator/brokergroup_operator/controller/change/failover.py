@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -67,6 +67,21 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.01
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A change of master while this plane tries it."""
+
+    group: Group
+    timeline: FailoverTimeline
+    premise: Premise
+    # None: any member that may lead.
+    wanted: ElectMaster | None = None
+    # The members that act as master although the record names none.
+    acting: tuple[int, ...] = ()
+    decision: Decision | None = None
+    is_over: bool = False
 
 
 class Failover(Part):
@@ -174,13 +189,13 @@ class Failover(Part):
     async def _elect_for_masterless(self, group: Group) -> None:
         record = group.record
         assert record is not None
-        await self._fail_over(
-            group,
-            masterless_timeline(group, record),
+
+        def premise(now: BrokerGroupRecord | None) -> bool:
             # Asked again at the decision: the report that led here may be of a process that has ended since, and an election
             # without a winner would cost another epoch.
-            lambda now: now is not None and now.granted_master_id is None and self._someone_can_lead(group, now),
-        )
+            return now is not None and now.granted_master_id is None and self._someone_can_lead(group, now)
+
+        await self._fail_over(_Attempt(group, masterless_timeline(group, record), premise))
 
     async def _elect_for_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
         timeline = new_timeline(group, record, master, Trigger.MASTERLESS)
@@ -190,7 +205,7 @@ class Failover(Part):
         another = ElectMaster(
             broker_name=record.broker_name, cluster_name=record.cluster_name, passed_over=frozenset({master})
         )
-        await self._fail_over(group, timeline, _still_master(record, master), wanted=another)
+        await self._fail_over(_Attempt(group, timeline, _still_master(record, master), another))
 
     async def decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
         """Decide a broker's own ElectMaster, after its first heartbeat if no member can win without it.
@@ -249,23 +264,12 @@ class Failover(Part):
         timeline.evidence.append(f"broker {wanted.broker_id} was asked for by a person")
         timeline.last_sign_of_life_seconds = group.changes.masterless_since_seconds
         timeline.reach(Step.DETECTED, time.monotonic())
-        decisions: list[Decision] = []
-
-        async def run() -> None:
-            decision = await self._fail_over(
-                group,
-                timeline,
-                lambda now: now is not None and now.granted_master_id is None,
-                wanted=wanted,
-            )
-            if decision is not None:
-                decisions.append(decision)
-
-        self._start(group, run())
+        attempt = _Attempt(group, timeline, lambda now: now is not None and now.granted_master_id is None, wanted)
+        self._start(group, self._fail_over(attempt))
         await group.changes.wait_for_end(self._settings.switchover_deadline_seconds)
-        if not decisions:
+        if attempt.decision is None or not attempt.is_over:
             raise PremiseGoneError(f"group {group.key}: the record has moved on, or is older than the brokers")
-        return timeline, decisions[0]
+        return timeline, attempt.decision
 
     async def _replace(self, group: Group, master: int, suspicion: Suspicion) -> None:
         record = group.record
@@ -293,17 +297,17 @@ class Failover(Part):
         self._observer.master_lost(timeline)
         if suspicion is not Suspicion.CLOSED:
             group.table.ask_anew()  # a closed connection has said so itself
-        premise = _still_master(record, master)
+        attempt = _Attempt(group, timeline, _still_master(record, master))
+        if not verdict.certain and self._fencer is not None:
+            await self._fence_first(attempt, record, master)
+            return
         if verdict.certain:
             self._note_dead(group, record, master)
-            await self._fail_over(group, timeline, premise)
-        elif self._fencer is None:
+        else:
             timeline.evidence.append("there is nothing to fence with here")
             timeline.reach(Step.FENCED, time.monotonic())
             timeline.unfenced = True
-            await self._fail_over(group, timeline, premise)
-        else:
-            await self._fence_first(group, record, master, timeline, premise)
+        await self._fail_over(attempt)
 
     # ---- step by step
 
@@ -332,10 +336,9 @@ class Failover(Part):
             group.table.forget(master)
             group.crash_loops.master_lost(master, record.master_epoch, asyncio.get_running_loop().time())
 
-    async def _fence_first(
-        self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline, premise: Premise
-    ) -> None:
+    async def _fence_first(self, attempt: _Attempt, record: BrokerGroupRecord, master: int) -> None:
         """Write the plan before the fence, so that other planes begin none; then the course fences, and elects."""
+        group, timeline = attempt.group, attempt.timeline
         try:
             change = await self._begin_fencing(group, record, master, timeline)
         except (RecordRefusedError, RecordCorruptError) as error:
@@ -360,13 +363,12 @@ class Failover(Part):
             elif group.binding.unconfirmed_trust:
                 timeline.unconfirmed_trust = group.binding.unconfirmed_trust
                 timeline.evidence.append(timeline.unconfirmed_trust)
-            return await self._elected(group, timeline, premise, decisions)
+            return await self._elected(attempt)
 
-        decisions: list[Decision] = []
         course = self._executor.course_of(group, change, hands={Fence: fence, Commit: elect}, timeline=timeline)
         course.acting = frozenset()
         course.may_not_elect_before_seconds = self._pod_fence_is_over(group, master)
-        await self._carried_out(group, timeline, course, decisions)
+        await self._to_its_end(attempt, self._run(course))
 
     async def _begin_fencing(
         self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline
@@ -414,88 +416,48 @@ class Failover(Part):
         assert self._fencer is not None
         return await self._fencer.fence(group.binding, master, own, deadline_seconds=deadline_seconds)
 
-    async def _fail_over(
-        self, group: Group, timeline: FailoverTimeline, premise: Premise, *, wanted: ElectMaster | None = None
-    ) -> Decision | None:
-        """Elect, commit, tell; None if the premise does not hold on the record that is committed on."""
-        group.changes.begins(timeline)
-        before = group.record
-        acting: tuple[int, ...] = ()
+    async def _fail_over(self, attempt: _Attempt) -> None:
+        """Elect, commit, tell."""
+        group, before = attempt.group, attempt.group.record
+        group.changes.begins(attempt.timeline)
         if before is not None and may_have_acting_masters(group, before):
-            acting = await self._recovery.acting_masters(group)
-        decisions: list[Decision] = []
-        try:
-            elected = await self._elected(group, timeline, premise, decisions, acting=acting, wanted=wanted)
-        except PremiseGoneError:
-            self._outrun(group, timeline)
+            attempt.acting = await self._recovery.acting_masters(group)
+        await self._to_its_end(attempt, self._elected_and_told(attempt))
+        attempt.is_over = True
+
+    async def _elected_and_told(self, attempt: _Attempt) -> Course | None:
+        """Return the course; None if no member was elected, or the kind in the cluster is older: the keeper tells then."""
+        elected = await self._elected(attempt)
+        record = attempt.decision.record if attempt.decision is not None else None
+        if not elected or record is None or record.change is None:
             return None
-        except (RecordRefusedError, RecordCorruptError) as error:
-            self._refused(group, timeline, error)
-            return None
-        record = decisions[-1].record
-        if not elected or record is None:
-            self._nobody(group, timeline, decisions[-1], wanted)
-            return decisions[-1]
-        if record.change is None:  # the kind installed in the cluster is older, and keeps no change: the keeper tells
-            finish(group, timeline, self._observer, Outcome.INCOMPLETE)
-            return decisions[-1]
-        course = self._executor.course_of(group, record.change, timeline=timeline)
-        course.acting = frozenset(acting) - {record.master_broker_id}
+        course = self._executor.course_of(attempt.group, record.change, timeline=attempt.timeline)
+        course.acting = frozenset(attempt.acting) - {record.master_broker_id}
+        return await self._run(course)
+
+    async def _run(self, course: Course) -> Course:
         await self._executor.run(course)
-        if course.lost:
-            withdraw(group, timeline, self._observer, "another plane took the change over")
-        else:
-            finish(group, timeline, self._observer)
-        return decisions[-1]
+        return course
 
-    async def _carried_out(
-        self, group: Group, timeline: FailoverTimeline, course: Course, decisions: list[Decision]
-    ) -> None:
-        """Run a course that elects by itself, and end its incident."""
-        try:
-            await self._executor.run(course)
-        except PremiseGoneError:
-            self._outrun(group, timeline)
-        except (RecordRefusedError, RecordCorruptError) as error:
-            self._refused(group, timeline, error)
-        else:
-            if course.lost:
-                withdraw(group, timeline, self._observer, "another plane took the change over")
-            elif not decisions:
-                timeline.evidence.append("the master was heard again")
-                withdraw(group, timeline, self._observer, "the master was heard again, or another plane was faster")
-            elif decisions[-1].code == ControllerCode.SUCCESS:
-                finish(group, timeline, self._observer)
-            else:
-                self._nobody(group, timeline, decisions[-1], None)
-
-    async def _elected(
-        self,
-        group: Group,
-        timeline: FailoverTimeline,
-        premise: Premise,
-        decisions: list[Decision],
-        *,
-        acting: tuple[int, ...] = (),
-        wanted: ElectMaster | None = None,
-    ) -> bool:
+    async def _elected(self, attempt: _Attempt) -> bool:
         """Commit the election; while the store is away this waits for it, because nothing else can help the group.
 
         Raise `PremiseGoneError`, `RecordRefusedError` or `RecordCorruptError`: a retry mends none of them.
         """
+        group, timeline = attempt.group, attempt.timeline
         anybody = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
-        request = replace(wanted or anybody, incumbent=next(iter(acting), None), unfenced=timeline.unfenced)
+        incumbent = next(iter(attempt.acting), None)
+        request = replace(attempt.wanted or anybody, incumbent=incumbent, unfenced=timeline.unfenced)
         request = replace(
             but_the_unsteady(group, request),
-            plan=self._executor.plan(_kind(group, wanted), timeline.trigger, started_at=timeline.started_at),
+            plan=self._executor.plan(_kind(group, attempt.wanted), timeline.trigger, started_at=timeline.started_at),
         )
-        decision = await decided_at_last(
-            lambda: group.decide(request, linearizable=False, timeline=timeline, premise=premise),
+        decision = attempt.decision = await decided_at_last(
+            lambda: group.decide(request, linearizable=False, timeline=timeline, premise=attempt.premise),
             key=group.key,
             waits="election",
         )
         group.changes.accepted()
-        decisions.append(decision)
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             return False
         note_election(timeline, decision)
@@ -504,14 +466,33 @@ class Failover(Part):
 
     # ---- how it ended
 
-    def _outrun(self, group: Group, timeline: FailoverTimeline) -> None:
-        """Another plane, or the brokers themselves, were faster; they also tell the members."""
-        group.changes.leave_alone(1.0)
-        withdraw(group, timeline, self._observer, "another plane, or the brokers themselves, were faster")
+    async def _to_its_end(self, attempt: _Attempt, work: Coroutine[None, None, Course | None]) -> None:
+        """Carry a change out, and end its incident."""
+        group, timeline = attempt.group, attempt.timeline
+        try:
+            course = await work
+        except PremiseGoneError:
+            # Another plane, or the brokers themselves, were faster; they also tell the members.
+            group.changes.leave_alone(1.0)
+            withdraw(group, timeline, self._observer, "another plane, or the brokers themselves, were faster")
+            return
+        except (RecordRefusedError, RecordCorruptError) as error:
+            self._refused(group, timeline, error)
+            return
+        if course is not None and course.lost:
+            withdraw(group, timeline, self._observer, "another plane took the change over")
+        elif attempt.decision is None:
+            timeline.evidence.append("the master was heard again")
+            withdraw(group, timeline, self._observer, "the master was heard again, or another plane was faster")
+        elif attempt.decision.code != ControllerCode.SUCCESS or attempt.decision.record is None:
+            self._nobody(attempt, attempt.decision)
+        else:
+            finish(group, timeline, self._observer, Outcome.INCOMPLETE if course is None else None)
 
-    def _nobody(self, group: Group, timeline: FailoverTimeline, decision: Decision, wanted: ElectMaster | None) -> None:
+    def _nobody(self, attempt: _Attempt, decision: Decision) -> None:
+        group, timeline = attempt.group, attempt.timeline
         # A group that is being deleted loses its members one by one: no incident.
-        if _is_persons(wanted):
+        if _is_persons(attempt.wanted):
             finish(group, timeline, self._observer, Outcome.CANCELLED)
         elif decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving:
             withdraw(group, timeline, self._observer, decision.why)
