@@ -121,11 +121,8 @@ class Group:
         self.master_known_seconds = self.met_seconds
         self._copy_is_good = self._was_read = False
         self._unanswered = UnansweredWrites()
-        self._forget_failures()
         self._decisions: set[asyncio.Task[Decision]] = set()
-
-    def _forget_failures(self) -> None:
-        """Reset the failed reads: how many, the last error, and how long to leave the store alone."""
+        # The failed reads: how many, the last error, and how long to leave the store alone.
         self._failed_reads = 0
         self._read_error: RecordUnavailableError | None = None
         self._store_backoff = Backoff(FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS)
@@ -368,15 +365,12 @@ class Group:
                 if not self._copy_is_good:
                     if self._read_error is not None and (self._failed_reads != failures or not self.store_may_be_asked):
                         raise RecordUnavailableError(str(self._read_error)) from self._read_error
-                    await self._look_at_store()
+                    try:
+                        await self._read(self._settings.record_deadline_seconds)
+                    except RecordUnavailableError as error:
+                        self.store_failed(error)
+                        raise
         return self.record
-
-    async def _look_at_store(self) -> None:
-        try:
-            await self._read(self._settings.record_deadline_seconds)
-        except RecordUnavailableError as error:
-            self.store_failed(error)
-            raise
 
     def store_answers(self) -> None:
         """The store has answered: it may be asked again."""
@@ -409,55 +403,44 @@ class Group:
         the record that was known by then (`HeartbeatTable.note_seats`). A `premise` must hold for the record that is decided
         on, also after others moved it; else `PremiseGoneError` is raised.
         """
-        task = asyncio.create_task(
-            self._decide_in_turn(request, linearizable, timeline, premise), name=f"rmq:decide {self.key}"
-        )
+        work = self._decide(request, linearizable=linearizable, timeline=timeline, premise=premise)
+        task = asyncio.create_task(work, name=f"rmq:decide {self.key}")
         self._decisions.add(task)
         task.add_done_callback(self._decided)
         return await asyncio.shield(task)
 
-    async def _decide_in_turn(
-        self,
-        request: Request | Callable[[], Request],
-        linearizable: bool,
-        timeline: FailoverTimeline | None,
-        premise: Premise | None,
-    ) -> Decision:
-        async with self._lock:
-            asked_for = request if callable(request) else lambda: request
-            return await self._decide(asked_for, linearizable=linearizable, timeline=timeline, premise=premise)
-
     async def _decide(
         self,
-        asked_for: Callable[[], Request],
+        request: Request | Callable[[], Request],
         *,
         linearizable: bool,
         timeline: FailoverTimeline | None,
         premise: Premise | None,
     ) -> Decision:
         clock = asyncio.get_running_loop().time
-        deadline_seconds = clock() + self._settings.record_deadline_seconds
-        read_again = linearizable or not self._copy_is_good
-        while True:
-            left_seconds = deadline_seconds - clock()
-            if left_seconds <= 0:
-                raise RecordUnavailableError(f"record of {self.key}: others were faster until the deadline")
-            if read_again:
-                await self._read(left_seconds)
-            request = asked_for()
-            if (written := self._unanswered.take(request, self.record)) is not None:
-                return self._concluded(request, written, timeline)
-            if premise is not None and not premise(self.record):
-                raise PremiseGoneError(f"record of {self.key} has moved on")
-            decision = self._with_the_end(step(self.record, request, self.live(), self.settings))
-            if timeline is not None:
-                timeline.reach(Step.DECIDED, time.monotonic())
-            # A refusal from the copy may be old news: it counts only when the record was read for it.
-            left_seconds = deadline_seconds - clock()
-            final = read_again if not decision.changed else await self._committed(request, decision, left_seconds)
-            read_again = True
-            if final:
-                return self._concluded(request, decision, timeline)
+        async with self._lock:
+            deadline_seconds = clock() + self._settings.record_deadline_seconds
+            read_again = linearizable or not self._copy_is_good
+            while True:
+                left_seconds = deadline_seconds - clock()
+                if left_seconds <= 0:
+                    raise RecordUnavailableError(f"record of {self.key}: others were faster until the deadline")
+                if read_again:
+                    await self._read(left_seconds)
+                asked = request() if callable(request) else request
+                if (written := self._unanswered.take(asked, self.record)) is not None:
+                    return self._concluded(asked, written, timeline)
+                if premise is not None and not premise(self.record):
+                    raise PremiseGoneError(f"record of {self.key} has moved on")
+                decision = self._with_the_end(step(self.record, asked, self.live(), self.settings))
+                if timeline is not None:
+                    timeline.reach(Step.DECIDED, time.monotonic())
+                # A refusal from the copy may be old news: it counts only when the record was read for it.
+                left_seconds = deadline_seconds - clock()
+                final = read_again if not decision.changed else await self._committed(asked, decision, left_seconds)
+                read_again = True
+                if final:
+                    return self._concluded(asked, decision, timeline)
 
     def _with_the_end(self, decision: Decision) -> Decision:
         """Add the end of a change to a decision: it then costs no write of its own."""
