@@ -6,7 +6,7 @@ a wholly cleaned group keeps its next id and its epochs (safety rule 4), and ans
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -77,24 +77,8 @@ class BrokerGroupRecord:
 
     def __hash__(self) -> int:
         """Hash as a value; written out because a read-only mapping has no hash of its own."""
-        return hash(
-            (
-                self.broker_name,
-                self.next_broker_id,
-                tuple(self.replicas.values()),
-                self.master_broker_id,
-                self.master_epoch,
-                self.sync_state_set,
-                self.sync_state_set_epoch,
-                self.master_process_lost,
-                self.eligible,
-                self.lost_seats,
-                self.unclean_elections,
-                self.unfenced,
-                self.change_id,
-                self.change,
-            )
-        )
+        hashable = (getattr(self, one.name) for one in fields(self) if one.name != "replicas")
+        return hash((*hashable, *self.replicas.values()))
 
     @property
     def is_known(self) -> bool:

@@ -205,7 +205,7 @@ class OurSide:
             return False
         if group.record.granted_master_id is not None:
             return True
-        return self.plane._watch.is_warm(group, group.record) and Failover._someone_can_lead(group, group.record)
+        return self.plane._watch.is_warm(group) and Failover._someone_can_lead(group, group.record)
 
     def record(self, wire_name: str) -> BrokerGroupRecord | None:
         """What our store holds of a group."""

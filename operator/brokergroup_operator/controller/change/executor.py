@@ -24,7 +24,7 @@ import structlog
 
 from brokergroup_operator.controller.directory.places import ha_address_of
 from brokergroup_operator.controller.group.commits import decided_at_last
-from brokergroup_operator.controller.group.election_premises import could_have_been_heard, is_outdated, live_members
+from brokergroup_operator.controller.group.election_premises import is_outdated, live_members, unheard_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import BackgroundTasks, Part
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
@@ -265,7 +265,8 @@ class Executor(Part):
             told=told,
             due=course.due,
             acting=course.acting,
-            unheard=self._unheard(group, record),
+            # After a restart members are heard one after the other; later no course waits for an address that changed hands.
+            unheard=unheard_members(group, self._settings),
             fenced=old is not None and course.confirmed(Fence(old)),
             heard=old is not None and group.is_live(old),
             dead_by_pod_fence=bool(group.binding.unconfirmed_trust),
@@ -274,15 +275,6 @@ class Executor(Part):
             takes_over=course.takes_over,
             begun=course.begun,
             ended=course.ended,
-        )
-
-    def _unheard(self, group: Group, record: BrokerGroupRecord) -> frozenset[int]:
-        """After a restart members are heard one after the other; later no course waits for an address that changed hands."""
-        if could_have_been_heard(group, self._settings):
-            return frozenset()
-        heard = group.table.entries()
-        return frozenset(
-            one.broker_id for one in record.replicas.values() if one.registered and one.broker_id not in heard
         )
 
     def _pace(self, group: Group) -> Pace:

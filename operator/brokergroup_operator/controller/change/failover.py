@@ -99,7 +99,7 @@ class Failover(Part):
         if record is None or not group.changes.may_begin() or group.is_leaving or group.holdings.epoch_jump is not None:
             return
         if record.granted_master_id is None:
-            if self._watch.is_warm(group, record) and self._someone_can_lead(group, record):
+            if self._watch.is_warm(group) and self._someone_can_lead(group, record):
                 self._start(group, self._elect_for_masterless(group))
             return
         if group.waking.wakes and not self._is_awake(group, record, record.granted_master_id):

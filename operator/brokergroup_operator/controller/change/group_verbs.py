@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.group.election_premises import live_members, may_be_alive_unheard
+from brokergroup_operator.controller.group.election_premises import live_members, unheard_members
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import Part
@@ -135,7 +135,7 @@ class GroupVerbs(Part):
         group = self._known(key)
         try:
             await group.load()
-            if may_be_alive_unheard(group, broker_id, self._settings):
+            if broker_id in unheard_members(group, self._settings):
                 raise MemberNeededError(
                     f"group {key}: broker {broker_id} is not removed: it may be alive, this controller has not known the group "
                     "for long enough to have heard it"
@@ -195,10 +195,9 @@ class GroupVerbs(Part):
             raise BrokerUnreachableError(f"group {key}: topic {topic.topic_name}: {error}") from error
 
     def _masters_address(self, group: Group) -> str:
-        master = group.record.granted_master_id if group.record is not None else None
-        if master is None:
+        if group.granted_master_id is None:
             raise BrokerUnreachableError(f"group {group.key} has no master")
-        return self._address(group, master)
+        return self._address(group, group.granted_master_id)
 
     @staticmethod
     def _address(group: Group, broker_id: int) -> str:

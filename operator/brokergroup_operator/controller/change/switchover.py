@@ -32,7 +32,7 @@ from brokergroup_operator.controller.group.election_premises import (
 )
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.group.incidents import is_unclean
-from brokergroup_operator.controller.group.timelines import finish, note_election, withdraw
+from brokergroup_operator.controller.group.timelines import finish, note_election, switchover_timeline, withdraw
 from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.observe.group_view import (
@@ -41,7 +41,7 @@ from brokergroup_operator.observe.group_view import (
     SwitchoverRefusedError,
     SwitchoverResult,
 )
-from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Step
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Commit, Level, Quiet
 from controller_core.decision import ControllerCode
@@ -211,18 +211,7 @@ class Switchover(Part):
         run = _Run(
             election=election,
             decided=asyncio.get_running_loop().create_future(),
-            timeline=FailoverTimeline(
-                group=group.key,
-                cluster_name=record.cluster_name,
-                broker_name=record.broker_name,
-                kind=Kind.SWITCHOVER,
-                trigger=Trigger.REQUESTED,
-                from_broker_id=from_broker_id,
-                epoch_before=record.master_epoch,
-                started_at_unix_seconds=time.time(),
-                planned_cause=cause,
-                facts=group.binding.member_facts.get(from_broker_id, {}),
-            ),
+            timeline=switchover_timeline(group, record, from_broker_id, cause),
             drain_seconds=min(drain_seconds, self._settings.drain_deadline_seconds),
             planned=planned,
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group.election_premises import could_have_been_heard
+from brokergroup_operator.controller.group.election_premises import unheard_members
 from brokergroup_operator.controller.group.incidents import has_incident
 from brokergroup_operator.controller.group.timelines import finish, timeline_of, withdraw
 from brokergroup_operator.controller.peers.planes import dial
@@ -64,8 +64,8 @@ class Takeover(Part):
             return False
         if not group.changes.may_begin() or not group.loaded or not self._executor.may_take_over(group, change):
             return True
-        if not self._everybody_was_heard(group, record):
-            return True
+        if unheard_members(group, self._settings):
+            return True  # one of them may act as master, and would have to be told first
         if self._is_the_failovers(group, record, change):
             return True
         if change.phase is Phase.TELLING and group.changes.is_left_alone:
@@ -91,12 +91,6 @@ class Takeover(Part):
         is_confirmed = _note_role(group, timeline)
         timeline.outcome = Outcome.COMPLETED if is_confirmed else Outcome.INCOMPLETE
         self._observer.incident_closed(timeline)
-
-    def _everybody_was_heard(self, group: Group, record: BrokerGroupRecord) -> bool:
-        """Whether no member is missing that may act as master and would have to be told first."""
-        heard = group.table.entries()
-        registered = (one.broker_id for one in record.replicas.values() if one.registered)
-        return could_have_been_heard(group, self._settings) or all(one in heard for one in registered)
 
     @staticmethod
     def _is_the_failovers(group: Group, record: BrokerGroupRecord, change: Change) -> bool:

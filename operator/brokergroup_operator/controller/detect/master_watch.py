@@ -24,7 +24,7 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.places import probe_address, process_address
-from brokergroup_operator.controller.group.election_premises import could_have_been_heard, process_lost
+from brokergroup_operator.controller.group.election_premises import process_lost, unheard_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.planes import dial
 from brokergroup_operator.controller.peers.services import Part
@@ -147,12 +147,12 @@ class MasterWatch(Part):
         Not before its possible successors could have been heard: a member that is missing from a cold table may live.
         """
         now_seconds = asyncio.get_running_loop().time()
-        if not self._could_have_been_heard(group, record, besides=master):
+        if not unheard_members(group, self._settings) <= {master}:
             return None
         entry = group.table.entry(master)
         if entry is None:
             reported = self._is_terminated(group, master, record.address_of(master) or "") is not None
-            overdue = self.is_warm(group, record) and not self._may_be_starting(group)
+            overdue = self.is_warm(group) and not self._may_be_starting(group)
             return Suspicion.UNHEARD if reported or overdue else None
         if entry.connection_id is None:
             return Suspicion.CLOSED
@@ -165,21 +165,10 @@ class MasterWatch(Part):
             return Suspicion.REPORTED
         return None
 
-    def is_warm(self, group: Group, record: BrokerGroupRecord) -> bool:
+    def is_warm(self, group: Group) -> bool:
         """Whether silence counts yet: all members were heard, or could have been."""
-        if self._guard.distrusts(asyncio.get_running_loop().time()):
-            return False
-        return self._could_have_been_heard(group, record, besides=None)
-
-    def _could_have_been_heard(self, group: Group, record: BrokerGroupRecord, *, besides: int | None) -> bool:
-        if could_have_been_heard(group, self._settings):
-            return True
-        heard = group.table.entries()
-        return all(
-            broker_id in heard or broker_id == besides
-            for broker_id, replica in record.replicas.items()
-            if replica.registered
-        )
+        distrusted = self._guard.distrusts(asyncio.get_running_loop().time())
+        return not distrusted and not unheard_members(group, self._settings)
 
     def _may_be_starting(self, group: Group) -> bool:
         """Whether the master's process may be so new that it has not called this plane yet.

@@ -29,12 +29,15 @@ def could_have_been_heard(group: Group, settings: PlaneSettings) -> bool:
     return met_for_seconds >= silence_seconds(group, settings) + settings.broker_rescan_seconds
 
 
-def may_be_alive_unheard(group: Group, broker_id: int, settings: PlaneSettings) -> bool:
-    """Whether this member may live although this plane has not heard it: it has not known the group for long enough."""
-    replica = group.record.replicas.get(broker_id) if group.record is not None else None
-    if replica is None or not replica.registered:
-        return False  # no process ever had this id
-    return group.table.entry(broker_id) is None and not could_have_been_heard(group, settings)
+def unheard_members(group: Group, settings: PlaneSettings) -> frozenset[int]:
+    """Return the members that may live although this plane has not heard them: it has not known the group for long enough.
+
+    No process ever had an id that is not registered.
+    """
+    record, heard = group.record, group.table.entries()
+    if record is None or could_have_been_heard(group, settings):
+        return frozenset()
+    return frozenset(one.broker_id for one in record.replicas.values() if one.registered and one.broker_id not in heard)
 
 
 def process_lost(group: Group, master: int) -> bool:

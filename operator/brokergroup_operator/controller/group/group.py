@@ -278,10 +278,6 @@ class Group:
         """Whether a new process of this member is being registered now."""
         return self._registering[broker_id] > 0
 
-    def answered_election(self) -> None:
-        """A broker takes its role from the answer to its own ElectMaster: give it the time before it is told again."""
-        self.changes.leave_alone(self._settings.link_missing_seconds)
-
     def silent_for_seconds(self, broker_id: int) -> float:
         """Return how long this member has not been heard here."""
         return asyncio.get_running_loop().time() - self.last_heard_seconds(broker_id)

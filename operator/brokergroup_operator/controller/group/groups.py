@@ -7,6 +7,7 @@ A group is met when the directory declares it or a broker names it.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.controller.directory.places import own_address, pod_ip_behind
@@ -40,11 +41,8 @@ class Groups:
         observer: Observer,
         on_change: Callable[[Group], None],
     ) -> None:
-        self._store = store
-        self._directory = directory
-        self._settings = settings
-        self._observer = observer
-        self._on_change = on_change
+        self._directory, self._on_change = directory, on_change
+        self._new_group = partial(Group, store=store, settings=settings, observer=observer, on_change=self._changed)
         # The members that the records have at each address; and the record by which each group's stand there.
         self._members_at: dict[str, dict[tuple[GroupKey, int], Group]] = {}
         self._indexed: dict[GroupKey, BrokerGroupRecord] = {}
@@ -69,13 +67,7 @@ class Groups:
         """Return the group of this binding; its settings may have changed."""
         group = self._groups.get(binding.key)
         if group is None:
-            group = Group(
-                binding,
-                store=self._store,
-                settings=self._settings,
-                observer=self._observer,
-                on_change=self._changed,
-            )
+            group = self._new_group(binding)
             group.pods.take(self._directory, binding.key)
             self._groups[binding.key] = group
         elif group.binding is not binding:

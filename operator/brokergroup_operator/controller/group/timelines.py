@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -119,6 +120,12 @@ def note_election(timeline: FailoverTimeline, decision: Decision) -> None:
 def trigger_now(group: Group, trigger: Trigger) -> Trigger:
     """Return the trigger of a change of master: the master of a waking group was not lost."""
     return Trigger.WOKEN if group.waking.wakes and trigger is not Trigger.REQUESTED else trigger
+
+
+def switchover_timeline(group: Group, record: BrokerGroupRecord, master: int, cause: Cause) -> FailoverTimeline:
+    """Return the timeline of a switchover that begins now: its master lives."""
+    begun = new_timeline(group, record, master, Trigger.REQUESTED)
+    return replace(begun, kind=Kind.SWITCHOVER, planned_cause=cause, last_sign_of_life_seconds=None)
 
 
 def new_timeline(group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger) -> FailoverTimeline:

@@ -17,9 +17,9 @@ import structlog
 
 from brokergroup_operator.controller.directory.places import hosts_of_links, links_by_host
 from brokergroup_operator.controller.group.election_premises import (
-    may_be_alive_unheard,
     members_leaving,
     silence_seconds,
+    unheard_members,
 )
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, is_running
@@ -175,11 +175,12 @@ def _silent(group: Group, record: BrokerGroupRecord, settings: PlaneSettings) ->
     """Return the registered slaves that are not live; none while this plane could not have heard them yet."""
     if record.granted_master_id is None or group.is_leaving:
         return []
+    unheard = unheard_members(group, settings)
     return [
         broker_id
         for broker_id, replica in record.replicas.items()
         if replica.registered
         and broker_id != record.granted_master_id
         and not group.is_live(broker_id)
-        and not may_be_alive_unheard(group, broker_id, settings)
+        and broker_id not in unheard
     ]

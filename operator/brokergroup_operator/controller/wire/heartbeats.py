@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import Peer
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
     from controller_core.liveness import HeartbeatTable
     from rocketmq_remoting.connection import RemotingConnection
     from rocketmq_remoting.controller_protocol import BrokerHeartbeatRequestHeader
@@ -33,11 +32,9 @@ _MAX_NAMES_PER_CONNECTION = 100
 class Heartbeats(Part):
     """Takes heartbeats and other signs of life into the groups' tables; knows which groups a connection carries."""
 
-    def __init__(
-        self, services: Services, *, holdings: HoldingsWatch, adoption: AdoptionDesk, silent_members: SilentMembers
-    ) -> None:
+    def __init__(self, services: Services, *, holdings: HoldingsWatch, adoption: AdoptionDesk) -> None:
         super().__init__(services)
-        self._holdings, self._adoption, self._silent_members = holdings, adoption, silent_members
+        self._holdings, self._adoption = holdings, adoption
         # Weakly: a connection may speak for any number of names, and what gave way is not kept for its sake.
         self._carried: dict[int, WeakSet[Group]] = {}
 
@@ -98,10 +95,6 @@ class Heartbeats(Part):
         group.addresses.note(broker_id, AddressSource.REGISTRATION, address, now_seconds)
         group.addresses.heard_from(broker_id, connection.peer_host, address, now_seconds)
         group.new_process(broker_id)
-
-    def must_register(self, group: Group, connection: RemotingConnection) -> bool:
-        """Whether this poll (1004) comes from a member that runs without being heard, and must register again."""
-        return self._silent_members.must_register(group, connection.peer_host)
 
     def sign_of_life(self, group: Group, broker_id: int, connection: RemotingConnection) -> None:
         """A member's own ElectMaster proves that it lives, and may have overtaken its heartbeat."""

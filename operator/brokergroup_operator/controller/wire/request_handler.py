@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.group.groups import Groups
     from brokergroup_operator.controller.peers.services import Services
+    from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
     from brokergroup_operator.controller.wire.heartbeats import Heartbeats
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
@@ -87,13 +88,14 @@ class RequestHandler(Part):
         groups: Groups,
         directory: GroupDirectory,
         heartbeats: Heartbeats,
+        silent_members: SilentMembers,
         failover: Failover,
         switchover: Switchover,
         on_connection_closed: Callable[[int, Iterable[Group]], None],
     ) -> None:
         super().__init__(services)
         self._groups, self._directory, self.heartbeats = groups, directory, heartbeats
-        self._failover, self._switchover = failover, switchover
+        self._failover, self._switchover, self._silent_members = failover, switchover, silent_members
         self._on_connection_closed = on_connection_closed
         self._refusals = RefusalLog()
         self._replays = ReplayGuard()
@@ -244,7 +246,7 @@ class RequestHandler(Part):
             decision = _of_unknown_group(wanted)
         else:
             await group.load()
-            is_unknown = self.heartbeats.must_register(group, connection)
+            is_unknown = self._silent_members.must_register(group, connection.peer_host)
             told = None if is_unknown else group.changes.record_to_tell(group.record)
             decision = step(told, wanted, group.live(), group.binding.settings)
         if decision.code == ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
@@ -291,7 +293,8 @@ class RequestHandler(Part):
             self.heartbeats.sign_of_life(group, by, connection)
         decision = await self._elect_safely(group, wanted)
         if decision.code in codec.SUCCEEDED_ELECTIONS and by is not None:
-            group.answered_election()
+            # It takes its role from this answer: give it the time before it is told again.
+            group.changes.leave_alone(self._settings.link_missing_seconds)
         return codec.encode_decision(request, decision)
 
     async def _elect_safely(self, group: Group, wanted: ElectMaster) -> Decision:
