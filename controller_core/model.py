@@ -7,6 +7,7 @@ a wholly cleaned group keeps its next id and its epochs (safety rule 4), and ans
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -77,8 +78,7 @@ class BrokerGroupRecord:
 
     def __hash__(self) -> int:
         """Hash as a value; written out because a read-only mapping has no hash of its own."""
-        hashable = (getattr(self, one.name) for one in fields(self) if one.name != "replicas")
-        return hash((*hashable, *self.replicas.values()))
+        return hash((tuple(self.replicas.values()), _all_but_replicas(self)))
 
     @property
     def is_known(self) -> bool:
@@ -166,6 +166,9 @@ class BrokerGroupRecord:
         head += f" unclean={self.unclean_elections}" if self.unclean_elections else ""
         changing = [f"  {self.change.describe()}"] if self.change is not None else []
         return "\n".join([head, *changing, *(f"  {_describe_replica(replica)}" for replica in self.replicas.values())])
+
+
+_all_but_replicas = attrgetter(*(one.name for one in fields(BrokerGroupRecord) if one.name != "replicas"))
 
 
 class LiveReplica(NamedTuple):
