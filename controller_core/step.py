@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from controller_core.changing import begin_change, end_change, give_up_change, renew_master, take_over_change
+from controller_core import changing, election, holdings, membership, requests, sync_state
 from controller_core.decision import (
     ControllerCode,
     Decision,
@@ -21,54 +21,21 @@ from controller_core.decision import (
     refused,
     without_a_name,
 )
-from controller_core.election import elect_master
 from controller_core.events import EligibleForgotten, apply_events
-from controller_core.holdings import report_ahead, report_holdings, usable_eligible
-from controller_core.membership import (
-    adopt_broker,
-    apply_broker_id,
-    clean_broker_data,
-    get_next_broker_id,
-    register_broker,
-    remove_member,
-    reserve_broker_id,
-)
 from controller_core.model import BrokerGroupRecord, LiveReplica
-from controller_core.requests import (
-    AdoptBroker,
-    AlterSyncStateSet,
-    ApplyBrokerId,
-    BeginChange,
-    CleanBrokerData,
-    ElectMaster,
-    EndChange,
-    GetNextBrokerId,
-    GetReplicaInfo,
-    GetSyncStateData,
-    GiveUpChange,
-    RegisterBroker,
-    RemoveMember,
-    RenewMaster,
-    ReportAhead,
-    ReportHoldings,
-    Request,
-    ReserveBrokerId,
-    TakeOverChange,
-)
 from controller_core.settings import ControllerSettings
-from controller_core.sync_state import alter_sync_state_set
 
 
 def step(
     record: BrokerGroupRecord | None,
-    request: Request,
+    request: requests.Request,
     live: Mapping[int, LiveReplica],
     settings: ControllerSettings,
 ) -> Decision:
     """Decide a request. `live` holds the replicas of this group whose heartbeats are fresh, by broker id."""
     decision = _decide(record, request, live, settings)
     after = decision.record
-    if decision.changed and after is not None and after.eligible and not usable_eligible(after, settings):
+    if decision.changed and after is not None and after.eligible and not holdings.usable_eligible(after, settings):
         # The floor was lowered or lifted: an eligible replica may lack what is acknowledged from now on (rule 1).
         events = (*decision.events, EligibleForgotten())
         return replace(decision, events=events, record=apply_events(record, events))
@@ -77,51 +44,51 @@ def step(
 
 def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is the plainest table there is
     record: BrokerGroupRecord | None,
-    request: Request,
+    request: requests.Request,
     live: Mapping[int, LiveReplica],
     settings: ControllerSettings,
 ) -> Decision:
     match request:
-        case GetNextBrokerId():
-            return get_next_broker_id(record, request)
-        case ApplyBrokerId():
-            return apply_broker_id(record, request)
-        case ReserveBrokerId():
-            return reserve_broker_id(record, request)
-        case RegisterBroker():
-            return register_broker(record, request, live, settings)
-        case ElectMaster():
-            return elect_master(record, request, live, settings)
-        case AlterSyncStateSet():
-            return alter_sync_state_set(record, request, live, settings)
-        case GetReplicaInfo():
+        case requests.GetNextBrokerId():
+            return membership.get_next_broker_id(record, request)
+        case requests.ApplyBrokerId():
+            return membership.apply_broker_id(record, request)
+        case requests.ReserveBrokerId():
+            return membership.reserve_broker_id(record, request)
+        case requests.RegisterBroker():
+            return membership.register_broker(record, request, live, settings)
+        case requests.ElectMaster():
+            return election.elect_master(record, request, live, settings)
+        case requests.AlterSyncStateSet():
+            return sync_state.alter_sync_state_set(record, request, live, settings)
+        case requests.GetReplicaInfo():
             return get_replica_info(record, request)
-        case GetSyncStateData():
+        case requests.GetSyncStateData():
             return get_sync_state_data(record, request, live)
-        case CleanBrokerData():
-            return clean_broker_data(record, request, live)
-        case RemoveMember():
-            return remove_member(record, request, live, settings)
-        case RenewMaster():
-            return renew_master(record, request, live)
-        case ReportHoldings():
-            return report_holdings(record, request, settings)
-        case ReportAhead():
-            return report_ahead(record, request, settings)
-        case AdoptBroker():
-            return adopt_broker(record, request, settings)
-        case BeginChange():
-            return begin_change(record, request)
-        case TakeOverChange():
-            return take_over_change(record, request)
-        case GiveUpChange():
-            return give_up_change(record, request)
-        case EndChange():
-            return end_change(record, request)
+        case requests.CleanBrokerData():
+            return membership.clean_broker_data(record, request, live)
+        case requests.RemoveMember():
+            return membership.remove_member(record, request, live, settings)
+        case requests.RenewMaster():
+            return changing.renew_master(record, request, live)
+        case requests.ReportHoldings():
+            return holdings.report_holdings(record, request, settings)
+        case requests.ReportAhead():
+            return holdings.report_ahead(record, request, settings)
+        case requests.AdoptBroker():
+            return membership.adopt_broker(record, request, settings)
+        case requests.BeginChange():
+            return changing.begin_change(record, request)
+        case requests.TakeOverChange():
+            return changing.take_over_change(record, request)
+        case requests.GiveUpChange():
+            return changing.give_up_change(record, request)
+        case requests.EndChange():
+            return changing.end_change(record, request)
     assert_never(request)
 
 
-def get_replica_info(record: BrokerGroupRecord | None, request: GetReplicaInfo) -> Decision:
+def get_replica_info(record: BrokerGroupRecord | None, request: requests.GetReplicaInfo) -> Decision:
     """1004: return the master and the SyncStateSet as recorded, whether or not the master lives, as in Java.
 
     A master whose process was lost is none (safety rule 6: its new process would take the old epoch from this answer), nor is
@@ -144,7 +111,7 @@ def get_replica_info(record: BrokerGroupRecord | None, request: GetReplicaInfo) 
 
 
 def get_sync_state_data(
-    record: BrokerGroupRecord | None, request: GetSyncStateData, live: Mapping[int, LiveReplica]
+    record: BrokerGroupRecord | None, request: requests.GetSyncStateData, live: Mapping[int, LiveReplica]
 ) -> Decision:
     """1006: return which replicas are in sync and alive. An unknown group is left out of the table, without an error."""
     if record is None or not record.is_known:

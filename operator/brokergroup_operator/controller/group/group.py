@@ -20,21 +20,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.controller.group import notes
 from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites, note_commit
 from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps, is_left_untold
-from brokergroup_operator.controller.group.notes import (
-    ActingNotes,
-    AddressNotes,
-    ConfigurationNotes,
-    CrashLoops,
-    HoldingsNotes,
-    LinkNotes,
-    MemberNotes,
-    PodNotes,
-    SilenceNotes,
-    UnheardNotes,
-    WakingNotes,
-)
 from brokergroup_operator.controller.group.own_changes import OwnChanges
 from brokergroup_operator.kube.errors import Backoff
 from brokergroup_operator.observe.timeline import Step
@@ -100,14 +88,14 @@ class Group:
         # Each part has one owner, which its class names; parts that only methods change have none.
         self.changes = OwnChanges(settings)
         self.incidents = Incidents(observer)
-        self.crash_loops = CrashLoops()
-        self.addresses = AddressNotes()
-        self.members = MemberNotes(regular_heartbeat_seconds=settings.regular_heartbeat_seconds)
-        self.configuration = ConfigurationNotes()
-        self.pods = PodNotes()
-        self.links, self.unheard = LinkNotes(), UnheardNotes()
-        self.holdings, self.silence = HoldingsNotes(), SilenceNotes()
-        self.waking, self.recovery = WakingNotes(), ActingNotes()
+        self.crash_loops = notes.CrashLoops()
+        self.addresses = notes.AddressNotes()
+        self.members = notes.MemberNotes(regular_heartbeat_seconds=settings.regular_heartbeat_seconds)
+        self.configuration = notes.ConfigurationNotes()
+        self.pods = notes.PodNotes()
+        self.links, self.unheard = notes.LinkNotes(), notes.UnheardNotes()
+        self.holdings, self.silence = notes.HoldingsNotes(), notes.SilenceNotes()
+        self.waking, self.recovery = notes.WakingNotes(), notes.ActingNotes()
         self.bind(binding)
         # The epoch under which the master answered 1008 or was heard as such; the one of which it has said by itself (907, a
         # heartbeat) that it is master; and the one under which it said by 907, told and alive, that it is none.

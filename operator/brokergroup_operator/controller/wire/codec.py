@@ -28,29 +28,9 @@ from controller_core.requests import (
     GetReplicaInfo,
     RegisterBroker,
 )
+from rocketmq_remoting import controller_protocol as protocol
 from rocketmq_remoting.address import one_spelling
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.controller_protocol import (
-    AlterSyncStateSetRequestHeader,
-    AlterSyncStateSetResponseHeader,
-    ApplyBrokerIdRequestHeader,
-    ApplyBrokerIdResponseHeader,
-    BrokerMemberGroup,
-    BrokerReplicasInfoBody,
-    CleanBrokerDataRequestHeader,
-    ElectMasterRequestHeader,
-    ElectMasterResponseBody,
-    ElectMasterResponseHeader,
-    GetNextBrokerIdRequestHeader,
-    GetNextBrokerIdResponseHeader,
-    GetReplicaInfoRequestHeader,
-    GetReplicaInfoResponseHeader,
-    RegisterBrokerToControllerRequestHeader,
-    RegisterBrokerToControllerResponseHeader,
-    ReplicaIdentity,
-    ReplicasInfo,
-)
-from rocketmq_remoting.controller_protocol import SyncStateSetBody as WireSyncStateSetBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,8 +43,8 @@ if TYPE_CHECKING:
 
 def decode_alter_sync_state_set(command: RemotingCommand) -> AlterSyncStateSet:
     """1001."""
-    header = AlterSyncStateSetRequestHeader.decode(command.ext_fields)
-    body = WireSyncStateSetBody.decode(command.body)
+    header = protocol.AlterSyncStateSetRequestHeader.decode(command.ext_fields)
+    body = protocol.SyncStateSetBody.decode(command.body)
     return AlterSyncStateSet(
         broker_name=header.broker_name or "",
         master_broker_id=header.master_broker_id,
@@ -76,7 +56,7 @@ def decode_alter_sync_state_set(command: RemotingCommand) -> AlterSyncStateSet:
 
 def decode_elect_master(command: RemotingCommand) -> ElectMaster:
     """1002."""
-    header = ElectMasterRequestHeader.decode(command.ext_fields)
+    header = protocol.ElectMasterRequestHeader.decode(command.ext_fields)
     return ElectMaster(
         cluster_name=header.cluster_name,
         broker_name=header.broker_name,
@@ -87,7 +67,7 @@ def decode_elect_master(command: RemotingCommand) -> ElectMaster:
 
 def decode_register_broker(command: RemotingCommand) -> RegisterBroker:
     """1003."""
-    header = RegisterBrokerToControllerRequestHeader.decode(command.ext_fields)
+    header = protocol.RegisterBrokerToControllerRequestHeader.decode(command.ext_fields)
     return RegisterBroker(
         cluster_name=header.cluster_name or "",
         broker_name=header.broker_name or "",
@@ -98,12 +78,12 @@ def decode_register_broker(command: RemotingCommand) -> RegisterBroker:
 
 def decode_get_replica_info(command: RemotingCommand) -> GetReplicaInfo:
     """1004."""
-    return GetReplicaInfo(broker_name=GetReplicaInfoRequestHeader.decode(command.ext_fields).broker_name)
+    return GetReplicaInfo(broker_name=protocol.GetReplicaInfoRequestHeader.decode(command.ext_fields).broker_name)
 
 
 def decode_clean_broker_data(command: RemotingCommand) -> CleanBrokerData:
     """1011."""
-    header = CleanBrokerDataRequestHeader.decode(command.ext_fields)
+    header = protocol.CleanBrokerDataRequestHeader.decode(command.ext_fields)
     return CleanBrokerData(
         cluster_name=header.cluster_name or "",
         broker_name=header.broker_name or "",
@@ -114,13 +94,13 @@ def decode_clean_broker_data(command: RemotingCommand) -> CleanBrokerData:
 
 def decode_get_next_broker_id(command: RemotingCommand, requester: str | None) -> GetNextBrokerId:
     """1012. `requester`: the pod that asks, if known."""
-    header = GetNextBrokerIdRequestHeader.decode(command.ext_fields)
+    header = protocol.GetNextBrokerIdRequestHeader.decode(command.ext_fields)
     return GetNextBrokerId(cluster_name=header.cluster_name or "", broker_name=header.broker_name, requester=requester)
 
 
 def decode_apply_broker_id(command: RemotingCommand, requester: str | None) -> ApplyBrokerId:
     """1013."""
-    header = ApplyBrokerIdRequestHeader.decode(command.ext_fields)
+    header = protocol.ApplyBrokerIdRequestHeader.decode(command.ext_fields)
     return ApplyBrokerId(
         cluster_name=header.cluster_name or "",
         broker_name=header.broker_name or "",
@@ -162,12 +142,12 @@ def encode_decision(command: RemotingCommand, decision: Decision) -> RemotingCom
 
 
 _HEADERS: Mapping[type[Answer], type[ExtFieldsHeader]] = {
-    AlterSyncStateSetAnswer: AlterSyncStateSetResponseHeader,
-    ElectMasterAnswer: ElectMasterResponseHeader,
-    RegisterBrokerAnswer: RegisterBrokerToControllerResponseHeader,
-    GetReplicaInfoAnswer: GetReplicaInfoResponseHeader,
-    GetNextBrokerIdAnswer: GetNextBrokerIdResponseHeader,
-    ApplyBrokerIdAnswer: ApplyBrokerIdResponseHeader,
+    AlterSyncStateSetAnswer: protocol.AlterSyncStateSetResponseHeader,
+    ElectMasterAnswer: protocol.ElectMasterResponseHeader,
+    RegisterBrokerAnswer: protocol.RegisterBrokerToControllerResponseHeader,
+    GetReplicaInfoAnswer: protocol.GetReplicaInfoResponseHeader,
+    GetNextBrokerIdAnswer: protocol.GetNextBrokerIdResponseHeader,
+    ApplyBrokerIdAnswer: protocol.ApplyBrokerIdResponseHeader,
 }
 """1011 has no header; 1006 is written for many groups at once; what the controller asks itself never travels."""
 
@@ -186,21 +166,21 @@ def _body(answer: Answer) -> bytes | None:
         case ElectMasterAnswer(sync_state_set=frozenset() as sync_state_set):
             members = None
             if answer.broker_addresses is not None:
-                members = BrokerMemberGroup(
+                members = protocol.BrokerMemberGroup(
                     cluster=answer.cluster_name or "",
                     broker_name=answer.broker_name or "",
                     broker_addrs=dict(answer.broker_addresses),
                 )
-            return ElectMasterResponseBody(members, sync_state_set).encode()
+            return protocol.ElectMasterResponseBody(members, sync_state_set).encode()
         case AlterSyncStateSetAnswer(body=body) | RegisterBrokerAnswer(body=body) | GetReplicaInfoAnswer(body=body):
-            return WireSyncStateSetBody(body.sync_state_set, body.sync_state_set_epoch).encode() if body else None
+            return protocol.SyncStateSetBody(body.sync_state_set, body.sync_state_set_epoch).encode() if body else None
     return None
 
 
 def encode_sync_state_data(answers: Mapping[str, GetSyncStateDataAnswer]) -> bytes:
     """Return the body of 1006: every known group by its name."""
     table = {
-        broker_name: ReplicasInfo(
+        broker_name: protocol.ReplicasInfo(
             master_broker_id=answer.master_broker_id,
             master_address=answer.master_address,
             master_epoch=answer.master_epoch,
@@ -211,11 +191,11 @@ def encode_sync_state_data(answers: Mapping[str, GetSyncStateDataAnswer]) -> byt
         for broker_name, answer in answers.items()
         if answer.known
     }
-    return BrokerReplicasInfoBody(table).encode()
+    return protocol.BrokerReplicasInfoBody(table).encode()
 
 
-def _standing(broker_name: str, standing: ReplicaStanding) -> ReplicaIdentity:
-    return ReplicaIdentity(
+def _standing(broker_name: str, standing: ReplicaStanding) -> protocol.ReplicaIdentity:
+    return protocol.ReplicaIdentity(
         broker_name=broker_name,
         broker_id=standing.broker_id,
         broker_address=standing.broker_address,
