@@ -7,6 +7,7 @@ is a high-water mark, only the next id can be taken, and a cleaned id stays used
 from collections.abc import Mapping
 from typing import TypeGuard
 
+from controller_core import requests
 from controller_core.decision import (
     AdoptBrokerAnswer,
     ApplyBrokerIdAnswer,
@@ -35,15 +36,6 @@ from controller_core.events import (
 )
 from controller_core.holdings import usable_eligible
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica, draw_id, draw_ids
-from controller_core.requests import (
-    AdoptBroker,
-    ApplyBrokerId,
-    CleanBrokerData,
-    GetNextBrokerId,
-    RegisterBroker,
-    RemoveMember,
-    ReserveBrokerId,
-)
 from controller_core.settings import Adoption, ControllerSettings
 
 MAX_IDS_AHEAD = 1000
@@ -59,7 +51,7 @@ MAX_ADOPTED_BY_ONE = 3
 # is withdrawn with the same commit (safety rule 2).
 
 
-def get_next_broker_id(record: BrokerGroupRecord | None, request: GetNextBrokerId) -> Decision:
+def get_next_broker_id(record: BrokerGroupRecord | None, request: requests.GetNextBrokerId) -> Decision:
     """Name the id that ApplyBrokerId would accept from this caller. Asking reserves nothing."""
     if not request.broker_name:
         answer = GetNextBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
@@ -75,7 +67,7 @@ def get_next_broker_id(record: BrokerGroupRecord | None, request: GetNextBrokerI
     return decided(record, answer, why)
 
 
-def apply_broker_id(record: BrokerGroupRecord | None, request: ApplyBrokerId) -> Decision:
+def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBrokerId) -> Decision:
     """Give the id to the check code if it is next, promised to this caller, or its own already."""
     code, broker_id = request.register_check_code, request.applied_broker_id
     answer = ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
@@ -115,7 +107,7 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: ApplyBrokerId) ->
     return decided(record, answer, why, event, SeatsLost(broker_ids=left))
 
 
-def reserve_broker_id(record: BrokerGroupRecord | None, request: ReserveBrokerId) -> Decision:
+def reserve_broker_id(record: BrokerGroupRecord | None, request: requests.ReserveBrokerId) -> Decision:
     """Promise the next id to a pod, once: asked again, the promise is repeated."""
     invalid = ControllerCode.CONTROLLER_BROKER_ID_INVALID
     if not request.reserved_for:
@@ -173,7 +165,7 @@ def _open_reservation(record: BrokerGroupRecord | None, requester: str | None) -
 
 def register_broker(
     record: BrokerGroupRecord | None,
-    request: RegisterBroker,
+    request: requests.RegisterBroker,
     live: Mapping[int, LiveReplica],
     settings: ControllerSettings,
 ) -> Decision:
@@ -205,12 +197,12 @@ def _can_be_dialled(address: str | None) -> TypeGuard[str]:
 
 
 def _adopted_first(
-    record: BrokerGroupRecord | None, request: RegisterBroker, settings: ControllerSettings
+    record: BrokerGroupRecord | None, request: requests.RegisterBroker, settings: ControllerSettings
 ) -> tuple[tuple[Event, ...], str]:
     """Return the adoption of an unknown id, or why it is none."""
     if request.broker_id is None or not _can_be_dialled(request.broker_address):
         return (), ""
-    wanted = AdoptBroker(
+    wanted = requests.AdoptBroker(
         cluster_name=request.cluster_name,
         broker_name=request.broker_name,
         broker_id=request.broker_id,
@@ -232,7 +224,7 @@ def _registration_events(record: BrokerGroupRecord, replica: Replica, address: s
 
 
 def _registration_answer(
-    record: BrokerGroupRecord, request: RegisterBroker, live: Mapping[int, LiveReplica]
+    record: BrokerGroupRecord, request: requests.RegisterBroker, live: Mapping[int, LiveReplica]
 ) -> RegisterBrokerAnswer:
     body = SyncStateSetBody(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)
     master = record.granted_master_id
@@ -250,7 +242,7 @@ def _registration_answer(
     )
 
 
-def _refuse_unknown(record: BrokerGroupRecord | None, request: RegisterBroker, refusal: str) -> Decision:
+def _refuse_unknown(record: BrokerGroupRecord | None, request: requests.RegisterBroker, refusal: str) -> Decision:
     """Refuse in Java's words; to a pod of ours with the reason, for the reader of its log."""
     because = f" ({refusal})" if refusal and request.requester else ""
     answer = RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
@@ -271,7 +263,9 @@ def _refuse_unknown(record: BrokerGroupRecord | None, request: RegisterBroker, r
 # the next one is refused, for it would burn all between (`MAX_IDS_AHEAD`).
 
 
-def adopt_broker(record: BrokerGroupRecord | None, request: AdoptBroker, settings: ControllerSettings) -> Decision:
+def adopt_broker(
+    record: BrokerGroupRecord | None, request: requests.AdoptBroker, settings: ControllerSettings
+) -> Decision:
     """Take an unknown id back into the record, or say why not."""
     if record is not None and record.claimed_replica(request.broker_id) is not None:
         return decided(record, AdoptBrokerAnswer(adopted=True), f"{request.broker_id} is known")
@@ -284,7 +278,7 @@ def adopt_broker(record: BrokerGroupRecord | None, request: AdoptBroker, setting
 
 
 def adoption_of(  # noqa: PLR0911 - each return is one reason
-    record: BrokerGroupRecord | None, request: AdoptBroker, settings: ControllerSettings
+    record: BrokerGroupRecord | None, request: requests.AdoptBroker, settings: ControllerSettings
 ) -> tuple[BrokerAdopted | None, str]:
     """Return the adoption of an id that no replica holds, and why; or None, and why not."""
     broker_id, requester = request.broker_id, request.requester
@@ -343,7 +337,7 @@ def _was_made_again(record: BrokerGroupRecord | None, broker_id: int) -> bool:
 
 
 def clean_broker_data(
-    record: BrokerGroupRecord | None, request: CleanBrokerData, live: Mapping[int, LiveReplica]
+    record: BrokerGroupRecord | None, request: requests.CleanBrokerData, live: Mapping[int, LiveReplica]
 ) -> Decision:
     """Forget the named replicas, or all of them."""
     named = (request.broker_controller_ids_to_clean or "").strip()
@@ -370,7 +364,7 @@ def clean_broker_data(
 
 def remove_member(
     record: BrokerGroupRecord | None,
-    request: RemoveMember,
+    request: requests.RemoveMember,
     live: Mapping[int, LiveReplica],
     settings: ControllerSettings,
 ) -> Decision:

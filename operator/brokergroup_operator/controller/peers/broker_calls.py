@@ -22,16 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from brokergroup_operator.controller.peers.metadata import read_metadata
-from rocketmq_remoting.broker_protocol import (
-    BrokerMemberGroupBody,
-    BrokerRuntimeInfoBody,
-    ExchangeHAInfoRequestHeader,
-    GetBrokerMemberGroupRequestHeader,
-    HARuntimeInfoBody,
-    TopicAnswerBody,
-    TopicConfig,
-    UnRegisterBrokerRequestHeader,
-)
+from rocketmq_remoting import broker_protocol as protocol
 from rocketmq_remoting.client_protocol import CreateTopicRequestHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
@@ -141,7 +132,7 @@ class BrokerCalls:
         self, name_servers: Iterable[str], record: BrokerGroupRecord, address: str
     ) -> dict[str, BrokerCallError]:
         """104: take an old master off every NameServer, side by side; return the failures."""
-        header = UnRegisterBrokerRequestHeader(
+        header = protocol.UnRegisterBrokerRequestHeader(
             cluster_name=record.cluster_name, broker_addr=address, broker_name=record.broker_name, broker_id=MASTER_ID
         )
         command = request(RequestCode.UNREGISTER_BROKER, ext_fields=header.encode(), version=MQ_VERSION_5_5_0)
@@ -160,29 +151,29 @@ class BrokerCalls:
 
     async def push_ha_address(self, address: str, ha_address: str) -> None:
         """906: point a slave's HA client at the master."""
-        header = ExchangeHAInfoRequestHeader(master_ha_address=ha_address)
+        header = protocol.ExchangeHAInfoRequestHeader(master_ha_address=ha_address)
         command = request(RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=header.encode())
         await self._tell(address, command, self._settings.small_rpc_deadline_seconds)
 
-    async def ha_status(self, address: str) -> HARuntimeInfoBody:
+    async def ha_status(self, address: str) -> protocol.HARuntimeInfoBody:
         """907: which slaves are linked to this broker, and how far behind each is."""
         command = request(RequestCode.GET_BROKER_HA_STATUS)
         answer = await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
-        return _decoded(address, command, answer, HARuntimeInfoBody.decode)
+        return _decoded(address, command, answer, protocol.HARuntimeInfoBody.decode)
 
     async def bytes_behind_dispatch(self, address: str) -> int | None:
         """28: how much of its log is not in consume queues and index yet; None if the broker does not say."""
         command = request(RequestCode.GET_BROKER_RUNTIME_INFO)
         answer = await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
-        table = _decoded(address, command, answer, BrokerRuntimeInfoBody.decode).table
+        table = _decoded(address, command, answer, protocol.BrokerRuntimeInfoBody.decode).table
         return _number(table.get("dispatchBehindBytes", ""), _DIGITS_OF_LONG)
 
     async def routed_master(self, name_server: str, cluster_name: str, broker_name: str) -> str | None:
         """901: the address to which a NameServer sends the group's producers; None while it knows no master."""
-        header = GetBrokerMemberGroupRequestHeader(cluster_name=cluster_name, broker_name=broker_name)
+        header = protocol.GetBrokerMemberGroupRequestHeader(cluster_name=cluster_name, broker_name=broker_name)
         command = request(RequestCode.GET_BROKER_MEMBER_GROUP, ext_fields=header.encode(), version=MQ_VERSION_5_5_0)
         answer = await self._ask(name_server, command, self._settings.name_server_deadline_seconds)
-        members = _decoded(name_server, command, answer, BrokerMemberGroupBody.decode).broker_member_group
+        members = _decoded(name_server, command, answer, protocol.BrokerMemberGroupBody.decode).broker_member_group
         return members.broker_addrs.get(MASTER_ID)
 
     async def broker_config(self, address: str) -> dict[str, str]:
@@ -228,16 +219,16 @@ class BrokerCalls:
         _must_succeed(address, message, answer)
         return True
 
-    async def topic(self, address: str, name: str) -> TopicConfig | None:
+    async def topic(self, address: str, name: str) -> protocol.TopicConfig | None:
         """351: a topic as the broker has it; None where it has none."""
         command = request(RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": name})
         answer = await self._answer(address, command, self._settings.small_rpc_deadline_seconds)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         _must_succeed(address, command, answer)
-        return _decoded(address, command, answer, TopicAnswerBody.decode)
+        return _decoded(address, command, answer, protocol.TopicAnswerBody.decode)
 
-    async def put_topic(self, address: str, topic: TopicConfig) -> None:
+    async def put_topic(self, address: str, topic: protocol.TopicConfig) -> None:
         """17: make a topic, or change one; attributes that `topic` does not name stay."""
         await self._tell(address, _creation_of(topic), self._settings.small_rpc_deadline_seconds)
 
@@ -252,7 +243,7 @@ class BrokerCalls:
                 f"{address}: 17 not sent: with enableSingleTopicRegister the topic would have a route"
             )
         deadline_seconds = self._settings.small_rpc_deadline_seconds
-        passing = TopicConfig(topic_name=PASSING_NAME, read_queue_nums=1, write_queue_nums=1, perm=0)
+        passing = protocol.TopicConfig(topic_name=PASSING_NAME, read_queue_nums=1, write_queue_nums=1, perm=0)
         await self._tell(address, _creation_of(passing), deadline_seconds)
         deletion = request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": PASSING_NAME})
         try:
@@ -315,7 +306,7 @@ def _must_succeed(address: str, command: RemotingCommand, answer: RemotingComman
         raise BrokerCallError(f"{address}: {command.code} answered {answer.code}: {answer.remark}")
 
 
-def _creation_of(topic: TopicConfig) -> RemotingCommand:
+def _creation_of(topic: protocol.TopicConfig) -> RemotingCommand:
     header = CreateTopicRequestHeader(
         topic=topic.topic_name,
         default_topic=topic.topic_name,

@@ -12,19 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.access.authorization import (
-    Caller,
-    NewNames,
-    NotPermittedError,
-    RefusalLog,
-    ReplayGuard,
-    Subject,
-    authorize,
-    identify,
-    pod_of,
-    refuse_elsewhere,
-    refuse_to_forget_pods,
-)
+from brokergroup_operator.controller.access import authorization as access
 from brokergroup_operator.controller.detect.record_watch import DisputedSets
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.planes import ASKED_NAME, ASKED_NAMESPACE
@@ -97,10 +85,10 @@ class RequestHandler(Part):
         self._groups, self._directory, self.heartbeats = groups, directory, heartbeats
         self._failover, self._switchover, self._silent_members = failover, switchover, silent_members
         self._on_connection_closed = on_connection_closed
-        self._refusals = RefusalLog()
-        self._replays = ReplayGuard()
+        self._refusals = access.RefusalLog()
+        self._replays = access.ReplayGuard()
         self._polls = UnknownPolls()
-        self._new_names = NewNames(self._settings.security.max_new_names_per_host)
+        self._new_names = access.NewNames(self._settings.security.max_new_names_per_host)
         self._disputed = DisputedSets(self._settings)
         self._draining = False
         self._routes: dict[int, Callable[[RemotingCommand, RemotingConnection], Awaitable[RemotingCommand]]] = {
@@ -162,7 +150,7 @@ class RequestHandler(Part):
                 ResponseCode.SYSTEM_ERROR,
                 remark=f"not decided within {self._settings.answer_deadline_seconds} s, ask again",
             )
-        except NotPermittedError as error:
+        except access.NotPermittedError as error:
             answer = self._refused(request, connection, str(error))
         except (RecordStoreError, PremiseGoneError, GroupViewError, BodyError) as error:
             answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
@@ -193,15 +181,17 @@ class RequestHandler(Part):
         if group is not None:
             try:
                 self._check(request, connection, peer, _subject(group, header.broker_id))
-            except NotPermittedError as error:
+            except access.NotPermittedError as error:
                 return self._refused(request, connection, str(error))
             self.heartbeats.take(header, header.broker_id, group, connection, peer)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
 
     def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1009, 1010."""
-        nobody = Subject(binding=None)
-        verdict = authorize(Caller(host=connection.peer_host), request.code, nobody, self._settings.security)
+        nobody = access.Subject(binding=None)
+        verdict = access.authorize(
+            access.Caller(host=connection.peer_host), request.code, nobody, self._settings.security
+        )
         if not verdict.allowed:
             return self._refused(request, connection, verdict.reason)
         text = configuration_text(self._settings, advertise_address=self._planes.own_address)
@@ -234,7 +224,7 @@ class RequestHandler(Part):
             decision = await self._disputed.answered(group, wanted, decision)
         else:
             await group.load()
-            refuse_to_forget_pods(group, wanted)
+            access.refuse_to_forget_pods(group, wanted)
             decision = await group.decide(wanted)
         return codec.encode_decision(request, decision)
 
@@ -260,7 +250,7 @@ class RequestHandler(Part):
         group, caller = await self._admit(request, connection, broker_id=wanted.broker_id)
         if group is None:
             return codec.encode_decision(request, _of_unknown_group(wanted))
-        refuse_elsewhere(caller, group, wanted)
+        access.refuse_elsewhere(caller, group, wanted)
         record = await group.load()
         if runs and record is not None and record.granted_master_id == wanted.broker_id:
             # The group became known between the poll and this request. The next poll is answered as every master's.
@@ -339,7 +329,7 @@ class RequestHandler(Part):
         if not isinstance(wanted, ApplyBrokerId) or await group.load() is not None:
             return await group.decide(wanted)
         if not self._new_names.begin(group.key, host, asyncio.get_running_loop().time()):
-            raise NotPermittedError(
+            raise access.NotPermittedError(
                 f"{host} has begun as many new names as it may; a broker must register under one first"
             )
         decision = await group.decide(wanted)
@@ -379,7 +369,7 @@ class RequestHandler(Part):
         *,
         broker_id: int | None = None,
         designate: bool = False,
-    ) -> tuple[Group | None, Caller]:
+    ) -> tuple[Group | None, access.Caller]:
         """Return the group that a request is about, and its caller. Raise `NotPermittedError` if it may not ask."""
         reading = request.code == RequestCode.CONTROLLER_GET_REPLICA_INFO
         host = connection.peer_host
@@ -393,26 +383,28 @@ class RequestHandler(Part):
         return group, self._check(request, connection, peer, _subject(group, broker_id, designate=designate))
 
     def _check(
-        self, request: RemotingCommand, connection: RemotingConnection, peer: Peer | None, subject: Subject
-    ) -> Caller:
+        self, request: RemotingCommand, connection: RemotingConnection, peer: Peer | None, subject: access.Subject
+    ) -> access.Caller:
         """Return the caller. Raise `NotPermittedError` if it may not ask this."""
         security = self._settings.security
-        caller = identify(
+        caller = access.identify(
             request, connection, peer=peer, binding=subject.binding, settings=security, replays=self._replays
         )
-        verdict = authorize(caller, request.code, subject, security)
+        verdict = access.authorize(caller, request.code, subject, security)
         if not verdict.allowed:
-            raise NotPermittedError(verdict.reason)
+            raise access.NotPermittedError(verdict.reason)
         return caller
 
 
-def _subject(group: Group | None, broker_id: int | None, *, designate: bool = False) -> Subject:
+def _subject(group: Group | None, broker_id: int | None, *, designate: bool = False) -> access.Subject:
     if group is None:
-        return Subject(binding=None, broker_id=broker_id, designate=designate)
-    return Subject(binding=group.binding, broker_id=broker_id, pod=pod_of(group, broker_id), designate=designate)
+        return access.Subject(binding=None, broker_id=broker_id, designate=designate)
+    return access.Subject(
+        binding=group.binding, broker_id=broker_id, pod=access.pod_of(group, broker_id), designate=designate
+    )
 
 
-def _pod_name(caller: Caller, group: Group | None) -> str | None:
+def _pod_name(caller: access.Caller, group: Group | None) -> str | None:
     """Return the pod of this very group that asks, if it is one."""
     peer = caller.peer
     return peer.pod_name if peer is not None and group is not None and peer.group == group.key else None
