@@ -53,7 +53,6 @@ from controller_core.requests import EndChange, GiveUpChange
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
-    from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 
 # The discard port of the broker's own host, which refuses without a way through any network.
 NOWHERE = "127.0.0.1:9"
@@ -381,29 +380,17 @@ class Executor(Part):
         return not failed
 
     async def _acting(self, record: BrokerGroupRecord, broker_ids: frozenset[int]) -> frozenset[int]:
-        """907, side by side. A slave without an HA client answers code 1: it does not act as master."""
-
-        async def status_of(broker_id: int) -> HARuntimeInfoBody | None:
-            address = record.address_of(broker_id)
-            try:
-                return await self._calls.ha_status(address) if address is not None else None
-            except BrokerCallError:
-                return None
-
+        """907, side by side."""
         members = sorted(broker_ids)
-        found = await asyncio.gather(*(status_of(one) for one in members))
+        found = await asyncio.gather(*(self._calls.ha_status_if_any(record.address_of(one)) for one in members))
         return frozenset(
             one for one, status in zip(members, found, strict=True) if status is not None and status.master
         )
 
     async def _prove(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
-        address = record.address_of(broker_id)
-        try:
-            status = await self._calls.ha_status(address) if address is not None else None
-        except BrokerCallError:
-            return False  # its next heartbeat, or the next look at the links, tells
+        status = await self._calls.ha_status_if_any(record.address_of(broker_id))
         if status is None or is_outdated(group, record):
-            return False
+            return False  # its next heartbeat, or the next look at the links, tells
         group.master_said(record.master_epoch, is_master=status.master)
         return status.master
 

@@ -25,7 +25,6 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.places import probe_address, process_address
 from brokergroup_operator.controller.group.election_premises import process_lost, unheard_members
-from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.planes import dial
 from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
@@ -329,25 +328,18 @@ class MasterWatch(Part):
         own_pod = case.record.replicas[case.master].reserved_for or names.pod_name(case.group.key.name, case.master)
         if owner is not None and (owner.group, owner.pod_name) != (case.group.key, own_pod):
             return False  # the address changed hands (safety rule 8)
-        try:
-            status = await self._calls.ha_status(case.address)
-        except BrokerCallError:
+        status = await self._calls.ha_status_if_any(case.address)
+        if status is None or not status.master:
             return False
-        if status.master:
-            log.warning(
-                "master never heard, but it answers: left alone", group=str(case.group.key), broker_id=case.master
-            )
-            await asyncio.sleep(self._settings.small_rpc_deadline_seconds)  # and not asked again at every tick
-        return status.master
+        log.warning("master never heard, but it answers: left alone", group=str(case.group.key), broker_id=case.master)
+        await asyncio.sleep(self._settings.small_rpc_deadline_seconds)  # and not asked again at every tick
+        return True
 
     async def _ask(self, group: Group, master: int, address: str, before: HeartbeatEntry) -> None:
-        try:
-            status = await self._calls.ha_status(address)
-        except BrokerCallError:
-            return
+        status = await self._calls.ha_status_if_any(address)
         entry = group.table.entry(master)
         same_connection = entry is not None and entry.connection_id == before.connection_id
-        if status.master and same_connection and before.connection_id is not None:
+        if status is not None and status.master and same_connection and before.connection_id is not None:
             log.warning("master silent, but it answers: left alone", group=str(group.key), broker_id=master)
             now_seconds = asyncio.get_running_loop().time()
             group.table.sign_of_life(now_seconds, master, before.connection_id)

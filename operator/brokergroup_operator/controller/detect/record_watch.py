@@ -18,7 +18,6 @@ import structlog
 
 from brokergroup_operator.controller.group.election_premises import could_have_been_heard, silence_seconds
 from brokergroup_operator.controller.group.group import PremiseGoneError
-from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ControllerCode, ReportHoldingsAnswer
@@ -318,17 +317,10 @@ class Recovery(Part):
     async def _ask(self, group: Group) -> tuple[int, ...]:
         """907 to every living member, side by side; one that does not answer by its deadline does not act as master."""
         live, addresses = group.live(), _addresses(group)
-        links = await asyncio.gather(*(self._links_as_master(address) for address in addresses.values()))
-        acting = {one: found for one, found in zip(addresses, links, strict=True) if found is not None}
-        return tuple(sorted(acting, key=lambda one: _weight(live.get(one), acting[one], one)))
-
-    async def _links_as_master(self, address: str) -> int | None:
-        """Return how many slaves are linked to it; None if it does not act as master."""
-        try:
-            status = await self._calls.ha_status(address)
-        except BrokerCallError:
-            return None
-        return len(status.ha_connection_info) if status.master else None
+        found = await asyncio.gather(*(self._calls.ha_status_if_any(address) for address in addresses.values()))
+        answers = zip(addresses, found, strict=True)
+        links = {one: len(status.ha_connection_info) for one, status in answers if status is not None and status.master}
+        return tuple(sorted(links, key=lambda one: _weight(live.get(one), links[one], one)))
 
 
 def _weight(replica: LiveReplica | None, links: int, broker_id: int) -> tuple[int, int, int]:

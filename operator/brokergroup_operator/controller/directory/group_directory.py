@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api.failover_fields import FailoverSpec
 from brokergroup_operator.records.store import GroupKey
@@ -240,39 +240,12 @@ class FixedDirectory(GroupDirectory):
     `access/authorization.py` limits what may become durable.
     """
 
-    def __init__(  # noqa: PLR0913 - one for each wish of a group
-        self,
-        *,
-        namespace: str = "standalone",
-        settings: ControllerSettings | None = None,
-        name_servers: tuple[str, ...] = (),
-        canary: bool = False,
-        heartbeat_timeout_seconds: float | None = None,
-        fence_timeout_seconds: float = DEFAULT_FENCE_TIMEOUT_SECONDS,
-        unconfirmed_trust: str = "",
-        open_groups: bool = True,
-        signature: SignaturePolicy = SignaturePolicy.ACCEPTED,
-        credentials: Credentials | None = None,
-        failover_delay_seconds: float = 0.0,
-    ) -> None:
+    def __init__(self, *, namespace: str = "standalone", open_groups: bool = True, **wishes: Any) -> None:
+        """`wishes` are fields of every group's binding."""
         super().__init__()
-        self._name_servers = name_servers
+        key = GroupKey(namespace, "")
         # The group of each brokerName is this one under its name.
-        self.template = GroupBinding(
-            key=GroupKey(namespace, ""),
-            cluster_name="",
-            broker_name="",
-            settings=settings or ControllerSettings(),
-            name_servers=name_servers,
-            canary=canary,
-            heartbeat_timeout_seconds=heartbeat_timeout_seconds,
-            fence_timeout_seconds=fence_timeout_seconds,
-            unconfirmed_trust=unconfirmed_trust,
-            failover_delay_seconds=failover_delay_seconds,
-            open=open_groups,
-            signature=signature,
-            credentials=credentials,
-        )
+        self.template = GroupBinding(key=key, cluster_name="", broker_name="", open=open_groups, **wishes)
         self._bindings: dict[GroupKey, GroupBinding] = {}
         # The one that was asked about last stands last.
         self._unregistered: dict[GroupKey, GroupBinding] = {}
@@ -320,4 +293,4 @@ class FixedDirectory(GroupDirectory):
             self.revision += 1
 
     def is_name_server(self, address: str) -> bool:
-        return address in self._name_servers
+        return address in self.template.name_servers

@@ -161,6 +161,13 @@ class BrokerCalls:
         answer = await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
         return _decoded(address, command, answer, protocol.HARuntimeInfoBody.decode)
 
+    async def ha_status_if_any(self, address: str | None) -> protocol.HARuntimeInfoBody | None:
+        """907; None if it does not answer, or an address is not known. A slave without an HA client answers code 1."""
+        try:
+            return await self.ha_status(address) if address is not None else None
+        except BrokerCallError:
+            return None
+
     async def bytes_behind_dispatch(self, address: str) -> int | None:
         """28: how much of its log is not in consume queues and index yet; None if the broker does not say."""
         command = request(RequestCode.GET_BROKER_RUNTIME_INFO)

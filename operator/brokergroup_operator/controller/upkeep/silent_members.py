@@ -156,19 +156,12 @@ class SilentMembers(Part):
             return {}
 
     async def _about(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> tuple[bool, tuple[str, ...]]:
-        """Return whether the member answers, and which other planes hear it."""
-        elsewhere, answers = await asyncio.gather(
+        """Return whether the member answers as a slave, and which other planes hear it."""
+        elsewhere, status = await asyncio.gather(
             self._planes.who_hears(group.key, record.broker_name, broker_id),
-            self._answers(record.address_of(broker_id) or ""),
+            self._calls.ha_status_if_any(record.address_of(broker_id)),
         )
-        return answers, elsewhere.hearing
-
-    async def _answers(self, address: str) -> bool:
-        try:
-            status = await self._calls.ha_status(address)
-        except BrokerCallError:
-            return False
-        return not status.master
+        return status is not None and not status.master, elsewhere.hearing
 
 
 def _silent(group: Group, record: BrokerGroupRecord, settings: PlaneSettings) -> list[int]:
