@@ -194,10 +194,8 @@ def _choose_among(electorate: Electorate, broker_ids: Iterable[int], *, name: st
     electable = electorate.electable(broker_ids)
     if prefer is not None:
         return _choose_designated(electable, prefer=prefer, name=name)
-    best = electorate.best(electable)
-    if best is None:
-        return Choice(why=f"the living members {draw_ids(candidates)} of the {name} may not be elected now")
-    return Choice(broker_id=best.broker_id, why=_why_best(best, electable, name=name))
+    otherwise = f"the living members {draw_ids(candidates)} of the {name} may not be elected now"
+    return _best_of(electable, electorate.best(electable), name=name, otherwise=otherwise)
 
 
 def _may_be_empty(record: BrokerGroupRecord, broker_id: int) -> bool:
@@ -230,10 +228,8 @@ def _choose_eligible(electorate: Electorate, eligible: frozenset[int], *, prefer
     }
     if prefer is not None:
         return _choose_designated(electable, prefer=prefer, name="eligible")
-    best = electorate.most_data(electable)
-    if best is None:
-        return Choice(why=f"rule 1: none of the eligible {draw_ids(eligible)} holds as much as all that were heard")
-    return Choice(broker_id=best.broker_id, why=_why_best(best, electable, name="eligible"))
+    otherwise = f"rule 1: none of the eligible {draw_ids(eligible)} holds as much as all that were heard"
+    return _best_of(electable, electorate.most_data(electable), name="eligible", otherwise=otherwise)
 
 
 def _choose_unclean(electorate: Electorate, *, prefer: int | None) -> Choice:
@@ -241,10 +237,14 @@ def _choose_unclean(electorate: Electorate, *, prefer: int | None) -> Choice:
     electable = electorate.electable(electorate.record.replicas)
     if prefer is not None:
         return _choose_designated(electable, prefer=prefer, name=name)
-    best = electorate.most_data(electable)
+    otherwise = f"nobody of the {name} {draw_ids(electorate.record.replicas)} may be elected"
+    return _best_of(electable, electorate.most_data(electable), name=name, otherwise=otherwise)
+
+
+def _best_of(among: Iterable[int], best: LiveReplica | None, *, name: str, otherwise: str) -> Choice:
     if best is None:
-        return Choice(why=f"nobody of the {name} {draw_ids(electorate.record.replicas)} may be elected")
-    return Choice(broker_id=best.broker_id, why=_why_best(best, electable, name=name))
+        return Choice(why=otherwise)
+    return Choice(broker_id=best.broker_id, why=f"{_draw_replica(best)} is the best of {draw_ids(among)} in the {name}")
 
 
 def _choose_designated(electable: dict[int, LiveReplica], *, prefer: int, name: str) -> Choice:
@@ -498,10 +498,6 @@ def _describe_master(record: BrokerGroupRecord, *, with_members: bool) -> ElectM
         broker_name=record.broker_name if with_members else None,
         broker_addresses=addresses if with_members else None,
     )
-
-
-def _why_best(best: LiveReplica, among: Iterable[int], *, name: str) -> str:
-    return f"{_draw_replica(best)} is the best of {draw_ids(among)} in the {name}"
 
 
 def _draw_replica(replica: LiveReplica) -> str:

@@ -298,7 +298,7 @@ def _seats(
         reasons.append(f"rule 1: {draw_ids(record.eligible)} are not eligible any more, the set is not below the floor")
     # Judged again without those: a report that was only news because of them has lost nothing.
     known = apply_events(record, events) or record
-    lost = _losers(known, request, settings)
+    lost = {one.broker_id: one for one in request.holdings if report_is_news(known, one, settings) is News.LOSS}
     if lost:
         bars = tuple(bar_of(known, known.replicas[one], holding) for one, holding in sorted(lost.items()))
         events.append(SeatsLost(broker_ids=frozenset(lost), marks=bars))
@@ -313,14 +313,6 @@ def _seats(
         reasons.append("; ".join(f"{mark.broker_id} holds {_draw_mark(mark)}" for mark in marks))
     answer = ReportHoldingsAnswer(lost=frozenset(lost), regained=regained, epoch_jump=jump)
     return decided(record, answer, "; ".join(reasons) or "nothing new", *events)
-
-
-def _losers(record: BrokerGroupRecord, request: ReportHoldings, settings: ControllerSettings) -> dict[int, Holding]:
-    return {
-        holding.broker_id: holding
-        for holding in request.holdings
-        if report_is_news(record, holding, settings) is News.LOSS
-    }
 
 
 def _marks(record: BrokerGroupRecord, holdings: list[Holding]) -> tuple[Mark, ...]:

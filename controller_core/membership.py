@@ -5,6 +5,7 @@ is a high-water mark, only the next id can be taken, and a cleaned id stays used
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeGuard
 
 from controller_core import requests
@@ -227,18 +228,17 @@ def _registration_answer(
     record: BrokerGroupRecord, request: requests.RegisterBroker, live: Mapping[int, LiveReplica]
 ) -> RegisterBrokerAnswer:
     body = SyncStateSetBody(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)
+    answer = RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name, body=body)
     master = record.granted_master_id
     address = record.address_of(master)
     if master is None or master not in live or address is None:
-        return RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name, body=body)
-    return RegisterBrokerAnswer(
-        cluster_name=request.cluster_name,
-        broker_name=request.broker_name,
+        return answer
+    return replace(
+        answer,
         master_broker_id=master,
         master_address=address,
         master_epoch=record.master_epoch,
         sync_state_set_epoch=record.sync_state_set_epoch,
-        body=body,
     )
 
 

@@ -6,7 +6,7 @@ written (docs/reference/controller.md).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from controller_core.decision import (
     AlterSyncStateSetAnswer,
@@ -33,12 +33,16 @@ from rocketmq_remoting.address import one_spelling
 from rocketmq_remoting.codes import RequestCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    import msgspec
 
     from controller_core.decision import Answer, Decision
     from controller_core.requests import Request
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.serialization import ExtFieldsHeader
+
+Part = TypeVar("Part", bound="msgspec.Struct")
 
 
 def decode_alter_sync_state_set(command: RemotingCommand) -> AlterSyncStateSet:
@@ -157,8 +161,11 @@ def _payload(answer: Answer) -> tuple[dict[str, str] | None, bytes | None]:
     kind = _HEADERS.get(type(answer))
     if kind is None:
         return None, None
-    header = kind(**{name: getattr(answer, name) for name in kind.__struct_fields__})
-    return header.encode(), _body(answer)
+    return _filled(kind, answer).encode(), _body(answer)
+
+
+def _filled(kind: type[Part], answer: object, **more: object) -> Part:
+    return kind(**{name: getattr(answer, name) for name in kind.__struct_fields__ if name not in more}, **more)
 
 
 def _body(answer: Answer) -> bytes | None:
@@ -180,13 +187,11 @@ def _body(answer: Answer) -> bytes | None:
 def encode_sync_state_data(answers: Mapping[str, GetSyncStateDataAnswer]) -> bytes:
     """Return the body of 1006: every known group by its name."""
     table = {
-        broker_name: protocol.ReplicasInfo(
-            master_broker_id=answer.master_broker_id,
-            master_address=answer.master_address,
-            master_epoch=answer.master_epoch,
-            sync_state_set_epoch=answer.sync_state_set_epoch,
-            in_sync_replicas=tuple(_standing(broker_name, standing) for standing in answer.in_sync_replicas),
-            not_in_sync_replicas=tuple(_standing(broker_name, standing) for standing in answer.not_in_sync_replicas),
+        broker_name: _filled(
+            protocol.ReplicasInfo,
+            answer,
+            in_sync_replicas=_standings(broker_name, answer.in_sync_replicas),
+            not_in_sync_replicas=_standings(broker_name, answer.not_in_sync_replicas),
         )
         for broker_name, answer in answers.items()
         if answer.known
@@ -194,13 +199,8 @@ def encode_sync_state_data(answers: Mapping[str, GetSyncStateDataAnswer]) -> byt
     return protocol.BrokerReplicasInfoBody(table).encode()
 
 
-def _standing(broker_name: str, standing: ReplicaStanding) -> protocol.ReplicaIdentity:
-    return protocol.ReplicaIdentity(
-        broker_name=broker_name,
-        broker_id=standing.broker_id,
-        broker_address=standing.broker_address,
-        alive=standing.alive,
-    )
+def _standings(broker_name: str, standings: Iterable[ReplicaStanding]) -> tuple[protocol.ReplicaIdentity, ...]:
+    return tuple(_filled(protocol.ReplicaIdentity, one, broker_name=broker_name) for one in standings)
 
 
 _REPEATED = frozenset({"clusterName", "brokerName"})
