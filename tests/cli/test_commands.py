@@ -19,7 +19,7 @@ from brokergroup_operator.cli.operator_process import reconcile_settings
 from brokergroup_operator.cli.running import parse_endpoint
 from brokergroup_operator.cli.security_options import SecurityOptions
 from brokergroup_operator.controller.directory import kubernetes_directory
-from brokergroup_operator.controller.security import SecuritySettings
+from brokergroup_operator.controller.settings import SecuritySettings
 from brokergroup_operator.folder_lock import FolderLock
 from rocketmq_remoting.tls import ClientCertificates, TlsFiles, TlsMode, TlsServerSettings
 from rocketmq_replica import broker_container, process

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.controller.security import AdminCredentialsError, read_credentials
+from brokergroup_operator.controller.settings import AdminCredentialsError, read_credentials
 from brokergroup_operator.kube.client import decode
 from brokergroup_operator.kube.settings import KubeconfigError, settings_from_kubeconfig
 from brokergroup_operator.observe.incidents import _documents

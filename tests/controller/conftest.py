@@ -9,8 +9,7 @@ from brokergroup_operator.controller.change.fencing import Fencer
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.security import SecuritySettings
-from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.settings import PlaneSettings, SecuritySettings
 from brokergroup_operator.observe.group_view import GroupSnapshot, GroupView
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore

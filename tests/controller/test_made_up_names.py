@@ -11,7 +11,7 @@ import pytest
 from brokergroup_operator.controller.directory import group_directory
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.group.group import Group
-from brokergroup_operator.controller.security import SecuritySettings
+from brokergroup_operator.controller.settings import SecuritySettings
 from brokergroup_operator.records.file import FileRecordStore
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey

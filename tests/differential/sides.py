@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from brokergroup_operator.controller.change.failover import Failover
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.security import SecuritySettings
-from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.settings import PlaneSettings, SecuritySettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.command import RemotingCommand, SerializeType, request

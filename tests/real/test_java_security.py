@@ -11,8 +11,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec, SecuritySpec
 from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, SignaturePolicy
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.security import AdminCredentials, SecuritySettings
-from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.settings import AdminCredentials, PlaneSettings, SecuritySettings
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.reconcile.render import certificate
 from brokergroup_operator.records.memory import MemoryRecordStore

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.api.rocketmq_cluster import MessageType, TopicSpec
-from brokergroup_operator.controller.security import SecuritySettings
+from brokergroup_operator.controller.settings import SecuritySettings
 from brokergroup_operator.observe.group_view import BrokerUnreachableError
 from brokergroup_operator.reconcile.clusters.topics import MESSAGE_TYPE, TopicKeeper, TopicsStanding
 from rocketmq_remoting.broker_protocol import TopicConfig

@@ -16,8 +16,7 @@ import pytest_asyncio
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.security import AdminCredentials, SecuritySettings
-from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.settings import AdminCredentials, PlaneSettings, SecuritySettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.signature import Credentials

@@ -15,8 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import metric_names
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.security import SecuritySettings
-from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.settings import PlaneSettings, SecuritySettings
 from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.records.memory import MemoryRecordStore
 from rocketmq_remoting.client import RemotingClient

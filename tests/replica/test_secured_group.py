@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, SignaturePolicy
-from brokergroup_operator.controller.security import SecuritySettings
+from brokergroup_operator.controller.settings import SecuritySettings
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode

@@ -18,7 +18,7 @@ from brokergroup_operator.controller.access.authorization import (
     identify,
 )
 from brokergroup_operator.controller.directory.group_directory import Credentials, GroupBinding, Peer, SignaturePolicy
-from brokergroup_operator.controller.security import (
+from brokergroup_operator.controller.settings import (
     AdminCredentials,
     AdminCredentialsError,
     SecuritySettings,
@@ -300,7 +300,7 @@ def test_a_file_that_cannot_be_used_is_named_and_not_quoted(tmp_path: Path, text
 def test_a_changed_file_is_read_again_and_a_broken_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("brokergroup_operator.controller.security.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("brokergroup_operator.controller.settings.CHECK_SECONDS", 0.0)
     path = tmp_path / "credentials.json"
     path.write_text('{"accessKey":"a","secretKey":"first"}', encoding="utf-8")
     admins = AdminCredentials(path=path)

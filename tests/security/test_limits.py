@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.controller.directory.group_directory import Credentials, Peer, SignaturePolicy
-from brokergroup_operator.controller.security import KNOWN_BYTES, UNTIL_KNOWN_BYTES, SecuritySettings
-from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.settings import KNOWN_BYTES, UNTIL_KNOWN_BYTES, PlaneSettings, SecuritySettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, _for_all_alike
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.client import RemotingClient

@@ -11,7 +11,7 @@ import pytest
 
 from brokergroup_operator.controller.access.authorization import GUARDED
 from brokergroup_operator.controller.directory.group_directory import Credentials, Peer, SignaturePolicy
-from brokergroup_operator.controller.security import AdminCredentials, SecuritySettings
+from brokergroup_operator.controller.settings import AdminCredentials, SecuritySettings
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode

@@ -8,8 +8,7 @@ import pytest
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.peers.planes import Planes
-from brokergroup_operator.controller.security import SecuritySettings, open_client
-from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.settings import PlaneSettings, SecuritySettings, open_client
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.command import request

@@ -10,8 +10,7 @@ import pytest
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.security import SecuritySettings
-from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.settings import PlaneSettings, SecuritySettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from tests.controller.conftest import stop_at_once
 from tests.real.parts import install

@@ -12,8 +12,7 @@ import pytest
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.security import SecuritySettings
-from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.settings import PlaneSettings, SecuritySettings
 from brokergroup_operator.records.file import FileRecordStore
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import RecordUnavailableError

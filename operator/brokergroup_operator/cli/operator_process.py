@@ -17,8 +17,7 @@ from brokergroup_operator.cli.running import parse_endpoint
 from brokergroup_operator.controller.change.fencing import KubernetesFencer
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.security import SecuritySettings
-from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.settings import PlaneSettings, SecuritySettings
 from brokergroup_operator.kube import KubernetesApi
 from brokergroup_operator.kube.recipes import kept_secret
 from brokergroup_operator.observe.events import EventObserver, KubernetesEventSink

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from brokergroup_operator.controller.security import (
+from brokergroup_operator.controller.settings import (
     AdminCredentials,
     AdminCredentialsError,
     SecuritySettings,

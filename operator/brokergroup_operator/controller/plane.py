@@ -29,8 +29,7 @@ from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck, 
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.planes import Planes
 from brokergroup_operator.controller.peers.services import Services, is_running
-from brokergroup_operator.controller.security import open_client, open_server
-from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.settings import PlaneSettings, open_client, open_server
 from brokergroup_operator.controller.upkeep.keeper import Keeper
 from brokergroup_operator.controller.upkeep.links import DeniedMasters, Links
 from brokergroup_operator.controller.upkeep.metadata_guard import MetadataGuard

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, SignaturePolicy
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.security import KNOWN_BYTES, NEW_NAMES_PER_HOST
-from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.settings import KNOWN_BYTES, NEW_NAMES_PER_HOST, PlaneSettings
 from brokergroup_operator.observe.incidents import IncidentLog
 from brokergroup_operator.observe.metrics import Metrics
 from brokergroup_operator.observe.observer import Observer, ObserverGroup

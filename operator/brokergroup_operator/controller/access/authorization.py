@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.security import SecuritySettings
+    from brokergroup_operator.controller.settings import SecuritySettings
     from brokergroup_operator.records.store import GroupKey
     from controller_core.requests import RegisterBroker, Request
     from rocketmq_remoting.command import RemotingCommand
