@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
 from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
-from brokergroup_operator.controller.peers.planes import Planes
-from brokergroup_operator.controller.peers.services import Services
+from brokergroup_operator.controller.peers.services import Planes, Services
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.upkeep.recovery_watch import TOPIC, Canary, RecoveryWatch
 from brokergroup_operator.observe.events import EventObserver

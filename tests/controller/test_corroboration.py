@@ -8,7 +8,7 @@ import pytest
 
 from brokergroup_operator.controller.change.fencing import FenceOutcome
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
-from brokergroup_operator.controller.peers.planes import HeardElsewhere, Planes
+from brokergroup_operator.controller.peers.services import HeardElsewhere, Planes
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.observer import Observer

@@ -27,7 +27,7 @@ from brokergroup_operator.controller.directory.places import (
     respelled,
     unlinked,
 )
-from brokergroup_operator.controller.peers.planes import dial
+from brokergroup_operator.controller.peers.services import dial
 from brokergroup_operator.controller.settings import PlaneSettings, effective_configuration
 from brokergroup_operator.fence.watchman import told_by
 from brokergroup_operator.kube.client import WatchEvent

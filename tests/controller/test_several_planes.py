@@ -7,7 +7,7 @@ import pytest
 
 from brokergroup_operator.controller.change.fencing import FenceOutcome
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
-from brokergroup_operator.controller.peers.planes import rank_of
+from brokergroup_operator.controller.peers.services import rank_of
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError, StoredRecord

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.peers.planes import Planes
+from brokergroup_operator.controller.peers.services import Planes
 from brokergroup_operator.controller.settings import PlaneSettings, SecuritySettings, open_client
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode

@@ -27,8 +27,7 @@ from brokergroup_operator.controller.detect.master_watch import MasterWatch, Pau
 from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, HoldingsWatch, Recovery
 from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck, credentials_at, dialled_at, note_pods
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
-from brokergroup_operator.controller.peers.planes import Planes
-from brokergroup_operator.controller.peers.services import Services, is_running
+from brokergroup_operator.controller.peers.services import Planes, Services, is_running
 from brokergroup_operator.controller.settings import PlaneSettings, open_client, open_server
 from brokergroup_operator.controller.upkeep.keeper import Keeper
 from brokergroup_operator.controller.upkeep.links import DeniedMasters, Links

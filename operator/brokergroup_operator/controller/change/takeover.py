@@ -18,8 +18,7 @@ import structlog
 from brokergroup_operator.controller.group.election_premises import unheard_members
 from brokergroup_operator.controller.group.incidents import has_incident
 from brokergroup_operator.controller.group.timelines import finish, timeline_of, withdraw
-from brokergroup_operator.controller.peers.planes import dial
-from brokergroup_operator.controller.peers.services import Part
+from brokergroup_operator.controller.peers.services import Part, dial
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ControllerCode

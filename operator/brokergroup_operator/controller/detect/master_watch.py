@@ -6,7 +6,7 @@ A master is suspected because its connection closed, it is silent, or it was not
   certain;
 * only its connection closed: it gets 400 ms to come back, and the whole heartbeat timeout while something listens at its
   address, because a healthy broker reconnects with its next heartbeat;
-* not certainly dead: the other planes are asked, and a master that they hear is left alone (`peers/planes.py`);
+* not certainly dead: the other planes are asked, and a master that they hear is left alone (`peers/services.py`);
 * not yet heard by this plane: it may have registered with another plane and not opened its port. It gets the time of a start,
   and a closed port proves its death only if no other plane hears it;
 * silent: shortly before its deadline it is asked (907). A master that answers is left alone: it is cut off in one direction
@@ -25,16 +25,14 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.places import probe_address, process_address
 from brokergroup_operator.controller.group.election_premises import process_lost, unheard_members
-from brokergroup_operator.controller.peers.planes import dial
-from brokergroup_operator.controller.peers.services import Part
+from brokergroup_operator.controller.peers.services import Part, dial
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
 from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.planes import HeardElsewhere
-    from brokergroup_operator.controller.peers.services import Services
+    from brokergroup_operator.controller.peers.services import HeardElsewhere, Services
     from controller_core.liveness import HeartbeatEntry
     from controller_core.model import BrokerGroupRecord
 

@@ -15,8 +15,7 @@ import structlog
 from brokergroup_operator.controller.access import authorization as access
 from brokergroup_operator.controller.detect.record_watch import DisputedSets
 from brokergroup_operator.controller.group.group import PremiseGoneError
-from brokergroup_operator.controller.peers.planes import ASKED_NAME, ASKED_NAMESPACE
-from brokergroup_operator.controller.peers.services import Part
+from brokergroup_operator.controller.peers.services import ASKED_NAME, ASKED_NAMESPACE, Part
 from brokergroup_operator.controller.settings import configuration_text
 from brokergroup_operator.controller.wire import codec
 from brokergroup_operator.controller.wire.heartbeats import UnknownPolls
