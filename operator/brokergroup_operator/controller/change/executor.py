@@ -29,23 +29,7 @@ from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import BackgroundTasks, Part
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import RecordStoreError, RecordUnavailableError
-from controller_core.change import (
-    Effect,
-    Ended,
-    Fence,
-    Forget,
-    GiveUp,
-    Level,
-    Observed,
-    Pace,
-    Point,
-    Probe,
-    Prove,
-    Restore,
-    Tell,
-    Unregister,
-    next_effects,
-)
+from controller_core import change as effects
 from controller_core.model import BrokerGroupRecord, Replica
 from controller_core.plan import Change, ChangeKind, Phase, Plan
 from controller_core.requests import EndChange, GiveUpChange
@@ -78,7 +62,7 @@ class Course:
     # The members that act as master although the record does not say so; None: they are asked.
     acting: frozenset[int] | None = None
     # The effects that the caller carries out: fence, quiet, level, commit.
-    hands: Mapping[type[Effect], Hand] = field(default_factory=dict)
+    hands: Mapping[type[effects.Effect], Hand] = field(default_factory=dict)
     timeline: FailoverTimeline | None = None
     takes_over: bool = False
     # The members that are told (again); None: all.
@@ -87,9 +71,9 @@ class Course:
     epoch: int = 0
     phase: Phase | None = None
     since_seconds: float = 0.0
-    begun: dict[Effect, float] = field(default_factory=dict)
-    ended: dict[Effect, Ended] = field(default_factory=dict)
-    tasks: dict[asyncio.Task[bool], Effect] = field(default_factory=dict)
+    begun: dict[effects.Effect, float] = field(default_factory=dict)
+    ended: dict[effects.Effect, effects.Ended] = field(default_factory=dict)
+    tasks: dict[asyncio.Task[bool], effects.Effect] = field(default_factory=dict)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     # Another plane goes on with the change, and reports it.
     lost: bool = False
@@ -105,7 +89,7 @@ class Course:
             return not self.group.is_changing and record.master_epoch == self.epoch
         return change is not None and (change.key, change.carried_out_by) == (self.key, own_address)
 
-    def confirmed(self, effect: Effect) -> bool:
+    def confirmed(self, effect: effects.Effect) -> bool:
         """Whether this effect was confirmed."""
         return effect in self.ended and self.ended[effect].confirmed
 
@@ -191,7 +175,7 @@ class Executor(Part):
         """A change whose course ended before its end was written is looked for again (`takeover.py`), also if the record does
         not show it now: a read may have been stale (sieve, STALE_READ).
         """
-        if course.key is not None and not course.confirmed(Forget()):
+        if course.key is not None and not course.confirmed(effects.Forget()):
             course.group.changes.let_go(course.key)
 
     async def _go_on(self, course: Course) -> None:
@@ -202,7 +186,7 @@ class Executor(Part):
             if course.key is None:
                 record = replace(record, change=None)  # one that is over, and not written so yet
             course.epoch = record.master_epoch
-            found = next_effects(record, self._observe(course, record), clock(), self._pace(group))
+            found = effects.next_effects(record, self._observe(course, record), clock(), self._pace(group))
             if found.releases and course.key is not None:
                 group.changes.release(course.key)
             for effect in found.effects:
@@ -219,7 +203,7 @@ class Executor(Part):
         change = course.group.record.change if course.group.record is not None else None
         course.lost = change is not None and change.key == course.key
         for task, effect in course.tasks.items():
-            if isinstance(effect, Fence | Level):
+            if isinstance(effect, effects.Fence | effects.Level):
                 task.cancel()
         hands = [task for task, effect in course.tasks.items() if type(effect) in course.hands]
         if hands:
@@ -250,23 +234,23 @@ class Executor(Part):
                 if isinstance(error, Exception):
                     course.error = course.error or error
                 confirmed = error is None and task.result()
-            course.ended[effect] = Ended(now_seconds, confirmed)
+            course.ended[effect] = effects.Ended(now_seconds, confirmed)
 
-    def _observe(self, course: Course, record: BrokerGroupRecord) -> Observed:
+    def _observe(self, course: Course, record: BrokerGroupRecord) -> effects.Observed:
         group, change = course.group, record.change
         phase = change.phase if change is not None else None
         if phase is not course.phase or not course.since_seconds:
             course.phase, course.since_seconds = phase, asyncio.get_running_loop().time()
         old = change.from_broker_id if change is not None else None
         told = frozenset(one for one, epoch in group.changes.told.items() if epoch == record.master_epoch)
-        return Observed(
+        return effects.Observed(
             alive=frozenset(one for one in live_members(group, record) if not group.is_registering(one)),
             told=told,
             due=course.due,
             acting=course.acting,
             # After a restart members are heard one after the other; later no course waits for an address that changed hands.
             unheard=unheard_members(group, self._settings),
-            fenced=old is not None and course.confirmed(Fence(old)),
+            fenced=old is not None and course.confirmed(effects.Fence(old)),
             heard=old is not None and group.is_live(old),
             dead_by_pod_fence=bool(group.binding.unconfirmed_trust),
             may_not_elect_before_seconds=course.may_not_elect_before_seconds,
@@ -276,8 +260,8 @@ class Executor(Part):
             ended=course.ended,
         )
 
-    def _pace(self, group: Group) -> Pace:
-        return Pace(
+    def _pace(self, group: Group) -> effects.Pace:
+        return effects.Pace(
             slaves_first_seconds=self._settings.slaves_first_seconds,
             slaves_first_unfenced_seconds=self._settings.slaves_first_unfenced_seconds,
             fence_seconds=group.binding.fence_timeout_seconds,
@@ -285,46 +269,50 @@ class Executor(Part):
 
     # ---- the effects
 
-    def _begin(self, course: Course, record: BrokerGroupRecord, effect: Effect) -> None:
+    def _begin(self, course: Course, record: BrokerGroupRecord, effect: effects.Effect) -> None:
         course.begun[effect] = asyncio.get_running_loop().time()
         self._stamp(course, record, effect, Step.NOTIFIED)
         task = asyncio.create_task(self._do(course, record, effect), name=f"rmq:{effect} {course.group.key}")
         course.tasks[task] = effect
 
     @staticmethod
-    def _stamp(course: Course, record: BrokerGroupRecord, effect: Effect, step: Step) -> None:
-        if course.timeline is not None and isinstance(effect, Tell) and effect.broker_id == record.master_broker_id:
+    def _stamp(course: Course, record: BrokerGroupRecord, effect: effects.Effect, step: Step) -> None:
+        if (
+            course.timeline is not None
+            and isinstance(effect, effects.Tell)
+            and effect.broker_id == record.master_broker_id
+        ):
             course.timeline.reach(step, time.monotonic())
 
     async def _do(  # noqa: PLR0911 - one return per kind of effect is the plainest table there is
-        self, course: Course, record: BrokerGroupRecord, effect: Effect
+        self, course: Course, record: BrokerGroupRecord, effect: effects.Effect
     ) -> bool:
         group = course.group
         match effect:
-            case Probe():
+            case effects.Probe():
                 course.acting = await self._acting(record, effect.broker_ids)
                 return True
-            case Unregister():
+            case effects.Unregister():
                 return await self._unregister(group, record, effect.broker_id)
-            case Tell():
+            case effects.Tell():
                 confirmed = await self.tell(group, record, effect)
                 if confirmed and not effect.of_another:
                     self._stamp(course, record, effect, Step.ROLE_CHANGED)
                 return confirmed
-            case Point():
+            case effects.Point():
                 return await self.point(group, record, effect.broker_id, NOWHERE if effect.nowhere else None)
-            case Prove():
+            case effects.Prove():
                 return await self._prove(group, record, effect.broker_id)
-            case Restore():
+            case effects.Restore():
                 return await self._restore(group, record, effect)
-            case GiveUp():
+            case effects.GiveUp():
                 return await self._give_up(group, course.key[0] if course.key is not None else 0)
-            case Forget():
+            case effects.Forget():
                 return await self._forget(group, course.key or (0, ""))
         hand = course.hands.get(type(effect))
         return await hand() if hand is not None else False
 
-    async def tell(self, group: Group, record: BrokerGroupRecord, effect: Tell) -> bool:
+    async def tell(self, group: Group, record: BrokerGroupRecord, effect: effects.Tell) -> bool:
         """1008 to one member, if it is still the member at that address. `group.changes` remembers the success."""
         broker_id = effect.broker_id
         address = record.address_of(broker_id)
@@ -394,7 +382,7 @@ class Executor(Part):
         group.master_said(record.master_epoch, is_master=status.master)
         return status.master
 
-    async def _restore(self, group: Group, record: BrokerGroupRecord, effect: Restore) -> bool:
+    async def _restore(self, group: Group, record: BrokerGroupRecord, effect: effects.Restore) -> bool:
         address = record.address_of(effect.broker_id)
         if address is None:
             return False

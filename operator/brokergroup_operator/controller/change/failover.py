@@ -20,24 +20,10 @@ import structlog
 from brokergroup_operator.controller.change.fencing import FenceOutcome
 from brokergroup_operator.controller.detect.master_watch import Suspicion
 from brokergroup_operator.controller.directory.places import process_address
+from brokergroup_operator.controller.group import election_premises as premises
+from brokergroup_operator.controller.group import timelines
 from brokergroup_operator.controller.group.commits import decided_at_last
-from brokergroup_operator.controller.group.election_premises import (
-    but_the_unsteady,
-    may_be_too_early,
-    may_have_acting_masters,
-    process_lost,
-    replaces_no_master,
-    silence_seconds,
-)
 from brokergroup_operator.controller.group.group import PremiseGoneError
-from brokergroup_operator.controller.group.timelines import (
-    finish,
-    masterless_timeline,
-    new_timeline,
-    note_election,
-    trigger_now,
-    withdraw,
-)
 from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
 from brokergroup_operator.records.store import (
@@ -146,7 +132,7 @@ class Failover(Part):
             group.waking.heard_seconds = None
         elif group.waking.heard_seconds is None:
             group.waking.heard_seconds = now_seconds
-        elif now_seconds - group.waking.heard_seconds > silence_seconds(group, self._settings):
+        elif now_seconds - group.waking.heard_seconds > premises.silence_seconds(group, self._settings):
             group.waking.wakes = False
         return not group.waking.wakes or self._someone_can_lead(group, record, besides=master)
 
@@ -195,10 +181,10 @@ class Failover(Part):
             # without a winner would cost another epoch.
             return now is not None and now.granted_master_id is None and self._someone_can_lead(group, now)
 
-        await self._fail_over(_Attempt(group, masterless_timeline(group, record), premise))
+        await self._fail_over(_Attempt(group, timelines.masterless_timeline(group, record), premise))
 
     async def _elect_for_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
-        timeline = new_timeline(group, record, master, Trigger.MASTERLESS)
+        timeline = timelines.new_timeline(group, record, master, Trigger.MASTERLESS)
         timeline.evidence.append(f"broker {master} says that it is no master, and takes no epoch that it is told")
         timeline.reach(Step.DETECTED, time.monotonic())
         self._observer.master_lost(timeline)
@@ -214,10 +200,10 @@ class Failover(Part):
         """
         record = group.record
         if record is not None and record.granted_master_id is None:
-            if may_be_too_early(group, record, wanted):
+            if premises.may_be_too_early(group, record, wanted):
                 await group.first_report(wanted.broker_id or 0, self._settings.first_heartbeat_seconds)
             self.look_at(group)
-            if may_have_acting_masters(group, record):
+            if premises.may_have_acting_masters(group, record):
                 await group.changes.wait_for_end(self._settings.first_heartbeat_seconds)
         try:
             return await self._decide_for_caller(group, wanted)
@@ -230,24 +216,24 @@ class Failover(Part):
         """Decide; if the group had lost its master, the answer ends an incident."""
         record = group.record
         # For the incident, if the store does not answer this write and only the plan shows what it was.
-        cause = trigger_now(group, Trigger.MASTERLESS)
+        cause = timelines.trigger_now(group, Trigger.MASTERLESS)
         wanted = replace(wanted, plan=self._executor.plan(_kind(group, None), cause))
 
         def premise(now: BrokerGroupRecord | None) -> bool:
-            return replaces_no_master(group, wanted, now)
+            return premises.replaces_no_master(group, wanted, now)
 
         if record is None or record.master_epoch == 0 or record.granted_master_id is not None:
             decision = await group.decide(wanted, premise=premise)
             _answered_at_once(group, decision)
             return decision
-        timeline = masterless_timeline(group, record)
-        if may_have_acting_masters(group, record):
+        timeline = timelines.masterless_timeline(group, record)
+        if premises.may_have_acting_masters(group, record):
             acting = await self._recovery.acting_masters(group)
             wanted = replace(wanted, incumbent=next(iter(acting), None))
-        decision = await group.decide(but_the_unsteady(group, wanted), timeline=timeline, premise=premise)
+        decision = await group.decide(premises.but_the_unsteady(group, wanted), timeline=timeline, premise=premise)
         _answered_at_once(group, decision)
         if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
-            note_election(timeline, decision)
+            timelines.note_election(timeline, decision)
             self._observer.master_committed(timeline)
             timeline.reach(Step.NOTIFIED, time.monotonic())
             group.changes.found(timeline)
@@ -260,7 +246,7 @@ class Failover(Part):
         record = group.record
         if record is None or group.master_change is not None:
             raise PremiseGoneError(f"group {group.key}: a change of master is under way")
-        timeline = new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED)
+        timeline = timelines.new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED)
         timeline.evidence.append(f"broker {wanted.broker_id} was asked for by a person")
         timeline.last_sign_of_life_seconds = group.changes.masterless_since_seconds
         timeline.reach(Step.DETECTED, time.monotonic())
@@ -289,7 +275,7 @@ class Failover(Part):
         if not verdict.certain and self._is_fenced_by_another(group):
             await asyncio.sleep(self._settings.no_successor_pause_seconds)
             return
-        timeline = new_timeline(group, record, master, verdict.trigger)
+        timeline = timelines.new_timeline(group, record, master, verdict.trigger)
         timeline.evidence.extend(verdict.evidence)
         timeline.reach(Step.DETECTED, time.monotonic())
         group.changes.begins(timeline)
@@ -332,7 +318,7 @@ class Failover(Part):
     @staticmethod
     def _note_dead(group: Group, record: BrokerGroupRecord, master: int) -> None:
         """The master is certainly dead: drop its line in the table, and count the loss."""
-        if not process_lost(group, master):
+        if not premises.process_lost(group, master):
             group.table.forget(master)
             group.crash_loops.master_lost(master, record.master_epoch, asyncio.get_running_loop().time())
 
@@ -345,7 +331,7 @@ class Failover(Part):
             self._refused(group, timeline, error)
             return
         if change is None:
-            withdraw(group, timeline, self._observer, "another plane is at it")
+            timelines.withdraw(group, timeline, self._observer, "another plane is at it")
             return
         timeline.change_id = change.id
         outcome: list[FenceOutcome] = []
@@ -420,7 +406,7 @@ class Failover(Part):
         """Elect, commit, tell."""
         group, before = attempt.group, attempt.group.record
         group.changes.begins(attempt.timeline)
-        if before is not None and may_have_acting_masters(group, before):
+        if before is not None and premises.may_have_acting_masters(group, before):
             attempt.acting = await self._recovery.acting_masters(group)
         await self._to_its_end(attempt, self._elected_and_told(attempt))
         attempt.is_over = True
@@ -449,7 +435,7 @@ class Failover(Part):
         incumbent = next(iter(attempt.acting), None)
         request = replace(attempt.wanted or anybody, incumbent=incumbent, unfenced=timeline.unfenced)
         request = replace(
-            but_the_unsteady(group, request),
+            premises.but_the_unsteady(group, request),
             plan=self._executor.plan(_kind(group, attempt.wanted), timeline.trigger, started_at=timeline.started_at),
         )
         decision = attempt.decision = await decided_at_last(
@@ -460,7 +446,7 @@ class Failover(Part):
         group.changes.accepted()
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             return False
-        note_election(timeline, decision)
+        timelines.note_election(timeline, decision)
         self._observer.master_committed(timeline)
         return True
 
@@ -474,30 +460,32 @@ class Failover(Part):
         except PremiseGoneError:
             # Another plane, or the brokers themselves, were faster; they also tell the members.
             group.changes.leave_alone(1.0)
-            withdraw(group, timeline, self._observer, "another plane, or the brokers themselves, were faster")
+            timelines.withdraw(group, timeline, self._observer, "another plane, or the brokers themselves, were faster")
             return
         except (RecordRefusedError, RecordCorruptError) as error:
             self._refused(group, timeline, error)
             return
         if course is not None and course.lost:
-            withdraw(group, timeline, self._observer, "another plane took the change over")
+            timelines.withdraw(group, timeline, self._observer, "another plane took the change over")
         elif attempt.decision is None:
             timeline.evidence.append("the master was heard again")
-            withdraw(group, timeline, self._observer, "the master was heard again, or another plane was faster")
+            timelines.withdraw(
+                group, timeline, self._observer, "the master was heard again, or another plane was faster"
+            )
         elif attempt.decision.code != ControllerCode.SUCCESS or attempt.decision.record is None:
             self._nobody(attempt, attempt.decision)
         else:
-            finish(group, timeline, self._observer, Outcome.INCOMPLETE if course is None else None)
+            timelines.finish(group, timeline, self._observer, Outcome.INCOMPLETE if course is None else None)
 
     def _nobody(self, attempt: _Attempt, decision: Decision) -> None:
         group, timeline = attempt.group, attempt.timeline
         # A group that is being deleted loses its members one by one: no incident.
         if _is_persons(attempt.wanted):
-            finish(group, timeline, self._observer, Outcome.CANCELLED)
+            timelines.finish(group, timeline, self._observer, Outcome.CANCELLED)
         elif decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving:
-            withdraw(group, timeline, self._observer, decision.why)
+            timelines.withdraw(group, timeline, self._observer, decision.why)
         else:
-            finish(group, timeline, self._observer, Outcome.NO_ELIGIBLE_REPLICA)
+            timelines.finish(group, timeline, self._observer, Outcome.NO_ELIGIBLE_REPLICA)
             # This incident ends here; the time without a master goes on, and belongs to the failover that finds the next one.
             group.incidents.close()
             group.changes.masterless(max(timeline.steps.values()))
@@ -511,7 +499,7 @@ class Failover(Part):
             error=str(error),
             pause_seconds=pause_seconds,
         )
-        withdraw(group, timeline, self._observer, f"the record store refuses it: {error}")
+        timelines.withdraw(group, timeline, self._observer, f"the record store refuses it: {error}")
 
 
 def _answered_at_once(group: Group, decision: Decision) -> None:
@@ -534,5 +522,5 @@ def _kind(group: Group, wanted: ElectMaster | None) -> ChangeKind:
     if _is_persons(wanted):
         return ChangeKind.ELECT
     record = group.record
-    recovers = record is not None and may_have_acting_masters(group, record)
+    recovers = record is not None and premises.may_have_acting_masters(group, record)
     return ChangeKind.RECOVERY if recovers else ChangeKind.FAILOVER

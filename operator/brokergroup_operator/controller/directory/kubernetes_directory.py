@@ -27,6 +27,7 @@ from brokergroup_operator.api.credentials import (
 )
 from brokergroup_operator.api.durability import runs_as_learner
 from brokergroup_operator.api.pod_fence import kills_after_seconds
+from brokergroup_operator.controller.directory import kubernetes_binding as objects
 from brokergroup_operator.controller.directory.group_directory import (
     Credentials,
     GroupBinding,
@@ -34,24 +35,6 @@ from brokergroup_operator.controller.directory.group_directory import (
     MemberGone,
     Peer,
     PodPlace,
-)
-from brokergroup_operator.controller.directory.kubernetes_binding import (
-    NodePlace,
-    PodIndex,
-    binding_of,
-    broker_id_of,
-    credentials_secret_of,
-    is_over,
-    member_facts,
-    node_of,
-    peer_of,
-    place_of,
-    place_of_node,
-    pod_ip,
-    pod_ips,
-    restarts,
-    tenant_of,
-    termination,
 )
 from brokergroup_operator.controller.directory.look_ups import LookUps
 from brokergroup_operator.kube.errors import ApiError, Backoff, NotFoundError
@@ -100,7 +83,7 @@ class KubernetesDirectory(GroupDirectory):
             refresh_seconds=CREDENTIALS_REFRESH_SECONDS,
             missing_seconds=missing_seconds,
         )
-        self._zones: LookUps[NodePlace] = LookUps(
+        self._zones: LookUps[objects.NodePlace] = LookUps(
             wanted=self._nodes_of_pods,
             read=self._read_zone,
             on_change=self._zone_changed,
@@ -118,7 +101,7 @@ class KubernetesDirectory(GroupDirectory):
         # How many groups name each NameServer.
         self._name_servers: Counter[str] = Counter()
         self._secrets: dict[GroupKey, ObjectKey] = {}
-        self._index = PodIndex()
+        self._index = objects.PodIndex()
         self._unknown_until_seconds: dict[str, float] = {}
         self._all_listed: asyncio.Task[dict[str, set[Peer]]] | None = None
         self._all_listed_until_seconds = 0.0
@@ -225,8 +208,8 @@ class KubernetesDirectory(GroupDirectory):
         )
         peers: dict[str, set[Peer]] = {}
         for pod in listed.items:
-            for host in pod_ips(pod) if not is_over(pod) else ():
-                peers.setdefault(host, set()).add(peer_of(pod))
+            for host in objects.pod_ips(pod) if not objects.is_over(pod) else ():
+                peers.setdefault(host, set()).add(objects.peer_of(pod))
         return peers
 
     def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:  # noqa: ARG002 - see below
@@ -264,7 +247,7 @@ class KubernetesDirectory(GroupDirectory):
             self._claims.pop(key, None)
             return
         try:
-            self._declared[key] = replace(binding_of(event.object), tenant=tenant_of(event.object))
+            self._declared[key] = replace(objects.binding_of(event.object), tenant=objects.tenant_of(event.object))
         except msgspec.ValidationError as error:
             # The API server validates; this is a CRD newer than this operator. What we knew of the group stays in force.
             log.error("BrokerGroup not understood", group=str(key), error=str(error))  # noqa: TRY400
@@ -272,7 +255,7 @@ class KubernetesDirectory(GroupDirectory):
         before = self._claims.get(key)
         self._claims[key] = claim_of(event.object, has_registered=before is not None and before.has_registered)
         self._secrets.pop(key, None)
-        if secret := credentials_secret_of(event.object):
+        if secret := objects.credentials_secret_of(event.object):
             self._secrets[key] = (namespace, secret)
             self._credentials.look_again((namespace, secret))
         self._compose(key)
@@ -310,12 +293,12 @@ class KubernetesDirectory(GroupDirectory):
         places: dict[str, PodPlace] = {}
         learners: set[int] = set()
         pods = list(self._index.of_group(key).values())
-        nodes = {node: self._zones.get(("", node)) for node in {node_of(pod) for pod in pods}}
+        nodes = {node: self._zones.get(("", node)) for node in {objects.node_of(pod) for pod in pods}}
         for pod in pods:
-            place = place_of(pod)
-            if place is not None and place.ip and not is_over(pod):
+            place = objects.place_of(pod)
+            if place is not None and place.ip and not objects.is_over(pod):
                 places[str(pod["metadata"]["name"])] = place
-            broker_id, at = broker_id_of(pod), nodes.get(node_of(pod))
+            broker_id, at = objects.broker_id_of(pod), nodes.get(objects.node_of(pod))
             if broker_id is not None and at is not None and at.zone:
                 zones[broker_id] = at.zone
             if broker_id is not None and runs_as_learner(pod):
@@ -329,7 +312,7 @@ class KubernetesDirectory(GroupDirectory):
             translated=declared.translated or bool(places),
             places=places,
             removed_places=dict(self._index.removed_places(key)),
-            member_facts=member_facts(before.member_facts, pods, nodes, declared.tenant),
+            member_facts=objects.member_facts(before.member_facts, pods, nodes, declared.tenant),
         )
         self._bind(key, binding)
 
@@ -366,11 +349,11 @@ class KubernetesDirectory(GroupDirectory):
             )
 
     def _nodes_of_pods(self) -> set[ObjectKey]:
-        return {("", node_of(pod)) for pod in self._index.all() if node_of(pod)}
+        return {("", objects.node_of(pod)) for pod in self._index.all() if objects.node_of(pod)}
 
-    async def _read_zone(self, node: ObjectKey) -> NodePlace | None:
+    async def _read_zone(self, node: ObjectKey) -> objects.NodePlace | None:
         try:
-            return place_of_node(await self._api.get(NODES, node[1], timeout_seconds=LOOK_UP_DEADLINE_SECONDS))
+            return objects.place_of_node(await self._api.get(NODES, node[1], timeout_seconds=LOOK_UP_DEADLINE_SECONDS))
         except NotFoundError:
             return None
         except ApiError as error:
@@ -379,17 +362,17 @@ class KubernetesDirectory(GroupDirectory):
             if self._nodes_are_readable:
                 log.info("nodes may not be read, so nothing is known of zones: the role lacks the verb get on nodes")
             self._nodes_are_readable = False
-            return NodePlace()
+            return objects.NodePlace()
 
     def _zone_changed(self, node: ObjectKey) -> None:
-        groups = {peer_of(pod).group for pod in self._index.all() if node_of(pod) == node[1]}
+        groups = {objects.peer_of(pod).group for pod in self._index.all() if objects.node_of(pod) == node[1]}
         for key in groups:
             if key is not None:
                 self._compose(key)
 
     def _on_pod(self, event: WatchEvent) -> None:
         pod = event.object
-        concerned = self._index.groups_with_removed_pods() | {peer_of(pod).group}
+        concerned = self._index.groups_with_removed_pods() | {objects.peer_of(pod).group}
         previous = self._index.take(event)
         self._notice_death(event.type, pod, previous)
         self._notice_place(pod, previous)
@@ -409,23 +392,28 @@ class KubernetesDirectory(GroupDirectory):
             self._report_leaving(key, leaving)
 
     def _notice_place(self, pod: JsonObject, previous: JsonObject | None) -> None:
-        group, node = peer_of(pod).group, ("", node_of(pod))
+        group, node = objects.peer_of(pod).group, ("", objects.node_of(pod))
         if node[1] and not self._zones.is_known(node):
             self._zones.look_again(node)
         if group is not None and (previous is None or _place(previous) != _place(pod)):
             self._compose(group)
 
     def _notice_death(self, event_type: str, pod: JsonObject, previous: JsonObject | None) -> None:
-        peer = peer_of(pod)
-        broker_id = broker_id_of(pod)
+        peer = objects.peer_of(pod)
+        broker_id = objects.broker_id_of(pod)
         if peer.group is None or broker_id is None:
             return
-        how = termination(pod)
-        if event_type != "DELETED" and how is None and previous is not None and restarts(pod) > restarts(previous):
+        how = objects.termination(pod)
+        if (
+            event_type != "DELETED"
+            and how is None
+            and previous is not None
+            and objects.restarts(pod) > objects.restarts(previous)
+        ):
             how = "container restarted"
-        if how is not None and (previous is None or termination(previous) is None):
+        if how is not None and (previous is None or objects.termination(previous) is None):
             self._report_gone(MemberGone(key=peer.group, broker_id=broker_id, how=how))
 
 
 def _place(pod: JsonObject) -> tuple[int | None, str, str, PodPlace | None]:
-    return broker_id_of(pod), node_of(pod), pod_ip(pod), place_of(pod)
+    return objects.broker_id_of(pod), objects.node_of(pod), objects.pod_ip(pod), objects.place_of(pod)
