@@ -25,24 +25,22 @@ MOVES_A_LIVING_MASTER = frozenset({ChangeKind.SWITCHOVER, ChangeKind.DRAIN})
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class _OfOneBroker:
+    """An effect at one broker."""
+
+    broker_id: int
+
+
+class Fence(_OfOneBroker):
     """Make sure that the silent master's process runs no more."""
 
-    broker_id: int
 
-
-@dataclass(frozen=True, slots=True)
-class Quiet:
+class Quiet(_OfOneBroker):
     """25: `minInSyncReplicas=99`, so that the old master acknowledges nothing from now on."""
 
-    broker_id: int
 
-
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(_OfOneBroker):
     """907 until every linked slave has caught up with the old master."""
-
-    broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +80,8 @@ class Point:
     nowhere: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Prove:
+class Prove(_OfOneBroker):
     """907 to the new master after it answered its 1008: does it say that it is master?"""
-
-    broker_id: int
 
 
 @dataclass(frozen=True, slots=True)

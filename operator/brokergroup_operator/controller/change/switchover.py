@@ -23,13 +23,8 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from brokergroup_operator.controller.directory.places import hosts_of_links, level_members
+from brokergroup_operator.controller.group import election_premises as premises
 from brokergroup_operator.controller.group.commits import decided_at_last
-from brokergroup_operator.controller.group.election_premises import (
-    but_the_unsteady,
-    live_members,
-    members_leaving,
-    members_removed,
-)
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.group.incidents import is_unclean
 from brokergroup_operator.controller.group.timelines import finish, note_election, switchover_timeline, withdraw
@@ -125,9 +120,9 @@ class Switchover(Part):
             cluster_name=record.cluster_name,
             broker_id=to_broker_id,
             designate_elect=to_broker_id is not None,
-            passed_over=frozenset({master}) | (members_leaving(group) if only_staying else frozenset()),
+            passed_over=frozenset({master}) | (premises.members_leaving(group) if only_staying else frozenset()),
         )
-        election = but_the_unsteady(group, election)
+        election = premises.but_the_unsteady(group, election)
         if waits_for_metadata:
             election = await self._with_metadata(group, record, election, deadline_seconds / 2)
         now = group.record
@@ -331,7 +326,7 @@ class Switchover(Part):
             in_sync = [link for link in status.ha_connection_info if link.in_sync]
             if in_sync and all(link.diff == 0 for link in in_sync):
                 hosts = hosts_of_links(group.binding, record, record.replicas)
-                level = level_members(hosts, live_members(group, record), status)
+                level = level_members(hosts, premises.live_members(group, record), status)
                 if level is None or not _needs(record, run.election) - level:
                     return _of_the_level(record, run, level)
             await asyncio.sleep(DRAIN_POLL_SECONDS)
@@ -439,7 +434,7 @@ class Drain(Part):
     def look_at(self, group: Group) -> None:
         """Begin to move the master if its pod is about to go and no change is under way. Cheap."""
         master = group.granted_master_id
-        if master is None or master not in members_leaving(group) or group.is_leaving:
+        if master is None or master not in premises.members_leaving(group) or group.is_leaving:
             self._not_before_seconds.pop(group.key, None)
             return
         if group.master_change is not None or is_running(self._moves.get(group.key)) or not group.is_live(master):
@@ -460,7 +455,7 @@ class Drain(Part):
                 deadline_seconds=self._settings.switchover_deadline_seconds,
                 only_staying=True,
                 # A failover a moment later would lose what the next master lacks all the same.
-                waits_for_metadata=master not in members_removed(group),
+                waits_for_metadata=master not in premises.members_removed(group),
                 cause=Cause.DRAIN,
             )
         except (GroupViewError, RecordStoreError) as error:

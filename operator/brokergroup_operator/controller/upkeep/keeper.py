@@ -46,9 +46,8 @@ class _Care:
     next_look_seconds: float = 0.0
     # When a leftover of a switchover was first seen at a broker.
     leftover_since_seconds: dict[int, float] = field(default_factory=dict)
-    # Members that could not be asked: not before this time, and how long to wait after the next failure.
-    retry_seconds: dict[int, float] = field(default_factory=dict)
-    tries: dict[int, int] = field(default_factory=dict)
+    # Members that could not be told: how often, and when the next try is due.
+    failed: dict[int, tuple[int, float]] = field(default_factory=dict)
     # Members that did not answer 26: logged once.
     unanswered: set[int] = field(default_factory=set)
     epoch: int = 0
@@ -146,8 +145,7 @@ class Keeper(Part):
     async def _repair(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
         if care.epoch != record.master_epoch:
             care.epoch = record.master_epoch
-            care.retry_seconds.clear()
-            care.tries.clear()
+            care.failed.clear()
             care.unsettled_since_seconds = 0.0
         members = live_members(group, record)
         due = self._due(group, record, members, care)
@@ -169,18 +167,17 @@ class Keeper(Part):
         return frozenset(
             one
             for one in members
-            if group.changes.told.get(one) != record.master_epoch and care.retry_seconds.get(one, 0.0) <= now_seconds
+            if group.changes.told.get(one) != record.master_epoch and care.failed.get(one, (0, 0.0))[1] <= now_seconds
         )
 
     def _note_failures(self, group: Group, record: BrokerGroupRecord, due: frozenset[int], care: _Care) -> None:
         for broker_id in due:
             if group.changes.told.get(broker_id) == record.master_epoch:
-                care.retry_seconds.pop(broker_id, None)
-                care.tries.pop(broker_id, None)
+                care.failed.pop(broker_id, None)
                 continue
-            care.tries[broker_id] = care.tries.get(broker_id, 0) + 1
-            pause_seconds = pause_after(care.tries[broker_id], self._settings)
-            care.retry_seconds[broker_id] = asyncio.get_running_loop().time() + pause_seconds
+            tries = care.failed.get(broker_id, (0, 0.0))[0] + 1
+            again_seconds = asyncio.get_running_loop().time() + pause_after(tries, self._settings)
+            care.failed[broker_id] = (tries, again_seconds)
 
     # ---- what a dead switchover left behind
 
