@@ -111,7 +111,7 @@ class Executor(Part):
 
     def course_of(self, group: Group, change: Change, **more: object) -> Course:
         """Return a course of this change, with nothing begun."""
-        group.changes.carry_out(change.key)
+        group.changes.carried_out.add(change.key)
         return Course(group, change.key, **more)  # type: ignore[arg-type]
 
     def may_take_over(self, group: Group, change: Change) -> bool:
@@ -121,7 +121,7 @@ class Executor(Part):
         same name, this process goes on with it at once.
         """
         own = change.carried_out_by == self._planes.own_address
-        if own and group.changes.carries_out(change):
+        if own and change.key in group.changes.carried_out:
             return False
         if own and group.changes.wrote_it(change):
             return True  # a broker asked for the election, and was answered
@@ -176,7 +176,7 @@ class Executor(Part):
         not show it now: a read may have been stale (sieve, STALE_READ).
         """
         if course.key is not None and not course.confirmed(effects.Forget()):
-            course.group.changes.let_go(course.key)
+            course.group.changes.carried_out.discard(course.key)
 
     async def _go_on(self, course: Course) -> None:
         group, clock = course.group, asyncio.get_running_loop().time

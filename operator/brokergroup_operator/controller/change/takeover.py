@@ -151,7 +151,7 @@ class Takeover(Part):
 
     @staticmethod
     def _ended(group: Group, task: asyncio.Task[None]) -> None:
-        group.changes.withdrawn()
+        group.changes.begins(None)
         group.changed()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("change not finished, the next look goes on with it", group=str(group.key), error=repr(error))

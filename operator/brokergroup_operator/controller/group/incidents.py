@@ -149,7 +149,7 @@ def is_left_untold(was: Change | None, decision: Decision, changes: OwnChanges, 
         and has_incident(was)
         and not was.goes_on_in(now)
         and not any(isinstance(event, ChangeEnded) for event in decision.events)
-        and not changes.carries_out(was)
+        and was.key not in changes.carried_out
         and not incidents.has(was.id)
     )
 

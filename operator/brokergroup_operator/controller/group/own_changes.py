@@ -43,9 +43,9 @@ class OwnChanges:
         # Since when the group has had no master, and no incident covers the time (as timelines count).
         self.masterless_since_seconds: float | None = None
         self._told: dict[int, int] = {}
-        # The changes that this process carries out, or has; the last one it wrote; the one whose new state 1004 may tell; and
-        # the one of which all is done but its end in the record.
-        self._carried_out: set[ChangeKey] = set()
+        # The changes that this process carries out, or has.
+        self.carried_out: set[ChangeKey] = set()
+        # The last one it wrote; the one whose new state 1004 may tell; and the one of which all is done but its end in the record.
         self._written_here = self._released = self._over = _NO_CHANGE
         self._seen: tuple[Change | None, float] = (None, self._now)
         self._left_alone_until_seconds = 0.0
@@ -103,12 +103,8 @@ class OwnChanges:
     # ---- what is shown of it
 
     def begins(self, timeline: FailoverTimeline | None) -> None:
-        """A change is under way here, with this timeline."""
+        """A change is under way here, with this timeline; None: another plane reports it."""
         self.in_progress = timeline
-
-    def withdrawn(self) -> None:
-        """Another plane reports it."""
-        self.in_progress = None
 
     def ended(self, timeline: FailoverTimeline) -> None:
         """It has ended, with whatever outcome."""
@@ -151,18 +147,6 @@ class OwnChanges:
         return self._now < self._left_alone_until_seconds
 
     # ---- the change in the record
-
-    def carry_out(self, key: ChangeKey) -> None:
-        """This process carries this change out."""
-        self._carried_out.add(key)
-
-    def let_go(self, key: ChangeKey) -> None:
-        """It does not any more, and the change may not have ended: it is looked for again (`takeover.py`)."""
-        self._carried_out.discard(key)
-
-    def carries_out(self, change: Change) -> bool:
-        """Whether this process carries that change out, or has."""
-        return change.key in self._carried_out
 
     def wrote(self, change: Change) -> None:
         """A commit of this process brought this change into the record."""

@@ -47,7 +47,7 @@ def withdraw(group: Group, timeline: FailoverTimeline, observer: Observer, why: 
     """End a change of master in which this plane committed nothing: no incident. The plane that did commit reports the change."""
     timeline.outcome = Outcome.CANCELLED
     log.info(f"{timeline.kind.value} withdrawn", group=str(group.key), why=why, evidence=timeline.evidence)
-    group.changes.withdrawn()
+    group.changes.begins(None)
     observer.failover_withdrawn(timeline)
     group.changed()
 
