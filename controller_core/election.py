@@ -5,7 +5,7 @@ bottom.
    Then the epoch is raised in the same decision, and it is a first election. An epoch too far above stops every election of the
    group until a person accepts it; a master that lives stays.
 2. `choose_master` chooses where seats say whose data counts: the living members of the SyncStateSet by epoch, offset, priority,
-   and a living master stays, as in Java (`policies.py`). Unlike Java, a master whose process was lost competes like the others
+   and a living master stays, as in Java (`settings.py`). Unlike Java, a master whose process was lost competes like the others
    (rule 6); a replica that has not reported, or holds less than its mark, is no candidate (rule 2); nor is one without an
    address (rule 8), nor a learner (issue 10013).
 3. `choose_first_master` chooses where no seat does (rule 5): no master yet, the last member cleaned, or the record went back in
@@ -36,9 +36,8 @@ from controller_core.holdings import (
     waiting_jump,
 )
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_ids
-from controller_core.policies import POLICIES, most_data
 from controller_core.requests import ElectMaster
-from controller_core.settings import ControllerSettings
+from controller_core.settings import POLICIES, ControllerSettings, most_data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

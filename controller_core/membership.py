@@ -73,10 +73,8 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBro
     code, broker_id = request.register_check_code, request.applied_broker_id
     answer = ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     if not code or not code.split(";", maxsplit=1)[0]:
-        why, remark = (
-            "an id without a check code could never be claimed again by its holder",
-            f"registerCheckCode is {code!r}, expected <address>;<milliseconds>",
-        )
+        why = "an id without a check code could never be claimed again by its holder"
+        remark = f"registerCheckCode is {code!r}, expected <address>;<milliseconds>"
         return refused(record, ControllerCode.SYSTEM_ERROR, answer, why, remark)
     taken = record.replicas.get(broker_id) if record is not None and broker_id is not None else None
     if record is not None and taken is not None and taken.register_check_code == code:

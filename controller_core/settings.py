@@ -1,14 +1,19 @@
-"""What the owner of a group wants of the controller: the policy's knobs, passed in with every step."""
+"""What the owner of a group wants of the controller: the policy's knobs, passed in with every step.
 
-from collections.abc import Mapping
+`spec.failover.electionPolicy` says which candidate is best, a pure function for each. `election.py` asks a policy only in a clean
+election, where every candidate holds every acknowledged message; where data is at stake `most_data` decides. A new policy is one
+more function, and its name in `POLICIES`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
+
+from controller_core.model import BrokerGroupRecord, LiveReplica
 
 MOST_DATA = "most-data"
 PREFERRED_ZONE = "preferred-zone"
-ELECTION_POLICIES = (MOST_DATA, PREFERRED_ZONE)
-"""What `election_policy` may be; `policies.py` says what each does."""
-
 NEVER_ELECT_PRIORITY = 0
 """In `election_priorities`: this replica never becomes master. (On the wire 0 is an ordinary, and the best, priority.)"""
 
@@ -32,9 +37,9 @@ class ControllerSettings:
     `shrink_floor`, `masters_shrink_first`, `min_in_sync_replicas`: safety rule 1 (`sync_state.py`). `floor_kept`: the brokers
     are known to keep that minimum; until then no replica becomes eligible. `never_elect` are the learners (issue 10013).
     `election_priorities` overrides the heartbeats' priorities among replicas with equal data; lower wins, 0: never. `zones`,
-    `preferred_zones` and `zone_lag_bytes` are for the policy `preferred-zone` (`policies.py`). `expected_replicas` must have
-    been heard before a first election on data. An epoch more than `max_epoch_jump` above the record's is followed only up to
-    `accepted_epoch`, which a person sets (rule 3). Marks rise in steps of `held_bucket_bytes` (rule 2).
+    `preferred_zones` and `zone_lag_bytes` are for the policy `preferred-zone`. `expected_replicas` must have been heard before
+    a first election on data. An epoch more than `max_epoch_jump` above the record's is followed only up to `accepted_epoch`,
+    which a person sets (rule 3). Marks rise in steps of `held_bucket_bytes` (rule 2).
     """
 
     unclean_election_allowed: bool = False
@@ -56,10 +61,67 @@ class ControllerSettings:
 
     def __post_init__(self) -> None:
         """Raise `UnknownPolicyError` for an unknown policy here, not in the middle of a failover."""
-        if self.election_policy not in ELECTION_POLICIES:
-            expected = ", ".join(ELECTION_POLICIES)
+        if self.election_policy not in POLICIES:
+            expected = ", ".join(POLICIES)
             raise UnknownPolicyError(f"election policy is {self.election_policy!r}, expected one of {expected}")
 
     def may_be_master(self, broker_id: int) -> bool:
         """Whether this replica may be elected at all: not a learner, and not at priority 0."""
         return broker_id not in self.never_elect and self.election_priorities.get(broker_id) != NEVER_ELECT_PRIORITY
+
+
+Policy = Callable[[Sequence[LiveReplica], BrokerGroupRecord, ControllerSettings], LiveReplica]
+"""Returns one of the candidates, of which there is at least one. Equal input, equal choice."""
+
+
+def most_data(
+    candidates: Sequence[LiveReplica], record: BrokerGroupRecord, settings: ControllerSettings
+) -> LiveReplica:
+    """Return the candidate with the most data: Java's `DefaultElectPolicy` (docs/reference/controller.md), made exact.
+
+    Epoch, then offset: Java casts the offsets' difference to int and elects the *shorter* log beyond 2 GiB (issue 10578). Among
+    equals: the old master, whose clients need not move; the priority; the zone; the lowest id, so that two planes decide alike.
+    """
+    return min(candidates, key=lambda one: (-one.epoch, -one.max_offset, *_taste(one, record, settings)))
+
+
+def preferred_zone(
+    candidates: Sequence[LiveReplica], record: BrokerGroupRecord, settings: ControllerSettings
+) -> LiveReplica:
+    """Return a candidate in the most wanted zone, among those of the highest epoch within `zone_lag_bytes` of the longest log.
+
+    A shorter log lacks only what was not acknowledged, because every candidate holds all that was. Not safe where a number of
+    replicas acknowledges (durability `Fast`): there the longest log is all there is. A lower epoch is not traded: it would cost
+    every other replica a truncation.
+    """
+    epoch, longest = max((one.epoch, one.max_offset) for one in candidates)
+    near = [one for one in candidates if one.epoch == epoch and one.max_offset >= longest - settings.zone_lag_bytes]
+    return min(
+        near,
+        key=lambda one: (
+            _zone_rank(one.broker_id, record, settings),
+            -one.max_offset,
+            *_taste(one, record, settings),
+        ),
+    )
+
+
+POLICIES: Mapping[str, Policy] = MappingProxyType({MOST_DATA: most_data, PREFERRED_ZONE: preferred_zone})
+
+
+def _taste(replica: LiveReplica, record: BrokerGroupRecord, settings: ControllerSettings) -> tuple[bool, int, int, int]:
+    """Return a key that sorts replicas with equal data, best first."""
+    priority = settings.election_priorities.get(replica.broker_id, replica.election_priority)
+    zone = _zone_rank(replica.broker_id, record, settings)
+    return (replica.broker_id != record.master_broker_id, priority, zone, replica.broker_id)
+
+
+def _zone_rank(broker_id: int, record: BrokerGroupRecord, settings: ControllerSettings) -> int:
+    """Return how wanted the replica's zone is, 0 for most: the preferred in order, or another than the lost master's."""
+    zone = settings.zones.get(broker_id)
+    if settings.preferred_zones:
+        return (
+            settings.preferred_zones.index(zone) if zone in settings.preferred_zones else len(settings.preferred_zones)
+        )
+    lost = settings.zones.get(record.master_broker_id) if record.master_broker_id is not None else None
+    return int(lost is not None and zone in (lost, None))

@@ -97,10 +97,8 @@ def get_replica_info(record: BrokerGroupRecord | None, request: requests.GetRepl
     if not request.broker_name:
         return without_a_name(record, GetReplicaInfoAnswer())
     if record is None or not record.is_known:
-        code, why = (
-            ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
-            f"no broker of {request.broker_name} holds an id",
-        )
+        code = ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
+        why = f"no broker of {request.broker_name} holds an id"
         return refused(record, code, GetReplicaInfoAnswer(), why, "Broker metadata is not existed")
     master, address = _named_master(record)
     body = SyncStateSetBody(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)

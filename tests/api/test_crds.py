@@ -17,8 +17,7 @@ from brokergroup_operator.api.definitions.reference import CONDITIONS
 from brokergroup_operator.api.definitions.schema import structural_schema
 from brokergroup_operator.api.failover_fields import DEFAULT_ELECTION_POLICY, ELECTION_POLICIES
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
-from controller_core.policies import POLICIES
-from controller_core.settings import ControllerSettings
+from controller_core.settings import POLICIES, ControllerSettings
 from tests.our_kinds import our_definitions
 
 if TYPE_CHECKING:
