@@ -119,7 +119,7 @@ class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
             description="Given with addressing NodePort, absent otherwise: where the group's node ports begin."
             " Each member takes the next five for itself"
             " (the first is its fast port, the third the broker's, the fifth the fence's by UDP), and its broker listens on the"
-            " same number, because RocketMQ tells clients the port that it listens on; listenPort is not used then. Keep"
+            " same number, because a broker advertises the port that it listens on; listenPort is not used then. Keep"
             " 80 ports free (5 for each of 16), and open them to clients."
         ),
     ] = None
