@@ -27,6 +27,7 @@ MIN_CONFIDENCE: Final = 60
 ON_THE_WIRE: Final = ("rocketmq_remoting/", "operator/brokergroup_operator/api/")
 # (file, name): who uses it. What is neither used nor here is dead.
 CALLED_BY_OTHERS: Final[dict[tuple[str, str], str]] = {
+    ("controller_core/decision.py", "new_sync_state_set_epoch"): "wire/codec.py: an answer fills its header by name",
     ("kube_sandbox/api_server/subresources.py", "__call__"): "the shape of a function",
     ("kube_sandbox/client.py", "_retry_connection"): "aiohttp",
     ("kube_sandbox/client.py", "trace"): "the interpreter, when a context manager ends",
