@@ -103,6 +103,24 @@ def test_a_user_may_override_tuning_but_never_what_the_operator_sets() -> None:
     assert {key for key in ours if properties[key] == "smuggled"} == set()
 
 
+@pytest.mark.parametrize(
+    ("implementation", "wish", "expected"),
+    [
+        ("rocketmq", {}, "3000"),
+        ("rocketmq", {"slaveNotCatchUpSeconds": 10}, "10000"),
+        # Less than the second in which an idle Java slave acknowledges would end healthy links.
+        ("rocketmq", {"slaveNotCatchUpSeconds": 1}, "3000"),
+        ("replica", {}, None),
+    ],
+)
+def test_a_java_master_ends_the_link_to_a_slave_that_is_cut_off_when_it_would_leave_the_set(
+    implementation: str, wish: dict[str, Any], expected: str | None
+) -> None:
+    """Measured on the nodes: until its 20 s were over, nothing was acknowledged."""
+    spec = b.group(implementation=implementation, replication=wish).spec
+    assert broker_properties("orders", spec, b.SETTINGS).get("haHousekeepingInterval") == expected
+
+
 def test_every_key_we_set_for_good_is_reserved() -> None:
     """Otherwise a user could write it, be accepted, and wonder why it has no effect."""
     smuggled = dict.fromkeys(broker_properties("orders", b.group(nameServers=["n:1"]).spec, b.SETTINGS), "x")

@@ -42,6 +42,7 @@ HOT_KEYS: Final = {
         "brokerPermission",
         "deleteWhen",
         "diskMaxUsedSpaceRatio",
+        "haHousekeepingInterval",
         "haSendHeartbeatInterval",
         "transactionCheckMax",
         "transactionTimeOut",

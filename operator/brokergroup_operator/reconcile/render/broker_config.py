@@ -44,6 +44,8 @@ OVERRIDABLE: Final = {
 # and idle cost is not measurable. One join of six still waits that second: its handshake was answered within 1 ms. -1 ended that,
 # and one join of 525 destroyed a slave: Java 5.5.0 answered its handshake twice, and it read the second answer as data.
 JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS: Final = 1
+# A Java slave that has nothing to read acknowledges once a second.
+JAVA_LEAST_HOUSEKEEPING_MILLISECONDS: Final = 3000
 # How soon a Java broker uses a list of NameServers that it was given while it runs; its own default is two minutes.
 JAVA_UPDATE_NAME_SERVERS_MILLISECONDS: Final = 10_000
 # After a change of master a Java slave registers before the new master has, gets the answer that there is none, and copies no
@@ -127,6 +129,9 @@ def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
     if spec.implementation is Implementation.REPLICA:
         defaults |= {"stopHandOverTimeout": str(1000 * hand_over_seconds(spec)), **certificate.replica_properties(spec)}
     if spec.implementation is Implementation.ROCKETMQ:
+        # A Java master counts a slave as caught up once its socket took the bytes: only this ends the link to one that is cut off.
+        silent_milliseconds = max(rule.slave_not_caught_up_milliseconds, JAVA_LEAST_HOUSEKEEPING_MILLISECONDS)
+        defaults["haHousekeepingInterval"] = str(silent_milliseconds)
         defaults["haSendHeartbeatInterval"] = str(JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS)
         defaults["updateNameServerAddrPeriod"] = str(JAVA_UPDATE_NAME_SERVERS_MILLISECONDS)
         defaults["registerNameServerPeriod"] = str(JAVA_REGISTER_NAME_SERVERS_MILLISECONDS)
