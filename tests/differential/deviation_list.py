@@ -17,7 +17,7 @@ UNASKED = Deviation(
     "elected-unasked",
     "heartbeat",
     "a group without a master waits for a broker's ElectMaster, which Java brokers send with their next 1004 poll",
-    "elects as soon as a member of the SyncStateSet is heard again; the same master, under the same epoch",
+    "elects as soon as a member of the SyncStateSet sends a heartbeat; the same master, under the same epoch",
     "up to 5 s less without a master (a set with master null is not retried)",
     "tests/controller/test_failover.py",
     lambda case: False,
@@ -59,40 +59,46 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "a-closed-connection-is-corroborated",
             "close",
             "elects at once, whether or not the broker lives",
-            "at once if its port refuses, else after 400 ms, or the heartbeat timeout while somebody listens there",
+            "at once if its port refuses, else after 400 ms, or the heartbeat timeout while a process listens there",
             "a connection breaks without its broker (an RPC slower than 3 s makes the broker close the socket)",
             "tests/differential/test_special.py",
         ),
         (
             "a-master-that-counts-otherwise-is-told-again",
             "1001",
-            "goes on answering 2013, or 2006 while a member of the set is dead",
-            "the same; said on and on for 2.5 s, 0: the present set under the next epoch, or a larger one with its dead",
-            "a Java master whose link to a slave broke counts without it, though the shrink was refused or lost: nobody could join",
+            "always answers 2013, or 2006 while a member of the set is dead",
+            (
+                "the same; if repeated for 2.5 s, 0: the present set under the next epoch, or a larger one with its dead "
+                "members"
+            ),
+            (
+                "a Java master whose link to a slave broke counts without it, though the shrink was refused or lost: no "
+                "member could join"
+            ),
             "tests/controller/test_sets_apart.py",
         ),
         (
             "one-connection-carries-several",
             "close",
-            "a closed connection takes one of the brokers that it carried for dead, the others wait for the timeout",
-            "all of them",
+            "counts one broker of a closed connection as dead, the others after the timeout",
+            "all of them at once",
             "a bug of Java's (broker container)",
             "tests/differential/test_special.py",
         ),
         (
             "everybody-is-told-until-it-holds",
             "1008",
-            "tells every living member once, one-way, and never looks whether it arrived",
-            "tells in an order that no broker stalls by, and again until the master's 907 shows everybody linked",
-            "measured: one that was not heard is never told again",
+            "notifies every living member once, one-way, without a check that it arrived",
+            "notifies in an order in which no broker stalls, and again until the master's 907 shows all members linked",
+            "measured: a lost notification is never repeated",
             "tests/differential/test_special.py",
         ),
         (
             "a-designated-master-drains-first",
             "1002",
-            "replaces a living master at once; what only it has is lost",
+            "replaces a living master at once; messages that only it has are lost",
             "stops it from acknowledging, waits for the slaves, then elects (code 1 if that fails)",
-            "nothing makes the old master drain",
+            "in Java nothing makes the old master wait for its slaves",
             "tests/controller/test_switchover.py",
         ),
         (
@@ -114,10 +120,10 @@ SPECIAL: tuple[Deviation, ...] = tuple(
         (
             "a-stranger-is-refused",
             "1001, 1002, 1003, 1011, 904",
-            "answers everybody",
+            "answers every caller",
             (
-                "code 16 for whoever is neither the pod, nor signs, nor is an administrator, as the group's settings ask "
-                "(all opened in the comparison)"
+                "code 16 to callers that are neither the pod, nor signed, nor administrators, by the group's settings"
+                " (all open in the comparison)"
             ),
             "docs/concepts/security.md",
             "tests/security",
@@ -126,7 +132,10 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "an-unknown-id-may-be-adopted",
             "1003, 904",
             "2010 for ever to a broker whose record was lost",
-            "adopted if the group's settings allow it and the id is plausible; in the comparison nobody is known, so 2010",
+            (
+                "adopted if the group's settings allow it and the id is plausible; in the comparison no pod is known, so "
+                "2010"
+            ),
             "a bug of Java's (lost controller data)",
             "tests/core/traces/adoption.txt",
         ),

@@ -10,31 +10,31 @@ from tests.differential.deviations import After
 from tests.differential.shapes import SHAPES
 
 TARGET = Path(__file__).resolve().parents[2] / "docs" / "reference" / "deviations.md"
-HEAD = """# Where our controller answers differently from RocketMQ's own
+HEAD = """# Deviations from RocketMQ's own controller
 
-Written from the list in `tests/differential/` by `python -m tests.differential.documents`; do not edit it by hand.
+Generated from the list in `tests/differential/` by `python -m tests.differential.documents`; do not edit it by hand.
 
 `make test-differential` sends the same generated and recorded sequences of requests to real Java controllers (5.5.1, 5.5.0, 5.3.3)
 and to ours, and compares code, remark, extFields and body of every answer, and the group after every write. A
 difference that is not on this list fails it; so does an entry that never occurs. Each entry is a predicate on the request, the
-state before it, and what *both* answered and became (`tests/differential/deviations_of_*.py`): it excuses nothing but itself.
+state before it, and the answers and states of *both* after it (`tests/differential/deviations_of_*.py`).
 
 "Rule n" is safety rule n of [the architecture](../concepts/architecture.md); "issue n" is apache/rocketmq's.
 """
 DECISIONS = """
 ## Decisions
 
-What differs in code or in the group's state. *After it*: whether a sequence goes on being compared.
+Differences in code or in the group's state. *After it*: whether the comparison of a sequence goes on.
 """
 SPELLINGS = """
 ## Spellings
 
-The same answer in another form. Both are rewritten to one form, and then must be equal.
+The same answer in another form. Both are converted to one form, and must then be equal.
 """
 SPECIAL = """
 ## By the clock, or by more than one request
 
-A comparison by requests does not see these; each has a test of its own.
+A comparison by requests cannot show these; each has a test of its own.
 """
 AFTER = {After.GO_ON: "equal", After.SHIFT: "equal but for the epochs", After.END: "ends"}
 

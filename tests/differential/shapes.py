@@ -139,7 +139,7 @@ SHAPES: tuple[Shape, ...] = (
         "all",
         "answers in its own configured header encoding (JSON)",
         "answers in the encoding of the request",
-        "every decoder takes both",
+        "every decoder reads both",
         _of_answers(_encoding),
     ),
     Shape(
@@ -163,7 +163,7 @@ SHAPES: tuple[Shape, ...] = (
         "1002",
         "leaves `cluster` out of brokerMemberGroup where the group's first request named none",
         "writes an empty text",
-        "nobody sends this: a broker always names its cluster",
+        "no known client sends this: a broker always names its cluster",
         _of_answers(_no_cluster),
     ),
     Shape(
@@ -171,13 +171,13 @@ SHAPES: tuple[Shape, ...] = (
         "all",
         "code 1 (and 2009 for malformed ids) with the text of an exception, mostly a null pointer's",
         "the same code with a text that names the field and what was expected; 2012 also says why",
-        "nobody reads it but a human",
+        "only people read it",
         _of_answers(_error_text),
     ),
     Shape(
         "a-request-is-a-sign-of-life",
         "1003, 1002",
-        "a replica is alive by its heartbeats only",
+        "only heartbeats show that a replica is alive",
         "a replica that registers or asks for a master is alive from then on",
         "the heartbeat of a starting broker may arrive after its ElectMaster, and it waits 5 s to ask again",
         _sign_of_life,
