@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -53,3 +54,10 @@ def test_each_difference_is_told(
     assert copy.name in capsys.readouterr().err
     sync.main([])
     assert sync.main(["--check"]) == 0
+
+
+def test_the_charts_page_on_artifacthub_lists_every_kind() -> None:
+    chart = yaml.safe_load((ROOT / "charts" / "brokergroup-operator" / "Chart.yaml").read_text(encoding="utf-8"))
+    listed = {one["name"]: one["kind"] for one in yaml.safe_load(chart["annotations"]["artifacthub.io/crds"])}
+    kinds = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (ROOT / "crds").glob("*.yaml")]
+    assert listed == {one["metadata"]["name"]: one["spec"]["names"]["kind"] for one in kinds}
