@@ -1,7 +1,7 @@
 """Chaos: a group under load, struck by random faults from a seed; then everything acknowledged is looked for.
 
 Beside the ordinary producer, which follows the record, every broker id has a *spy*: a producer that always sends to that very
-broker and waits long for its answer. So a stale master that still acknowledges (woken from a freeze, told late) is caught,
+broker and waits long for its answer. So a stale master that still acknowledges (woken from a freeze, notified late) is caught,
 whatever the record says.
 
     python benchmarks/chaos.py --seed 7 --faults 10      one line of JSON; exit 0 only if nothing was lost and all held

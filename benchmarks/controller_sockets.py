@@ -188,7 +188,7 @@ async def _measure(address: str, pid: int, groups: int) -> float:
 
 
 async def ours_over_sockets(groups: int, *, say: Callable[[str], None]) -> WholeProcess:
-    """`brokergroup controller`, records in memory. It tells brokers again and again, for none ever confirms anything."""
+    """`brokergroup controller`, records in memory. It repeats its role changes, for no broker here ever confirms one."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         program = Path(sys.executable).with_name("brokergroup")

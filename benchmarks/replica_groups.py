@@ -195,7 +195,7 @@ def start_bench_name_server(folder: Path) -> tuple[RealProcess, str]:
 
 
 def processor_seconds(pid: int) -> float:
-    """User and system time of a process so far: on a shared machine this tells more than the time that passed."""
+    """User and system time of a process so far: on a shared machine this says more than the time that passed."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 

@@ -182,7 +182,7 @@ def options_of(words: list[str] | None) -> argparse.Namespace:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Measure, compare, tell."""
+    """Measure, compare, print."""
     arguments = options_of(words)
     signal.signal(signal.SIGTERM, _stop)
     began = conditions()
@@ -217,7 +217,7 @@ def main(words: list[str] | None = None) -> int:
 
 def _stop(*_: object) -> None:
     """A stop by `timeout` or a CI job takes the engines and what they wrote along, as Ctrl-C does."""
-    # `make` hands on what `timeout` has told us already: a second one must not end the tidying.
+    # `make` passes on the signal that `timeout` has sent us already: a second one must not end the tidying.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(128 + signal.SIGTERM)
 

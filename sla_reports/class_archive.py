@@ -59,7 +59,7 @@ def archive_options() -> str:
     try:
         return jvm_options(archive_path())
     except (subprocess.SubprocessError, OSError):
-        # A Java that does not tell its version has no archive: what else is wrong with it, Spark will say.
+        # A Java that prints no version has no archive: Spark reports what else is wrong with it.
         return ""
 
 

@@ -1,6 +1,6 @@
 """The entry point of the image: `driver` and `executor` are Spark's words for its pods, `submit` is ours, all others are commands.
 
-Spark starts a pod's container with one of its two words and tells the rest by environment variables. Spark's own images have a
+Spark starts a pod's container with one of its two words and passes the rest in environment variables. Spark's own images have a
 shell script for that; pip's pyspark, which we install, has none.
 """
 
@@ -22,7 +22,7 @@ from sla_reports.class_archive import NoJavaError, java_program
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _EXECUTOR = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
-# Options of the executor's program, and the variables in which Spark tells their values.
+# Options of the executor's program, and the variables in which Spark passes their values.
 _EXECUTOR_OPTIONS = {
     "--driver-url": "SPARK_DRIVER_URL", "--executor-id": "SPARK_EXECUTOR_ID", "--cores": "SPARK_EXECUTOR_CORES",
     "--app-id": "SPARK_APPLICATION_ID", "--hostname": "SPARK_EXECUTOR_POD_IP",

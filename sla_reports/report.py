@@ -66,7 +66,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class StoredQuality:
-    """What a table of runs still knows of its samples; what else was odd was told when its days were written."""
+    """What a table of runs still knows of its samples; what else was odd was reported when its days were written."""
 
     samples: int
     series: int

@@ -26,7 +26,7 @@ _SHORT_JOBS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _ROWS_PER_ARROW_BATCH: Final = 200_000
 # Options of a source that Spark must not show in a plan: an address may hold a password, a header a token.
 _REDACTED_OPTIONS: Final = "(?i)url|header|user|password|token"
-# By this variable spark-submit tells its Python process where its JVM listens.
+# In this variable spark-submit passes its Python process the port of its JVM.
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 _EVERY_SECONDS: Final = 2.0
 _JOIN_SECONDS: Final = 30.0
@@ -104,7 +104,7 @@ class StageNow:
 def progress(
     stages: Callable[[], Sequence[StageNow]], tell: Callable[[str], None], *, every_seconds: float = _EVERY_SECONDS
 ) -> Iterator[None]:
-    """Tell what changed of the running stages, from a thread, until the block ends."""
+    """Report what changed of the running stages, from a thread, until the block ends."""
     teller, ended = Teller(), threading.Event()
 
     def run() -> None:

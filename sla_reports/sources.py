@@ -71,7 +71,7 @@ class Origin:
     start_ms: int = 0
     end_ms: int = 0
     access: Access = NO_OPTIONS
-    # Take answers that lack something, and tell what they lack.
+    # Take answers that lack something, and report what they lack.
     accept_partial: bool = False
     # With the form runs: the daily table, a folder or s3://bucket/path.
     table: str = ""

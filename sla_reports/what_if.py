@@ -257,7 +257,7 @@ def measured_down_ms(report: WrittenReport) -> int:
 
 
 def _calibrated(observed: Outcome, others: Sequence[Outcome], measured_ms: int) -> tuple[Outcome, list[Outcome]]:
-    """With the down time that the model leaves out added to each: the observed setup is then told as it was measured."""
+    """With the down time that the model leaves out added to each: the observed setup then shows what was measured."""
     left_out_ms = measured_ms - observed.down_ms
     first, *rest = (replace(one, down_ms=max(0, one.down_ms + left_out_ms)) for one in (observed, *others))
     return first, rest

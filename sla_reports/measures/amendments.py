@@ -83,7 +83,7 @@ def amend(group: GroupKey, held: Sequence[Span], about: Sequence[Amendment]) -> 
 
 
 def counted_incidents(group: GroupKey, account: Account, incidents: Sequence[Incident]) -> list[Incident]:
-    """Return the incidents with time that counts as down or disputed, and one for each down that only a correction tells."""
+    """Return the incidents with time that counts as down or disputed, and one for each down that only a correction has."""
     kept = [
         one
         for one in incidents

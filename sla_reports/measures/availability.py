@@ -22,7 +22,7 @@ BY_GROUP: Mapping[str, Callable[[GroupKey], str]] = {
     "cluster": lambda group: f"{group.namespace}/{group.cluster}",
     "namespace": lambda group: group.namespace,
 }
-# Down time of an incident that none of its stages tells, and of one without stages.
+# Down time of an incident that is in none of its stages, and of one without stages.
 NOT_TOLD = "notTold"
 BY_LOST_MASTER = ("zone", "rack", "node", "version", "tenant")
 _HOUR_MS = 3_600_000
@@ -164,7 +164,7 @@ def _by_stage(one: Incident, own: Sequence[Span]) -> dict[str, int]:
 
 
 def down_by_stage(outages: Sequence[Outage]) -> dict[str, int]:
-    """All their down time by stage, in the order of a failover, and what no stage tells."""
+    """All their down time by stage, in the order of a failover, and the rest that is in no stage."""
     return {
         stage: spent for stage in (*STAGES, NOT_TOLD) if (spent := sum(one.by_stage.get(stage, 0) for one in outages))
     }

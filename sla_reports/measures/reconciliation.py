@@ -1,4 +1,4 @@
-"""The gate before anything is written: the same time told by group, by cause, by stage, by budget, by place and by cluster adds up.
+"""The gate before anything is written: the same time by group, by cause, by stage, by budget, by place and by cluster adds up.
 
 Each figure is summed up here by itself and compared with the groups' totals. A report whose figures do not add up is written all
 the same, so that the reason can be found in it; page one says so, and the command ends with an exit code of its own.

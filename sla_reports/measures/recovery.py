@@ -30,7 +30,7 @@ _BUCKET = f"{FAILOVER_PHASE_SECONDS}_bucket"
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Milliseconds: of `n` durations `censored` are lower bounds. A quantile is None where too many are open to tell."""
+    """Milliseconds: of `n` durations `censored` are lower bounds. A quantile is None where too many are open."""
 
     n: int
     censored: int

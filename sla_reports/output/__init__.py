@@ -1,1 +1,1 @@
-"""The files of a report. The same input gives the same bytes: nothing in them tells when or where they were made."""
+"""The files of a report. The same input gives the same bytes: nothing in them says when or where they were made."""

@@ -83,7 +83,7 @@ def _steps(one: Incident, until_ms: int, longest_ms: float) -> Markup:
     told = stages_of(one.logged)
     length_ms = float(one.length_ms(until_ms))
     steps = [(number, told[stage]) for number, stage in enumerate(STAGES) if stage in told]
-    # What no stage tells (only the gauge saw it) is one block.
+    # What is in no stage (only the gauge saw it) is one block.
     parts: list[Markup] = [] if steps else [_step("down", 0.0, length_ms, 0.0, 6 * _STEP, longest_ms)]
     begin_ms = 0.0
     for number, stage_ms in steps:
@@ -204,7 +204,7 @@ def causes(summary: Summary) -> Markup:
 
 
 def _places(summary: Summary, name: str) -> Markup | None:
-    """Availability by a fact of the masters; nothing where no sample tells it."""
+    """Availability by a fact of the masters; nothing where no sample has it."""
     told = summary.availability_by_fact(name)
     if not any(told):
         return None

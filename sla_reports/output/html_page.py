@@ -123,7 +123,7 @@ def _incomplete(summary: Summary) -> list[Markup]:
 
 
 def _unreconciled(summary: Summary) -> list[Markup]:
-    """Before the verdict: of figures that do not add up none is to be believed."""
+    """Before the verdict: of figures that do not add up none can be relied on."""
     totals = reconcile_totals(summary)
     if totals.holds:
         return []

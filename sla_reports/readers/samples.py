@@ -1,7 +1,7 @@
 """What every reader hands out, what it passes over, and the error that names the file, the line and what was expected.
 
 A frame has `series` (canonical text, see `sla_reports.series`), `ts_ms` (UTC, the scrape's own) and `value`. A stale marker ("the
-series ended here") is a NaN, so every NaN means "unknown from here". Only VictoriaMetrics tells stale markers from other NaN
+series ended here") is a NaN, so every NaN means "unknown from here". Only VictoriaMetrics separates stale markers from other NaN
 (STALE_NAN_BITS), and Spark makes all NaN one. Prometheus's HTTP API leaves stale markers out.
 
 An export of a whole server holds series of other applications, in forms that no metric of ours has: native histograms, names of
@@ -41,7 +41,7 @@ LATEST_TS_MS: Final = 4_102_444_800_000  # 2100-01-01
 _FOUR_PIECES: Final = 0b01010101
 # The last line of an error of a reader, a server or an option.
 _OWN_ERROR: Final = re.compile(r"sla_reports\.(?:readers\.\w+|connection)\.\w+Error: (.*?)(?:\n|$)")
-# The metric of a row that tells what an answer lacked.
+# The metric of a row that says what an answer lacked.
 LACKING: Final = "sla_answer_lacks"
 _NAME: Final = "__name__"
 _CLASSIC_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -178,7 +178,7 @@ class Selection:
     lacks: set[str] = field(default_factory=set)
 
     def passes_over(self, metric: str, series: str) -> bool:
-        """Whether a series is of no wanted metric. One of another application is counted then; `series` tells it from others."""
+        """Whether a series is of no wanted metric. One of another application is counted then; `series` identifies it."""
         if not self.metrics or metric in self.metrics:
             return False
         # The operator exports more than a report reads: that is none of another application.
@@ -285,7 +285,7 @@ def lacking_in(frame: DataFrame) -> Noted:
 
 
 class Notes:
-    """Gathers on the driver what the tasks have passed over; tasks that run twice tell the same."""
+    """Gathers on the driver what the tasks have passed over; tasks that run twice report the same."""
 
     def __init__(self, context: SparkContext) -> None:
         self._told: Accumulator[set[tuple[str, str]]] = context.accumulator(set(), _Union())

@@ -287,7 +287,7 @@ def _end_flaws(block: Block, lines: _Lines) -> list[Flaw]:
 class TsdbDump(_TextForm):
     """Lines `{__name__="...", label="value"} value timestamp` with labels quoted as Go does it and timestamps in milliseconds.
 
-    The form has no end mark: a dump that was cut between two lines can't be told from a whole one.
+    The form has no end mark: a dump that was cut between two lines looks like a whole one.
     """
 
     def _canonical(self, text: str) -> str:

@@ -31,7 +31,7 @@ from sla_reports.states.spans import (
     stretches,
 )
 
-# Every operator pod tells what the record has counted; all other counters are of the pod that did the work.
+# Every operator pod exposes what the record has counted; all other counters are of the pod that did the work.
 _OF_THE_RECORD = frozenset({UNCLEAN_ELECTIONS_TOTAL})
 REPLICA_LABELS = ("prometheus_replica", "__replica__", "replica")
 _PROCESS = ("instance", "pod")

@@ -1,4 +1,4 @@
-"""For which part of a window a group existed, as far as there is evidence; else what no sample tells is unknown.
+"""For which part of a window a group existed, as far as there is evidence; else the time without a sample is unknown.
 
 * The operator says when the BrokerGroup was created (`brokergroup_created_timestamp_seconds`).
 * Or its own scrape proves it: the target of the group was scraped right before the first sample (right after the last one) for ten
@@ -39,7 +39,7 @@ class Existence:
 
     absent: tuple[Interval, ...] = ()
     evidence: tuple[str, ...] = ()
-    # The window begins (ends) without a sample of the group, and nothing tells whether it existed.
+    # The window begins (ends) without a sample of the group, and nothing shows whether it existed.
     unseen_before_ms: int | None = None
     unseen_after_ms: int | None = None
 
@@ -106,7 +106,7 @@ class Existences:
     def _born(
         self, group: GroupKey, first_ms: int, created_ms: Sequence[int], window: Window, gap_ms: int
     ) -> tuple[int | None, str]:
-        """When the group came to be, None where nothing tells; and what tells it."""
+        """When the group came to be, None where nothing shows it; and what shows it."""
         if any(
             start_ms < first_ms - gap_ms and end_ms >= window.start_ms
             for start_ms, end_ms in self._logged.get(group, ())

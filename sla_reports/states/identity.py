@@ -14,7 +14,7 @@ from sla_reports.states.counters import Contradiction, contradiction, rose_alike
 from sla_reports.states.entities import Fleet, GroupKey, RunsOfSeries
 from sla_reports.states.spans import utc
 
-# Gauges are the same whichever operator pod tells them; a counter is its process's own.
+# Gauges are the same whichever operator pod exposes them; a counter is its process's own.
 _GAUGES = (GROUP_WRITABLE, SYNC_STATE_SET_SIZE)
 _COUNTERS = (UNAVAILABLE_SECONDS_TOTAL, FAILOVERS_TOTAL)
 _SHOWN = 3

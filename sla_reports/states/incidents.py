@@ -29,11 +29,11 @@ class Source(StrEnum):
 
 # Wall clock in milliseconds, rounded at both ends.
 LOG_ERROR_MS = 1
-# The clocks of operator, Kubernetes (which tells whole seconds) and Prometheus: what differs by no more is no contradiction.
+# The clocks of operator, Kubernetes (which has whole seconds) and Prometheus: what differs by no more is no contradiction.
 CLOCKS_MS = 2_000
 # Clocks further apart than this do not make one outage of two.
 _MOST_SKEW_MS = 3_600_000
-# A kill is written before the outage it makes is believed, and a drain's record may end when the pod is gone.
+# A kill is written before the outage it makes is detected, and a drain's record may end when the pod is gone.
 _LEAD_MS = 60_000
 # An incident without a proven cause is shown with the circumstances so near to it.
 _NEAR_MS = 600_000
@@ -108,7 +108,7 @@ def reconcile(
     group: GroupKey, gauge: Sequence[Span], log: Iterable[LoggedIncident], *, interval_ms: int | ScrapeInterval,
     sightings: Sequence[Run] | None = None,
 ) -> tuple[list[Incident], list[Span]]:  # fmt: skip
-    """Merge the gauge's outages and the log's into incidents and a line of states; where both tell an outage, the log's times hold.
+    """Merge the gauge's outages and the log's into incidents and a line of states; where both have an outage, the log's times hold.
 
     `sightings` are the gauge's runs that say down: when a scrape really saw it. Without them scrapes are taken to be regular.
     """
@@ -227,7 +227,7 @@ def _common_part(one: Span, other: Span) -> list[Span]:
 def _of_two_clocks(
     found: Sequence[Incident], alone: Sequence[Span], line: _Line
 ) -> tuple[list[Span], list[tuple[int, Span]]]:
-    """Outages that the log tells and no scrape confirms, each with one of its length that only the gauge knows.
+    """Outages that the log has and no scrape confirms, each with one of its length that only the gauge knows.
 
     Also where no scrape was made in the logged time: that it was one outage cannot be proven there, nor that it were two.
     """
