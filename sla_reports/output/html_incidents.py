@@ -75,7 +75,7 @@ def _incident_row(one: Incident, until_ms: int, longest_ms: float, zone: ZoneInf
     length = f"{'at least ' if one.is_open(until_ms) else ''}{duration(one.length_ms(until_ms))}"
     return [
         one.id, str(one.group), instant(one.start_ms, zone), length, ", ".join([one.cause, kind, *flags]),
-        one.source.value, duration(one.error_ms), stage_words(one) or "not told", _steps(one, until_ms, longest_ms),
+        one.source.value, duration(one.error_ms), stage_words(one) or "unknown", _steps(one, until_ms, longest_ms),
     ]  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def _steps(one: Incident, until_ms: int, longest_ms: float) -> Markup:
         parts.append(_step("open", begin_ms, length_ms, _STEP, 4 * _STEP, longest_ms))
     if max(begin_ms, length_ms) > longest_ms:
         parts.append(tag("text", "»", x=_STEPS_WIDTH - 2, y=20, text_anchor="end"))
-    words = stage_words(one) or f"{duration(length_ms)}, no stages told"
+    words = stage_words(one) or f"{duration(length_ms)}, stages unknown"
     return picture(f"{one.id}: {words}", join(parts), width=_STEPS_WIDTH, height=6 * _STEP)
 
 
@@ -209,7 +209,7 @@ def _places(summary: Summary, name: str) -> Markup | None:
     if not any(told):
         return None
     rows = [
-        [value or "not told", percent(one.availability), duration(one.down_ms), duration(one.unknown_ms),
+        [value or "unknown", percent(one.availability), duration(one.down_ms), duration(one.unknown_ms),
          duration(one.disputed_ms), percent(one.coverage)]
         for value, one in told.items()
     ]  # fmt: skip
@@ -284,7 +284,7 @@ def provenance(document: Mapping[str, Any]) -> Markup:
 def _shares(name: str, shares: Sequence[Share]) -> Markup:
     rows = [
         [
-            one.value or "(not told)",
+            one.value or "(unknown)",
             str(one.incidents),
             duration(one.down_ms),
             percent(one.share),

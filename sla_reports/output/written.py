@@ -243,7 +243,7 @@ def _explanation_lines(report: WrittenReport, one: Incident, zone: ZoneInfo) -> 
 
 def _why(one: Incident) -> str:
     if one.logged is None:
-        return "no incident log tells of it" if one.cause == UNATTRIBUTED else "by what went on at that time"
+        return "no incident log has it" if one.cause == UNATTRIBUTED else "by what went on at that time"
     if one.cause == one.logged.cause != UNKNOWN_CAUSE:
         return "the operator's log names it"
     if one.cause == UNKNOWN_CAUSE:
@@ -273,7 +273,7 @@ def _logged_lines(one: Incident) -> Iterator[str]:
 def _stage_lines(one: Incident, until_ms: int) -> Iterator[str]:
     told = stages_of(one.logged)
     if not told:
-        yield "  stages  not told"
+        yield "  stages  unknown"
         return
     whole_ms = max(sum(told.values()), 1e-9)
     begin_ms = 0.0
@@ -284,7 +284,7 @@ def _stage_lines(one: Incident, until_ms: int) -> Iterator[str]:
         begin_ms += told[stage]
     rest_ms = one.length_ms(until_ms) - whole_ms
     if rest_ms > 1:
-        yield f"  not told      {duration(rest_ms):>12}"
+        yield f"  in no stage   {duration(rest_ms):>12}"
 
 
 def _expected(what: str, value: str, known: Sequence[str]) -> str:

@@ -150,12 +150,12 @@ def test_an_incident_is_told_whole(report: WrittenReport) -> None:
 def test_what_is_open_or_in_no_log_is_told_so(report: WrittenReport) -> None:
     text = explain(report, find_incident(report, "default/c/orders", "orders/3"), UTC)
     assert "it lasted at least 15 min 10 s" in text
-    assert "not told" in text
+    assert "in no stage" in text
     assert "the trigger silence proves none" in text
     assert "elected uncleanly, 4096 bytes cut off" in text
     [incident] = report.incidents[one_day.HOSTILE]
     text = explain(report, incident, UTC)
-    assert "cause   unattributed: no incident log tells of it" in text
+    assert "cause   unattributed: no incident log has it" in text
     assert "source  the gauge alone" in text
     # A terminal gets nothing that it would obey.
     assert "\x00" not in text

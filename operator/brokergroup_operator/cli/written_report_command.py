@@ -73,7 +73,7 @@ def explain(
     group: Annotated[str, typer.Argument(help="namespace/cluster/brokerGroup, or the last part of it")],
     incident: Annotated[str, typer.Argument(help="Its id, or the last part of it")],
     folder: ReportFolder,
-    time_zone: Annotated[str, typer.Option("--time-zone", help="Of the times told")] = "UTC",
+    time_zone: Annotated[str, typer.Option("--time-zone", help="Of the times in the text")] = "UTC",
 ) -> None:
     """One incident: stages, cause, evidence, and where each of it comes from. Needs no Java."""
     fail = Failing("sla explain")
