@@ -85,7 +85,7 @@ def _executor(environment: Mapping[str, str]) -> list[str]:
 def _told(environment: Mapping[str, str], variable: str) -> str:
     value = environment.get(variable)
     if value is None:
-        raise EntryPointError(f"{variable}: missing; expected what Spark tells its pods")
+        raise EntryPointError(f"{variable}: missing; expected what Spark passes to its pods")
     return value
 
 
@@ -124,7 +124,7 @@ def wait_for_driver(command: Sequence[str], environment: dict[str, str]) -> int:
         return submit.returncode if submit.returncode > 0 else 128 - submit.returncode
     if not ended:
         sys.stderr.write(
-            "entry point: spark-submit did not tell how the driver ended; expected"
+            "entry point: spark-submit did not report how the driver ended; expected"
             " spark.kubernetes.submission.waitAppCompletion to be true\n"
         )
         return _NOT_TOLD

@@ -282,7 +282,7 @@ def _notes(observed: Outcome, others: Sequence[Outcome], measured_ms: int) -> It
             " another setup might not have. It is added to every line as it is, for what it would be elsewhere is not known."
         )
     elif left_out_ms:
-        yield f"The model tells {duration(-left_out_ms)} more than was observed. That is taken off every line."
+        yield f"The model has {duration(-left_out_ms)} more than was observed. That is taken off every line."
     for one in others:
         if one.setup != observed.setup and (one.down_ms, one.one_copy_ms) == (observed.down_ms, observed.one_copy_ms):
             yield (

@@ -29,12 +29,12 @@ _WIDTH, _HEIGHT, _TOP, _BOTTOM = 720.0, 200.0, 28.0, 34.0
 _SOURCES = (
     ("counts, times, stages and causes of incidents", "incident_log",
      "1 ms at each edge; a scrape interval where the log has no end, or no last sign of life"),
-    ("outages that the log does not tell; what is unknown or disputed", "gauge", "a scrape interval at each edge"),
+    ("outages that the log does not have; what is unknown or disputed", "gauge", "a scrape interval at each edge"),
     ("down time that neither of the two has", "counter", "when: a scrape interval"),
     ("bounds of the recovery times by phase", "histogram", "the width of a bucket"),
     ("time below promise, time with one copy", "gauge", "a scrape interval at each edge of each exposed time"),
     ("most bytes behind", "gauge", "seen at scrapes only; a member's offset is as old as its heartbeat"),
-    ("what people know better", "correction", "as it was written"),
+    ("what amendments correct", "correction", "as it was written"),
 )  # fmt: skip
 
 

@@ -113,7 +113,7 @@ async def test_a_signal_before_the_end_gives_the_lists_back(house: House, tmp_pa
     await house.stop_java()
     await eventually(lambda: "listed" in house.steps, what="lists changed")
     stop.set()
-    with pytest.raises(CutOverError, match="told to stop: ours has granted nothing"):
+    with pytest.raises(CutOverError, match="stopped: ours has granted nothing"):
         await cutting
     assert {one.listed for one in house.brokers} == {address}
     assert await stored(tmp_path) is None

@@ -200,7 +200,7 @@ def test_it_is_said_why_and_counted() -> None:
     since = text(NOW - dt.timedelta(seconds=96))
     assert deletion.note.message == (
         f"Stopping pod orders-2: broker 2: linked, not heard by any controller since {since};"
-        " its process is replaced; told 2 times to register, in vain"
+        " its process is replaced; asked 2 times to register, in vain"
     )
     member = status_of(seen)["members"][1]
     assert (member["replacements"], member["replacedAt"]) == (1, b.NOW)
@@ -214,7 +214,7 @@ def test_an_unlinked_one_is_replaced_with_its_own_words() -> None:
     assert (deletion.note.reason, deletion.note.warning) == ("UnlinkedMemberReplaced", True)
     assert deletion.note.message == (
         "Stopping pod orders-2: broker 2: heard, not linked to the master; its process is replaced;"
-        " told 9 times of its master, in vain"
+        " its role change was sent 9 times, in vain"
     )
     member = status_of(unlinked(2))["members"][1]
     assert (member["state"], member["replacements"], member["replacedAt"]) == ("Unlinked", 1, b.NOW)

@@ -121,7 +121,7 @@ def test_it_ends_as_the_driver_did(says: str, ends: int, code: int) -> None:
     _, said = process.communicate(timeout=60)
     assert process.returncode == code
     assert said.startswith(says)
-    assert ("did not tell how the driver ended" in said) is (code == 1 and ends == 0)
+    assert ("did not report how the driver ended" in said) is (code == 1 and ends == 0)
 
 
 def test_a_pod_that_is_told_to_go_tells_spark_submit() -> None:

@@ -94,7 +94,10 @@ class ChangeRecord(Struct, frozen=True, rename="camel", kw_only=True):
     ]
     carried_out_by: Annotated[
         str,
-        Meta(max_length=259, description="The controller plane that carries it out; the others tell brokers nothing."),
+        Meta(
+            max_length=259,
+            description="The controller plane that carries it out; the others send brokers nothing of it.",
+        ),
     ] = ""
     from_: Annotated[bounds.BrokerId | None, Meta(description="The master that is left; absent: there was none.")] = (
         field(default=None, name="from")

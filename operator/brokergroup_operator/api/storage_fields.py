@@ -87,8 +87,8 @@ class StorageSpec(Struct, frozen=True, rename="camel", kw_only=True):
     claim_template: Annotated[
         ClaimTemplate | None,
         Meta(
-            description="Given: labels and annotations of every claim, the commit logs' too: for backups, or to tell GitOps tools"
-            " that a claim is not theirs to prune."
+            description="Given: labels and annotations of every claim, the commit logs' too: for backups, or so that GitOps"
+            " tools prune no claim."
         ),
     ] = None
     ephemeral: Annotated[

@@ -51,7 +51,7 @@ Match = Annotated[
     list[str] | None,
     typer.Option("--match", help="Only series with this label, as region=eu; repeatable: all of them hold"),
 ]
-ShowProgress = Annotated[bool, typer.Option(help="Tell how far it is, on the standard error output")]
+ShowProgress = Annotated[bool, typer.Option(help="Print the progress on the standard error output")]
 # Beside 1 (an error), 2 (breached) and 3 (undecidable): the figures of the report contradict each other.
 _DOES_NOT_ADD_UP = 4
 

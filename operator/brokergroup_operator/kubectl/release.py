@@ -34,7 +34,7 @@ def release(
     group: GroupName,
     *,
     operator_is_gone: Annotated[
-        bool, typer.Option("--operator-is-gone", help="You know it, where no Lease that you may read proves it")
+        bool, typer.Option("--operator-is-gone", help="Confirm it, where no Lease that you may read proves it")
     ] = False,
     confirmation: Confirmed,
     dry_run: DryRun = False,

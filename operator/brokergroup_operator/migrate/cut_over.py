@@ -234,7 +234,7 @@ class CutOver:
                 self._report("verified", groups=sorted(self._groups))
                 return
             if clock() > give_up_seconds:
-                raise CutOverError(f"the brokers do not bear out the last state: {'; '.join(doubts)}; {otherwise}")
+                raise CutOverError(f"the brokers do not confirm the last state: {'; '.join(doubts)}; {otherwise}")
             await asyncio.sleep(POLL_SECONDS)
 
     async def _list(self) -> None:

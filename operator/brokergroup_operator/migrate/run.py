@@ -158,7 +158,7 @@ async def cut_over(
         quiet.leader = reading.leader
         await _check_store(reading, home)
         cut = CutOver(calls=calls, reading=reading, quiet=quiet, settings=settings, report=report)
-        records = await _until_told_to_stop(cut, stop)
+        records = await _until_stopped(cut, stop)
         try:
             await _write(records, home)
         except (RecordStoreError, RecordInTheWayError) as error:
@@ -247,19 +247,19 @@ async def _write(records: list[BrokerGroupRecord], home: Home) -> None:
         await store.close()
 
 
-async def _until_told_to_stop(cut: CutOver, stop: asyncio.Event) -> list[BrokerGroupRecord]:
+async def _until_stopped(cut: CutOver, stop: asyncio.Event) -> list[BrokerGroupRecord]:
     """Run the cut-over; ``stop`` ends it, and restores the brokers' lists."""
     work = asyncio.create_task(cut.run(), name="rmq:cut over")
-    told = asyncio.create_task(stop.wait(), name="rmq:told to stop")
+    stopped = asyncio.create_task(stop.wait(), name="rmq:stop")
     try:
-        await asyncio.wait([work, told], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return work.result()
         work.cancel()
         await asyncio.wait([work])
-        raise CutOverError(f"told to stop: ours has granted nothing. {await cut.abandon()}")
+        raise CutOverError(f"stopped: ours has granted nothing. {await cut.abandon()}")
     finally:
-        told.cancel()
+        stopped.cancel()
 
 
 async def _follow(

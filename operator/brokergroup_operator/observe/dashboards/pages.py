@@ -210,7 +210,7 @@ GROUP = Dashboard(
         of_each_group(
             "Was data lost that an election needs?",
             "Lost seats: the last holders of every acknowledged message came back with less. Epoch jump: a broker is "
-            "too far ahead to be believed. Both wait for a person.",
+            "too far ahead to be accepted. Both wait for a person.",
             {"lost seats": names.LOST_SEATS, "epoch jump": names.EPOCH_JUMP_WAITING},
         ),
         table(

@@ -64,7 +64,7 @@ def repair_step(seen: Observed, standings: Mapping[int, Standing]) -> Step | Non
         return _step(Verb.WAIT, first, f"its process is not replaced yet: {waiting}")
     if cost := _costs_writes(seen, standings, first):
         return _step(Verb.REFUSE, first, cost)
-    return _step(Verb.REPLACE, first, f"its process is replaced{_told_before(first)}")
+    return _step(Verb.REPLACE, first, f"its process is replaced{_attempts_before(first)}")
 
 
 def replacements_after(seen: Observed, course: Course, member: Member) -> Replacements | None:
@@ -79,11 +79,11 @@ def replacements_after(seen: Observed, course: Course, member: Member) -> Replac
     return None if forgotten else known
 
 
-def _told_before(one: Standing) -> str:
+def _attempts_before(one: Standing) -> str:
     if one.view.lost_link is not None:
-        return f"; told {one.view.lost_link.told} times of its master, in vain"
+        return f"; its role change was sent {one.view.lost_link.told} times, in vain"
     told = one.view.silence.told_to_register if one.view.silence is not None else 0
-    return f"; told {told} times to register, in vain" if told else ""
+    return f"; asked {told} times to register, in vain" if told else ""
 
 
 def _is_unheard_by_all(one: Standing) -> bool:

@@ -48,7 +48,7 @@ def drifted(actual: JsonObject | None, desired: JsonObject) -> str:
         return "missing"
     wanted = annotations_of(desired).get(names.ANNOTATION_REVISION)
     if annotations_of(actual).get(names.ANNOTATION_REVISION) != wanted:
-        return "our wish changed"
+        return "the wanted object changed"
     difference = first_difference(desired, actual)
     return f"another writer changed {difference}" if difference else ""
 
