@@ -39,7 +39,7 @@ class BrokerNames:
             self._take(key, claim_of(group, has_registered=key in registered))
 
     def note(self, group: JsonObject, record: BrokerGroupRecord | None) -> None:
-        """As a pass has just read it."""
+        """Take in a group as a pass has just read it."""
         self._take(key_of(group), claim_of(group, has_registered=record is not None and record.has_registered))
 
     def forget(self, key: GroupKey) -> None:

@@ -151,14 +151,14 @@ def _repairs_as_configured(
 
 
 def _reading(group: BrokerGroup, config_map: JsonObject, action: ApplyObject) -> ApplyObject:
-    """The same pod, with the note that it was made from what the ConfigMap has, not from what the spec can't say now."""
+    """The same pod, marked as made from the ConfigMap that there is, since the spec's can't be rendered now."""
     metadata = action.object["metadata"]
     notes = metadata["annotations"] | {names.ANNOTATION_CONFIG_HASH: hot_config.cold_hash_of(group, config_map)}
     return replace(action, object=action.object | {"metadata": metadata | {"annotations": notes}})
 
 
 def _master_first(seen: Observed, members: Membership) -> list[Member]:
-    """A group that wakes is led soonest by the one that led it: its disk has everything."""
+    """The members, the former master first: a group that wakes can elect it soonest, since its disk has everything."""
     master = seen.record.master_broker_id if seen.record else None
     return sorted(members.members, key=lambda member: member.broker_id != master)
 
@@ -269,7 +269,7 @@ def _why_it_never_runs(seen: Observed, member: Member, pod: JsonObject) -> str:
 
 
 def _was_refused_just_now(seen: Observed, pod: JsonObject) -> bool:
-    """Its kubelet took no container of it (UnexpectedAdmissionError, NodeAffinity ...), and would refuse the next one as well."""
+    """Whether the kubelet has just rejected the pod (UnexpectedAdmissionError, NodeAffinity ...), as it would the next one."""
     status, created = observed.pod_status(pod), observed.metadata(pod).get("creationTimestamp")
     if status.get("containerStatuses") or not created or not seen.now:
         return False

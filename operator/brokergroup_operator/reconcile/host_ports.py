@@ -34,7 +34,7 @@ class HostPorts:
         self._ports = {key_of(group): _ports_of(group.get("spec") or {}) for group in groups}
 
     def note(self, group: JsonObject) -> None:
-        """As a pass has just read it."""
+        """Take in a group as a pass has just read it."""
         self._ports[key_of(group)] = _ports_of(group.get("spec") or {})
 
     def forget(self, key: GroupKey) -> None:

@@ -58,7 +58,7 @@ def member_labels(group: BrokerGroup, member: Member) -> dict[str, str]:
 
 
 def owner_reference(group: BrokerGroup) -> JsonObject:
-    """Says whose child it is, to people and to the garbage collector where there is one; we rely on our finalizer."""
+    """The group as owner, for people and for the garbage collector where there is one; the operator relies on its finalizer."""
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.BROKER_GROUP_KIND,

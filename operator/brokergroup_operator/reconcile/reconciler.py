@@ -41,7 +41,7 @@ GROUP_UNKNOWN_AT_MOST_SECONDS = 10.0
 
 
 class GroupPass:
-    """A pass over a group and then one over its operations: whatever becomes of the first, a person's wish is looked at."""
+    """A pass over a group and then one over its operations, which runs also if the first fails."""
 
     def __init__(self, reconciler: Reconciler, operations: OperationRunner) -> None:
         self._reconciler = reconciler

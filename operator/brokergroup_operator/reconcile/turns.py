@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Turn(StrEnum):
-    """Where a group stands in the line of those that roll."""
+    """A group's place among those that roll."""
 
     NONE = "none"  # it does not ask for a turn
     WAITS = "waits"  # it would begin, and others come before it
@@ -39,7 +39,7 @@ class RollingTurns:
         self._waiting: dict[GroupKey, str] = {}
 
     def restore(self, groups: Iterable[JsonObject]) -> None:
-        """What the groups' own conditions say; for an operator that has just begun to reconcile."""
+        """Restore the turns from the groups' conditions, in an operator that has just begun to reconcile."""
         for group in groups:
             match turn_of(group):
                 case Turn.HOLDS:
@@ -67,7 +67,7 @@ class RollingTurns:
         return (*sorted(self._holding, key=str), *earlier)
 
     def tell(self, key: GroupKey, turn: Turn, *, since: str) -> None:
-        """What a pass found: the group rolls, waits, or neither."""
+        """Record what a pass found: the group rolls, waits, or neither."""
         gave_back = key in self._holding and turn is not Turn.HOLDS
         self._holding.discard(key)
         self._waiting.pop(key, None)

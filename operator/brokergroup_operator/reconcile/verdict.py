@@ -17,10 +17,10 @@ class Verdict:
 
 
 def yes(reason: Reason, message: str) -> Verdict:
-    """It is so."""
+    """A condition that is True."""
     return Verdict(ConditionStatus.TRUE, reason, message)
 
 
 def no(reason: Reason, message: str) -> Verdict:
-    """It is not so."""
+    """A condition that is False."""
     return Verdict(ConditionStatus.FALSE, reason, message)

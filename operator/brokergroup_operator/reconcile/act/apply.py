@@ -57,13 +57,13 @@ SWITCHOVER_SECONDS: Final = 15.0
 
 @dataclass(frozen=True)
 class Applied:
-    """What became of a plan."""
+    """The result of carrying out a plan."""
 
     ids_reserved: int
 
 
 class PlanApplier:
-    """Does the effects of plans."""
+    """Carries out plans."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class PlanApplier:
         )
 
     async def mend_left_claims(self, key: GroupKey) -> None:
-        """What an older version left of a group that is gone."""
+        """Mend the claims that an older version of the operator left of a group that is gone."""
         for action in claims_mended((await self._objects.labelled(PERSISTENT_VOLUME_CLAIMS, key)).values()):
             log.info(
                 "reconcile.done", group=str(key), action="PatchMetadata", target=action.target, reason=action.reason
@@ -99,7 +99,7 @@ class PlanApplier:
             await self._patch_metadata(key, action)
 
     async def tell_unreadable(self, error: UnreadableGroupError) -> None:
-        """Its status can't be judged, so an Event says that nothing is done for this group, and why."""
+        """Post an Event that nothing is done for this group, and why: its manifest can't be read, so its status stays."""
         note = plans.Note(reason="GroupUnreadable", message=f"Nothing is done for this group: {error}", warning=True)
         await self._events.post_once(error.group_object, note)
 
@@ -218,7 +218,7 @@ class PlanApplier:
                 raise TypeError(f"{type(action).__name__} is no action this applier knows")
 
     async def _put_back(self, key: GroupKey, action: plans.PutBackBrokerConfig) -> plans.Note | None:
-        """Read it once more first: it may have been put back, and a switchover may hold the minimum up by now."""
+        """Put the keys back after reading them again: they may be right by now, or a switchover may hold the minimum up."""
         said = await self._view.broker_config(key, action.broker_id)
         others = {name: value for name, value in action.values.items() if not same_value(said.get(name, ""), value)}
         if said.get(MINIMUM) == QUIET_MINIMUM:
@@ -257,7 +257,7 @@ class PlanApplier:
         await self._mark_pod(key, action, {"labels": labels}, field_manager=names.FIELD_MANAGER_ROLE)
 
     async def _note_config(self, key: GroupKey, action: plans.SetBrokerConfig, values: Mapping[str, str]) -> None:
-        """On the pod whose process has them; an operator killed before the last note sends the same values once more."""
+        """Note the values on the pod whose process has them; an operator killed before that sends the same values again."""
         annotations: JsonObject = {
             names.ANNOTATION_HOT_CONFIG: json.dumps(dict(values), sort_keys=True),
             names.ANNOTATION_HOT_CONFIG_RESTARTS: str(action.restarts) if action.restarts else None,
@@ -267,7 +267,7 @@ class PlanApplier:
     async def _mark_pod(
         self, key: GroupKey, action: plans.SetRole | plans.SetBrokerConfig, marks: JsonObject, *, field_manager: str
     ) -> None:
-        """Labels or annotations on the pod with the action's uid and no other of its name."""
+        """Patch labels or annotations of the pod with the action's uid, and of no other pod of its name."""
         try:
             await self._api.patch(
                 PODS,

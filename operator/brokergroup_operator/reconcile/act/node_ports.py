@@ -1,4 +1,4 @@
-"""Node ports of ours that another Service has: which one, and whose it is, for the group to say.
+"""Node ports of ours that another Service has: the number and that Service, for the group's status.
 
 The API server gives a number to one Service of the cluster, and refuses it to others without naming the one that has it. So the
 Services that the operator may read are looked through, once for each refusal. The refused Service is applied again with every

@@ -1,4 +1,4 @@
-"""Whose a group is: each BrokerGroup carries the name of the one operator that reconciles it (ADR 10).
+"""The owner of a group: each BrokerGroup carries the name of the one operator that reconciles it (ADR 10).
 
 A Lease keeps the pods of one release from reconciling at once. Two releases have two Leases, and would undo each other's work for
 ever: other controller addresses, other images. So the first that comes writes its Lease's name on the group, by compare-and-set,

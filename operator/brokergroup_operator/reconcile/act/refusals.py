@@ -47,7 +47,7 @@ class Refusals:
         return self._known.get(key) or as_told(group_object)
 
     def note(self, key: GroupKey, error: ApiError) -> None:
-        """What is no refusal leaves the last one as it is."""
+        """Keep the refusal in this error; an error that is no refusal leaves the last one as it is."""
         if isinstance(error, NameTakenError):
             self._known[key] = Refused(name_taken=str(error))
         elif error.status in REFUSALS:

@@ -42,7 +42,7 @@ async def rehearse(api: KubernetesApi, resource: Resource, obj: JsonObject, *, t
 
 
 async def _tried(api: KubernetesApi, resource: Resource, obj: JsonObject, *, timeout_seconds: float) -> ApiError | None:
-    """What the API has against the object under the rehearsal's name; an API that does not answer raises."""
+    """Return the API's refusal of the object under the rehearsal's name; raise if the API does not answer."""
     metadata = obj["metadata"] | {"name": f"{obj['metadata']['name']}-rehearsal"}
     try:
         await api.apply(
@@ -60,7 +60,7 @@ async def _tried(api: KubernetesApi, resource: Resource, obj: JsonObject, *, tim
 
 
 def _copy_of(present: JsonObject) -> JsonObject:
-    """As it could be made again: without what only the server, a scheduler or a debugger writes."""
+    """A copy that could be created again: without what only the server, a scheduler or a debugger writes."""
     kept = ("name", "namespace", "labels", "annotations", "ownerReferences")
     metadata = {field: present["metadata"][field] for field in kept if field in present["metadata"]}
     spec = {field: value for field, value in present["spec"].items() if field not in SET_BY_OTHERS}

@@ -35,7 +35,7 @@ THREADS = 4
 
 
 class _NoDiscovery:
-    """We know our kinds. Discovery would ask the server at each start and keep a file that outlives the server."""
+    """Our kinds are fixed. Discovery would ask the server at each start and keep a file that outlives the server."""
 
     def __init__(self, client: DynamicClient, cache_file: str | None) -> None:
         del client, cache_file

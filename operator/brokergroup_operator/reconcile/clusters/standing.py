@@ -23,7 +23,7 @@ MAX_MESSAGE = 32768
 
 
 class ClusterCondition(StrEnum):
-    """What is judged."""
+    """The conditions of a RocketMQCluster."""
 
     READY = "Ready"
     AVAILABLE = "Available"

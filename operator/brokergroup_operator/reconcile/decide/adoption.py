@@ -1,4 +1,4 @@
-"""Whose the objects of a group are: taken back from an earlier group of its name, let go with one that is orphaned. Pure.
+"""Owner references of a group's objects: taken back from an earlier group of its name, removed for an orphaned one. Pure.
 
 `kubectl delete --cascade=orphan` puts the finalizer `orphan` on the group. The cluster's garbage collector takes the owner
 references off its dependents, and then that finalizer: mostly before a pass sees it. So a group that is being deleted is orphaned
@@ -38,7 +38,7 @@ def is_orphaned(seen: Observed) -> bool:
 
 
 def takes_back(seen: Observed) -> bool:
-    """Whether the group has begun to take things back, and may not have ended that."""
+    """Whether the group has begun to take objects back and may not have finished."""
     return names.ANNOTATION_TAKES_BACK in observed.annotations_of(seen.group_object)
 
 
@@ -57,7 +57,7 @@ def _taken_back(unowned: list[tuple[Resource, JsonObject]]) -> Note:
 
 
 def disowned(seen: Observed) -> Iterator[PatchMetadata]:
-    """Free what still names the group as its owner: a collector would delete it as soon as the group is gone."""
+    """Remove the group's owner references: the garbage collector would delete the objects as soon as the group is gone."""
     uid = observed.uid(seen.group_object)
     for resource, obj in foreign.children(seen):
         if any(owner.get("uid") == uid for owner in observed.owners_of(obj)):
@@ -90,7 +90,7 @@ def _pod_marks(seen: Observed, pod: JsonObject) -> JsonObject:
 
 
 def _without_instance(obj: JsonObject) -> JsonObject:
-    """Only where we put it: another tool's label of that name is its own."""
+    """The patch that removes the instance label where the operator set it: another tool may use a label of that name."""
     is_ours = observed.is_held_by(obj, names.FIELD_MANAGER_RECONCILE, "labels", names.LABEL_APP_INSTANCE)
     return {"labels": {names.LABEL_APP_INSTANCE: None}} if is_ours else {}
 

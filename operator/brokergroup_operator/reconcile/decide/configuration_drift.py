@@ -33,7 +33,7 @@ KEYS_SHOWN = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """One key of one member that is not what its process was given."""
+    """One key of one member that has another value than its process was given."""
 
     member: Member
     key: str
@@ -109,6 +109,6 @@ def put_back_actions(drifts: Sequence[Drift]) -> Iterator[PutBackBrokerConfig]:
 
 
 def told(drifts: Sequence[Drift]) -> str:
-    """Member by member, for a condition."""
+    """The drifts as a text, member by member, for a condition."""
     shown, more = drifts[:KEYS_SHOWN], len(drifts) - KEYS_SHOWN
     return "; ".join(map(str, shown)) + (f"; and {more} more" if more > 0 else "")

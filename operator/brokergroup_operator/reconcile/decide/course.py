@@ -62,7 +62,7 @@ class Course:
     steps: tuple[Step, ...] = ()
 
     def runs(self, broker_id: int) -> bool:
-        """Whether the pod of this member is made if it is missing: not while it leaves."""
+        """Whether the pod of this member is made if it is missing: not while the member leaves."""
         if self.leaver is None or self.leaver.member.broker_id != broker_id or self.leaving is None:
             return True
         return self.leaving.verb in {Verb.REFUSE, Verb.SWITCH}

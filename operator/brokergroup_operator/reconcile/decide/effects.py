@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Iterator[Action]:
-    """What carries the step out. Each names the very object that was seen."""
+    """The actions that carry the step out. Each names its object by the uid that was seen."""
     member = step.member
     if member is None:
         return

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def failover_safe(seen: Observed, drifts: Sequence[Drift] = ()) -> Verdict:
-    """The answer for what a pass saw: a member whose pod is not ready, or is going, is no candidate; nor is a learner.
+    """FailoverSafe for what a pass saw: a member whose pod is not ready, or is going, is no candidate; nor is a learner.
 
     Where a broker acknowledges otherwise than the durability says, no count of members says what an acknowledged message is on.
     """

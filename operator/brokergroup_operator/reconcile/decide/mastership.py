@@ -35,7 +35,7 @@ SHORT_OF_CANDIDATES: Final = frozenset(
 def mastership_step(
     seen: Observed, standings: Mapping[int, Standing], *, at_rest: Verdict, updating: Collection[int] = ()
 ) -> Step | None:
-    """Move it, say why it can't be moved, or None where it is right as it is.
+    """Return the step that moves mastership, or that refuses with the reason; None where the right member is master.
 
     The preferred member gets it only after its own update: else update and preference would move it to and fro without end.
     `at_rest`: FailoverSafe, while no change of master is under way. `updating`: the ids whose pods are still to be replaced.
@@ -91,6 +91,6 @@ def _move(master: Standing, to_broker_id: int | None, why: str) -> Step:
 
 
 def _on_draining_node(seen: Observed, standing: Standing) -> bool:
-    """Where nodes can't be read nothing is known to be drained: the pod's own preStop is what is left."""
+    """False for all where nodes can't be read: then only the pod's preStop hook hands the role over."""
     name = observed.node_of(seen.pods.get(standing.member.pod))
     return name in seen.nodes and observed.is_draining(seen.nodes[name])

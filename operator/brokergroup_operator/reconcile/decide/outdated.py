@@ -59,7 +59,7 @@ def outdated_members(seen: Observed, members: Sequence[Member], settings: Reconc
 
 
 def outdated_and_going(seen: Observed, members: Sequence[Member], settings: ReconcileSettings) -> list[Outdated]:
-    """Whose pod is being deleted, and runs something else than the spec says until it has ended."""
+    """Members whose pod is being deleted and runs something else than the spec says until it has ended."""
     return _running_something_else(seen, members, settings, going=True)
 
 

@@ -78,7 +78,7 @@ def _left_to_a_person(outdated: Sequence[Outdated]) -> Step:
 
 
 def _gives_nothing(standing: Standing, *, has_master: bool) -> bool:
-    """Not heard and not ready: only its disk counts, and that stays. Or heard, but on its way into a set that others keep.
+    """Whether its restart costs nothing: it is not heard and not ready, so that only its disk counts; or it has no seat yet.
 
     A disk that goes with its pod may be the last that has everything: a member with such a disk and a seat is waited for.
     """

@@ -37,7 +37,7 @@ def leaving(seen: Observed, standings: Mapping[int, Standing]) -> Standing | Non
 
 
 def scaled_in(replicas: int, standings: Mapping[int, Standing]) -> Standing | None:
-    """The next one beyond `replicas`. Nothing that only a warm controller knows decides here: a cold one chooses the same."""
+    """The next member beyond `replicas`. Uses nothing that only a warm controller knows, so that a cold one chooses the same."""
     if len(standings) <= replicas:
         return None
     others = [standing for standing in standings.values() if not standing.is_master]
@@ -104,7 +104,7 @@ def _refused(leaver: Standing, why: str) -> Step:
 
 
 def _volume_step(seen: Observed, leaver: Standing) -> Step | None:
-    """A claim is asked to go, and waited for; not where a lost node holds it: its id is given up without it."""
+    """Delete the claim and wait until it is gone; where a lost node holds it, do not wait."""
     claim, member = seen.claims.get(leaver.member.pod), leaver.member
     if claim is None or leaver.is_stuck:
         return _drop(leaver) if claim is not None and not observed.being_deleted(claim) else None

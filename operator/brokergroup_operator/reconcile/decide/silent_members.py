@@ -102,7 +102,7 @@ def _step(verb: Verb, one: Standing, what: str) -> Step:
 
 
 def _due(seen: Observed, one: Standing) -> dt.datetime:
-    """Counted from the present process on: a new one is given the whole time again."""
+    """When it is due, counted from the start of its present process: a new one gets the whole time again."""
     failover, known = seen.group.spec.failover, _replacements(seen, one.member.broker_id)
     bound_seconds = max(
         LEAST_SECONDS_BEFORE_REPLACING, TIMEOUTS_BEFORE_REPLACING * failover.heartbeat_timeout_milliseconds / 1000
@@ -137,7 +137,7 @@ def _replacements(seen: Observed, broker_id: int) -> Replacements | None:
 
 
 def _waits_for(seen: Observed, standings: Mapping[int, Standing], one: Standing) -> str:
-    """What passes by itself: a change of master, or another member that is under way."""
+    """What the step waits for because it passes by itself: a change of master, or another member that is under way."""
     snapshot, record = seen.snapshot, seen.record
     if snapshot is None or record is None or record.granted_master_id is None or not snapshot.writable:
         return "no master serves writes"

@@ -27,7 +27,7 @@ def invalid_spec(seen: Observed) -> Verdict | None:
 
 
 def _lives(seen: Observed) -> bool:
-    """Whether its brokers have registered: messages are on its disks, and it runs on (`api/broker_names.py`)."""
+    """Whether the group's brokers have registered: then messages are on its disks, and it runs on (`api/broker_names.py`)."""
     has_begun = names.FINALIZER_BROKER_GROUP in observed.finalizers_of(seen.group_object)
     return has_begun and seen.record is not None and seen.record.has_registered
 

@@ -58,7 +58,7 @@ def mounts(spec: BrokerGroupSpec) -> list[JsonObject]:
 
 
 def broker_environment(spec: BrokerGroupSpec) -> list[JsonObject]:
-    """Where it is, for the arguments and properties below."""
+    """The variable with the certificate's folder, for the arguments and properties below."""
     return [{"name": VARIABLE, "value": names.CERTIFICATE_DIR}] if spec.security.certificate_secret_name else []
 
 
@@ -75,7 +75,7 @@ def java_arguments(spec: BrokerGroupSpec) -> list[str]:
 
 
 def replica_properties(spec: BrokerGroupSpec) -> dict[str, str]:
-    """The same of a Python replica."""
+    """The same for a Python replica."""
     if spec.security.certificate_secret_name is None:
         return {}
     return {

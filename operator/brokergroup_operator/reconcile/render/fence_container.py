@@ -140,7 +140,7 @@ def _pods(group: BrokerGroup) -> list[JsonObject]:
 
 
 def _tls(spec: BrokerGroupSpec, settings: ReconcileSettings) -> list[JsonObject]:
-    """As the operator is spoken to, and speaks to brokers. The same in both modes: going on to `enforcing` restarts no pod."""
+    """TLS as for connections to the operator, and from it to brokers. The same in both modes: `enforcing` restarts no pod."""
     entries: list[JsonObject] = []
     if settings.controller_tls:
         entries.append({"name": "FENCE_CONTROLLER_TLS", "value": "true"})
@@ -161,7 +161,7 @@ def _mounts(spec: BrokerGroupSpec, settings: ReconcileSettings) -> list[JsonObje
 
 
 def broker_environment() -> list[JsonObject]:
-    """By which the fence knows the broker's processes among all that it sees."""
+    """The variable by which the fence finds the broker's processes among all that it sees."""
     return _marks(names.CONTAINER_BROKER)
 
 

@@ -26,7 +26,7 @@ MODE: Final = 0o440
 
 
 def make(group: BrokerGroup, settings: ReconcileSettings) -> Iterator[MakeSecret]:
-    """Before a pod is made that mounts it."""
+    """Make the Secret with the key before a pod is made that mounts it."""
     keys = settings.fence_keys
     if keys is None or not pod_fence.wanted(group.spec):
         return

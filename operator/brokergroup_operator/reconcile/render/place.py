@@ -35,7 +35,7 @@ def known_host(spec: BrokerGroupSpec) -> str:
 
 
 def pod_addresses(spec: BrokerGroupSpec) -> list[JsonObject]:
-    """By which a container learns its pod's address; where the group names a family, all of them and which one it uses."""
+    """Variables with the pod's address; where the group names a family, all addresses and which one it uses."""
     own = [_from_status("POD_IP", "podIP")]
     if not spec.network.broker_family:
         return own

@@ -117,7 +117,7 @@ class LeaderElector:
             await asyncio.sleep(pause_seconds)
 
     def _pause_seconds(self) -> float:
-        """A candidate is there the moment the Lease ends."""
+        """How long to wait: a candidate tries again at the moment the Lease ends."""
         if self._leading or self._lease is None:
             return self._settings.retry_period_seconds
         return min(self._settings.retry_period_seconds, max(0.0, self._ends_seconds(self._lease) - time.monotonic()))
@@ -220,7 +220,7 @@ def _holder(lease: JsonObject) -> str:
 
 
 def _stateful_set(holder: str) -> str:
-    """Of the pod that a holder's name begins with."""
+    """The StatefulSet of the pod that a holder's name begins with."""
     return holder.partition("_")[0].rpartition("-")[0]
 
 

@@ -67,7 +67,7 @@ NAMED: Final = (BROKER_GROUPS, BROKER_GROUP_STATES)
 
 
 class TasksOfOthers(Collection["asyncio.Task[Any]"]):
-    """Contains every task that kopf did not make, also those yet to be born."""
+    """Contains every task that kopf did not make, also future ones."""
 
     def __contains__(self, task: object) -> bool:
         coroutine = task.get_coro() if isinstance(task, asyncio.Task) else None

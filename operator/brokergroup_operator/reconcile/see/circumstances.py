@@ -55,7 +55,7 @@ def circumstances_of(seen: Observed) -> Iterator[Circumstance]:
 
 
 def circumstances_of_plan(plan: Plan, seen: Observed) -> Iterator[Circumstance]:
-    """What is about to be done to pods: until the pod must have gone."""
+    """The circumstances that the plan causes: pods that it is about to stop for an update, until they must be gone."""
     now = _moment(seen.now)
     grace = dt.timedelta(seconds=seen.group.spec.termination_grace_period_seconds)
     for action in plan.actions:

@@ -169,7 +169,7 @@ class GroupFetcher:
             return None
 
     async def _credentials_problem(self, key: GroupKey, name: str | None) -> CredentialsError | None:
-        """Look at the Secret and forget it again: the pods take it themselves, and the controller plane reads its own."""
+        """Check the Secret and keep nothing of it: the pods mount it themselves, and the controller plane reads its own."""
         if name is None:
             return None
         try:

@@ -61,7 +61,7 @@ class Standing:
 
     @property
     def in_sync(self) -> bool:
-        """It works, and counts as what it is: a learner is linked to the master and has left the set."""
+        """Whether it has rejoined: a voter is in the set and linked; a learner is linked and outside the set."""
         if self.is_learner and not self.is_master:
             return self.is_ready and self.is_live and self.view.linked is not False and not self.in_set
         return self.is_ready and self.view.counts
@@ -73,7 +73,7 @@ class Standing:
 
     @property
     def replicates(self) -> bool:
-        """It has all from the master, by a link that is known to be up; heartbeats are another matter."""
+        """Whether it has all from the master over a link that is known to be up, whether or not heartbeats arrive."""
         if self.is_master:
             return self.is_live
         return self.view.linked is True and (self.in_set or self.is_learner)
@@ -110,7 +110,7 @@ class Standing:
 
     @property
     def fact(self) -> str:
-        """What is so with it, in one sentence: the same words in each condition, Event, list and page."""
+        """The member's state in one sentence: the same words in each condition, Event, list and page."""
         return self.view.fact(is_learner=self.is_learner and not self.is_master, pod=self._pod_amiss)
 
     @property

@@ -160,14 +160,14 @@ def all_conditions(seen: Observed, members: Membership, course: Course, *, inval
 
 
 def _not_while(stalled: Verdict, is_ready: Verdict) -> Verdict:
-    """Of a stalled group nothing is ready: of two that are True kstatus takes one, and `kubectl wait` the other."""
+    """A stalled group is not ready: of two conditions that are True kstatus takes one, and `kubectl wait` the other."""
     if stalled.status is ConditionStatus.TRUE and is_ready.status is ConditionStatus.TRUE:
         return no(stalled.reason, stalled.message)
     return is_ready
 
 
 def _because(invalid: Verdict | None, is_available: Verdict) -> Verdict:
-    """A group that waits for its name has no master for that reason; one that has a master is as available as it is."""
+    """A group without a master that waits for its name gets that as the reason; a group with a master keeps its own."""
     waits = invalid is not None and invalid.reason is Reason.BROKER_NAME_TAKEN
     return invalid if waits and invalid and is_available.status is not ConditionStatus.TRUE else is_available
 

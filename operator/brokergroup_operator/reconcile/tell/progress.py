@@ -69,7 +69,7 @@ def _told(step: Step) -> str:
 
 
 def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one return per reason)
-    """It does not get on by itself: a person should look."""
+    """The group makes no progress by itself: a person should look."""
     if (refused := _refused(seen)) is not None:
         return refused
     replaced = {step.member.pod for step in course.steps if step.member is not None and step.verb is Verb.REPLACE}
@@ -95,7 +95,7 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
 
 
 def _refused(seen: Observed) -> Verdict | None:
-    """What the last pass could not have, or no pass can."""
+    """What the API refused to the last pass, or what no pass can do."""
     if seen.node_port_taken:
         return yes(Reason.NODE_PORT_TAKEN, seen.refusal)
     if seen.refusal:
@@ -131,7 +131,7 @@ def _age_seconds(seen: Observed, pod: str) -> float:
 
 
 def _all_barred(seen: Observed, course: Course) -> str:
-    """No member may be elected: a group without a master stays so, and one that has one does not outlive it."""
+    """No member may be elected: a group without a master stays without, and one with a master can't replace it."""
     ids = sorted(course.standings)
     spec, snapshot = seen.group.spec, seen.snapshot
     if len(ids) < spec.replicas:

@@ -43,7 +43,7 @@ def paused(seen: Observed) -> Verdict | None:
 
 
 def hibernated(seen: Observed) -> Verdict | None:
-    """Asked for, and reached."""
+    """Hibernation was asked for, and is reached."""
     if not seen.group.spec.maintenance.hibernated or seen.pods:
         return None
     return yes(Reason.NOTHING_RUNS, "No pod runs; claims, broker ids and the record are kept")

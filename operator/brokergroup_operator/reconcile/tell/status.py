@@ -140,7 +140,7 @@ def _shown(seen: Observed, field: str) -> str | None:
 
 
 def _phase(seen: Observed, true: dict[str, str]) -> str:
-    """For people, in the order in which they would ask."""
+    """One word for people; the first that applies."""
     if observed.being_deleted(seen.group_object):
         return "Deleting"
     for condition in ("Hibernated", "Paused", "Stalled"):
