@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 
 class StepApplier:
-    """Does the steps of plans."""
+    """Carries out the steps of plans."""
 
     def __init__(self, api: KubernetesApi, view: GroupView, attempts: Attempts, *, timeout_seconds: float) -> None:
         self._api = api
@@ -131,7 +131,7 @@ class StepApplier:
                 self._attempts.begin(key, step.operation.uid, self._elect(key, step.effect))
 
     async def _kill(self, key: GroupKey, effect: KillPod) -> None:
-        """As a fence kills: what the failover sees of this death is then a proof, not only a pod that is not there any more."""
+        """Kill as a fence does, under its finalizer: so the failover has proof of the death, not only a pod that is gone."""
         try:
             for _ in range(_KILL_ATTEMPTS):
                 if await self._is_killed(key, effect):

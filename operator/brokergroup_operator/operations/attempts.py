@@ -48,7 +48,7 @@ class _Attempt:
 
 
 class Attempts:
-    """By the operation's uid, at most one each."""
+    """The requests under way, at most one for each operation, by its uid."""
 
     def __init__(self, wake: Callable[[GroupKey], None]) -> None:
         self._wake = wake
@@ -62,17 +62,17 @@ class Attempts:
         self._attempts[uid] = _Attempt(key, task)
 
     def outcomes(self, key: GroupKey) -> dict[str, Outcome]:
-        """How far the requests for this group are."""
+        """Return the outcomes so far of the requests for this group."""
         return {uid: _outcome(item.task) for uid, item in self._attempts.items() if item.key == key}
 
     def forget_all_but(self, key: GroupKey, uids: Iterable[str]) -> None:
-        """Those of operations that are over or gone."""
+        """Drop the requests of operations that are over or gone."""
         kept = set(uids)
         for uid in [uid for uid, item in self._attempts.items() if item.key == key and uid not in kept]:
             self._attempts.pop(uid).task.cancel()
 
     async def stop(self) -> None:
-        """Wait for nothing; what the controller plane has begun, it ends by itself."""
+        """Cancel the waiting; the controller plane finishes by itself what it has begun."""
         tasks = [item.task for item in self._attempts.values()]
         self._attempts.clear()
         for task in tasks:

@@ -37,7 +37,7 @@ PROCEDURES: Mapping[OperationType, Procedure] = {
 
 
 def evaluate(scene: Scene, outcomes: Mapping[str, Outcome], settings: OperationSettings) -> PassPlan:
-    """The plan of one pass; `outcomes` by uid says how far is what this process asked of the controller plane."""
+    """Return the plan of one pass; `outcomes` by uid are those of this process's requests to the controller plane."""
     ours = sorted((item for item in scene.operations if _is_of_this_group(scene, item)), key=lambda item: item.order)
     judge = _Judge(scene, outcomes)
     steps: list[Step] = [step for item in ours for step in _adoption(scene, item)]
@@ -54,7 +54,7 @@ def evaluate(scene: Scene, outcomes: Mapping[str, Outcome], settings: OperationS
 
 
 class _Judge:
-    """Goes over the unfinished operations, the oldest first."""
+    """Judges the unfinished operations, the oldest first."""
 
     def __init__(self, scene: Scene, outcomes: Mapping[str, Outcome]) -> None:
         self._scene = scene
@@ -93,7 +93,7 @@ class _Judge:
 
 
 def _next(scene: Scene, ours: list[Operation]) -> Operation | None:
-    """The one that runs, or else the oldest whose time has come."""
+    """Return the running operation, or else the oldest whose time has come."""
     unfinished = [item for item in ours if not item.finished and item.asked.spec.dry_run is not DryRun.ALL]
     running = [item for item in unfinished if item.phase is OperationPhase.RUNNING]
     ready = [item for item in unfinished if not _waits_for_its_time(scene, item)]
@@ -137,7 +137,7 @@ def _adoption(scene: Scene, item: Operation) -> Iterator[Adopt]:
 
 
 def _old_ones(scene: Scene, ours: list[Operation], settings: OperationSettings) -> Iterator[Remove]:
-    """Those whose time to live is over, and all but the last ones to finish."""
+    """Return the finished operations to delete: time to live over, or more than the history keeps."""
     finished = sorted(
         (item for item in ours if item.finished),
         key=lambda item: (item.completed_seconds or 0.0, item.order),

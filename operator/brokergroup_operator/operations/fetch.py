@@ -55,7 +55,7 @@ class SceneFetcher:
         self._clock = clock
 
     async def fetch(self, key: GroupKey) -> Scene | None:
-        """What there is, or None where nothing was ever asked: then a pass costs one request."""
+        """Return what there is, or None where the group has no operation: then a pass costs one request."""
         operations = await self._operations(key)
         if not operations:
             return None

@@ -24,7 +24,7 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True)
 class Adopt:
-    """Let the group own the operation, so that it is collected with it, and label it with the group."""
+    """Make the group the owner of the operation, so that both are collected together, and label it with the group."""
 
     operation: Operation
     group_uid: str
@@ -41,7 +41,7 @@ class WriteStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class DoEffect:
-    """What the operation does; always after its status says that it runs."""
+    """The operation's effect; always after its status says that it runs."""
 
     operation: Operation
     effect: Effect

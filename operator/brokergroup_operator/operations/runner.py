@@ -69,7 +69,7 @@ class OperationRunner:
         return plan.look_again_seconds
 
     async def _look(self, key: GroupKey, outcomes: Mapping[str, Outcome]) -> tuple[Scene, PassPlan] | None:
-        """What there is now, and what follows from it; None where nothing was ever asked."""
+        """Return what there is now and the plan for it; None where the group has no operation."""
         scene = await self._fetcher.fetch(key)
         if scene is None:
             self._attempts.forget_all_but(key, ())
@@ -80,5 +80,5 @@ class OperationRunner:
         return scene, evaluate(scene, outcomes, self._settings)
 
     async def stop(self) -> None:
-        """End what waits for answers."""
+        """Cancel what waits for answers."""
         await self._attempts.stop()

@@ -46,12 +46,12 @@ def being_deleted(obj: JsonObject) -> bool:
 
 
 def is_fenced(pod: JsonObject) -> bool:
-    """Whether it is being killed, and its object kept until its containers are reported terminated."""
+    """Whether the pod is being killed under the fence's finalizer, until its containers are reported terminated."""
     return being_deleted(pod) and names.FINALIZER_FENCE in pod["metadata"].get("finalizers", [])
 
 
 def is_of(operation: JsonObject, group: JsonObject) -> bool:
-    """Whether it was made for this very group: one that was adopted by an earlier group of the same name was not."""
+    """Whether the operation is this group's: not one that an earlier group of the same name has adopted."""
     owners = operation["metadata"].get("ownerReferences") or []
     uids = {owner.get("uid") for owner in owners if owner.get("kind") == names.BROKER_GROUP_KIND}
     return not uids or group["metadata"].get("uid") in uids
@@ -82,7 +82,7 @@ class Operation:
 
     @property
     def finished(self) -> bool:
-        """Over for good."""
+        """Whether it has ended."""
         return self.phase in FINISHED
 
     @property
@@ -179,7 +179,7 @@ class Scene:
         return ", ".join(str(broker_id) for broker_id in self.members) or "none yet"
 
     def is_alive(self, broker_id: int) -> bool:
-        """Whether the controller hears it."""
+        """Whether its heartbeats are fresh."""
         return member_view(self.record, self.snapshot, broker_id).heard
 
     def is_in_sync(self, broker_id: int) -> bool:
@@ -187,13 +187,13 @@ class Scene:
         return member_view(self.record, self.snapshot, broker_id).in_set
 
     def is_learner(self, broker_id: int) -> bool:
-        """Whether it copies only, and is never master: by what runs, or by the spec."""
+        """Whether it is a learner, by what runs or by the spec: it copies the log and is never master."""
         learners = int((self.spec.get("replication") or {}).get("learners") or 0)
         wanted = beyond_voters(self.members, replicas=self.replicas, learners=learners)
         return runs_as_learner(self.pod(broker_id)) or broker_id in wanted
 
     def is_back(self, broker_id: int) -> bool:
-        """Whether it works as what it is: in the SyncStateSet; a learner linked to the master, and outside the set."""
+        """Whether it has rejoined: a voter is in the SyncStateSet; a learner is linked to the master and outside the set."""
         view = member_view(self.record, self.snapshot, broker_id)
         if view.is_master or not self.is_learner(broker_id):
             return view.counts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class OperationSettings:
-    """One value per knob."""
+    """Settings of the operations plane."""
 
     api_timeout_seconds: float = 10.0
     # Which operator this is: it carries out what is asked of the groups that it reconciles, and of no others (ADR 10).

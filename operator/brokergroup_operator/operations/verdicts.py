@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What was measured or came of it; the rest of ``OperationResult`` beside its message."""
+    """The measured result: ``OperationResult`` without its message."""
 
     from_broker_id: int | None = None
     to_broker_id: int | None = None
@@ -26,7 +26,7 @@ NO_FIGURES = Figures()
 
 
 def figures_of(timeline: FailoverTimeline) -> Figures:
-    """A finished change of master in the words of a result."""
+    """The figures of a finished change of master."""
     duration = timeline.duration_seconds
     return Figures(
         from_broker_id=timeline.from_broker_id,
@@ -48,7 +48,7 @@ class SwitchMaster:
 
 @dataclass(frozen=True, kw_only=True)
 class ElectUnclean:
-    """Ask the controller plane to elect this one, whatever it lacks."""
+    """Ask the controller plane to elect this broker, whatever it lacks."""
 
     to_broker_id: int
 
@@ -66,7 +66,7 @@ Effect = SwitchMaster | ElectUnclean | KillPod
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """It stays Pending; `look_again_seconds` when there is a time to wait for."""
+    """The operation stays Pending; `look_again_seconds` when there is a time to wait for."""
 
     message: str
     look_again_seconds: float | None = None
@@ -74,14 +74,14 @@ class Wait:
 
 @dataclass(frozen=True, kw_only=True)
 class Reject:
-    """It is not begun, or the controller plane refused to begin it: nothing was done."""
+    """The operation is not begun, or the controller plane refused to begin it: nothing was done."""
 
     message: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """It becomes Running: written down before anything is done. `steps` is what will be done, for a dry run."""
+    """The operation becomes Running, which is written before anything is done. `steps` is what will be done, for a dry run."""
 
     message: str
     steps: tuple[str, ...]
@@ -90,7 +90,7 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class GoOn:
-    """It runs on. An effect is done after the status was written."""
+    """The operation runs on. An effect is done after the status was written."""
 
     message: str
     effect: Effect | None = None
@@ -100,7 +100,7 @@ class GoOn:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """It succeeded. `plan` is of a dry run."""
+    """The operation succeeded. `plan` is of a dry run."""
 
     message: str
     figures: Figures = NO_FIGURES
@@ -109,7 +109,7 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Fail:
-    """It was begun and did not come to its end."""
+    """The operation was begun and failed."""
 
     message: str
     figures: Figures = NO_FIGURES
@@ -122,7 +122,7 @@ Verdict = Wait | Reject | Start | GoOn | Done | Fail
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How far what this process asked of the controller plane is. Lost with the process, and then not needed."""
+    """The outcome so far of a request of this process to the controller plane. Lost with the process, and then not needed."""
 
     running: bool = False
     figures: Figures | None = None

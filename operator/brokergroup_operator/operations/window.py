@@ -35,7 +35,7 @@ class Window:
         return None if self.ends_seconds is None else self.ends_seconds - now_seconds
 
     def why_never(self, now_seconds: float, *, waited_for: str = "") -> str:
-        """Why nothing is begun any more; empty while something may be. `waited_for`: what its status said last."""
+        """Why the operation can't begin any more; empty while it may. `waited_for`: what its status said last."""
         if self.wrong or self.ends_seconds is None or now_seconds <= self.ends_seconds:
             return self.wrong
         until = rfc3339(self.ends_seconds)
@@ -51,7 +51,7 @@ def window_of(operation: Operation) -> Window:
 
 
 def too_early_seconds(operation: Operation, now_seconds: float) -> float:
-    """How long until it may begin. A dry run says at once what would be done."""
+    """How long until the operation may begin; a dry run begins at once."""
     if operation.asked.spec.dry_run is DryRun.ALL:
         return 0.0
     return window_of(operation).early_seconds(now_seconds)

@@ -154,7 +154,7 @@ def _judge_switchover(scene: Scene, operation: Operation, outcome: Outcome) -> J
 
 
 def _leg(scene: Scene, operation: Operation, failed: str, *, figures: Figures | None = None) -> GoOn:
-    """One of the two switchovers, as soon as it is safe."""
+    """Begin one of the two switchovers, as soon as it is safe."""
     home = operation.result.from_broker_id or 0
     if why := first(group_is_not_there(scene), no_master(scene), not_failover_safe(scene)):
         return GoOn(message=f"waits: {why}", figures=figures)

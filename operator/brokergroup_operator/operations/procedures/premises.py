@@ -43,7 +43,7 @@ def paused(scene: Scene) -> str:
 
 
 def claim_goes(scene: Scene, broker_ids: Iterable[int]) -> str:
-    """Whose pod must not be stopped, because its claim is being deleted: its data would go with it."""
+    """Why a pod must not be stopped: its claim is being deleted, so its data would go with it."""
     for broker_id in broker_ids:
         pod = scene.pod_name(broker_id)
         for name in (pod, names.commit_log_claim_name(pod)):
@@ -84,7 +84,7 @@ def master_changes(scene: Scene) -> Wait | None:
 
 
 def not_failover_safe(scene: Scene) -> str:
-    """Why it is not, by its status, and by the state of this moment: the status is as old as the group's last pass."""
+    """Why the group is not FailoverSafe, by its status and by the state now: the status is as old as the group's last pass."""
     condition = scene.condition(ConditionType.FAILOVER_SAFE.value)
     if condition is None:
         return f"{scene.key.name} is not known to be FailoverSafe yet"
@@ -116,7 +116,7 @@ def unsafe(scene: Scene, broker_ids: Iterable[int] | None = None) -> Wait | Reje
 
 
 def born_too_late(scene: Scene, objects: Iterable[JsonObject | None]) -> Wait | None:
-    """Times have whole seconds, and what is older than the start is what will be replaced: so the start must be later.
+    """Wait if an object is as new as the start would be: times are whole seconds, and only what is older than it is replaced.
 
     This also covers an API server whose clock is ahead of ours.
     """

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Procedure:
-    """`begin` is asked when its turn has come (and for a dry run at once); `judge` in every pass while it runs."""
+    """`begin` is called when its turn has come (and for a dry run at once); `judge` in every pass while it runs."""
 
     begin: Callable[[Scene, Operation], Beginning]
     judge: Callable[[Scene, Operation, Outcome], Judgement]
 
 
 def at_start(scene: Scene) -> Figures:
-    """What is kept of the start: by it a later process judges whether the effect has come."""
+    """The state at the start, as kept in the status: from it a later process judges whether the effect has come."""
     return Figures(from_broker_id=scene.master, epoch=scene.epoch)
 
 
 def first(*objections: str) -> str:
-    """The first objection there is."""
+    """Return the first objection, or the empty text."""
     return next((text for text in objections if text), "")
 
 

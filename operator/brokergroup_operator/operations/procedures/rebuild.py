@@ -79,7 +79,7 @@ def judge(scene: Scene, operation: Operation, outcome: Outcome) -> Judgement:  #
 
 
 def _waits_for(scene: Scene, operation: Operation, broker_id: int) -> str:
-    """What is still missing, or nothing."""
+    """Return what is still missing, or the empty text."""
     started_seconds = operation.started_seconds or 0.0
     pod = scene.pod_name(broker_id)
     for kind, objects in (("pod", scene.pods), ("claim", scene.claims)):

@@ -62,7 +62,7 @@ def begin(scene: Scene, operation: Operation) -> Beginning:
 
 
 def _obstacle(scene: Scene, target: int | None) -> Wait | Reject | Done | None:
-    """Why there is nothing to begin, or not now."""
+    """Return why the switchover can't begin, or not now."""
     if wait := master_changes(scene):
         return wait
     if objection := first(group_is_not_there(scene), no_master(scene)):
@@ -79,7 +79,7 @@ def _obstacle(scene: Scene, target: int | None) -> Wait | Reject | Done | None:
 
 
 def cannot_take_over(scene: Scene, target: int | None) -> str:
-    """Why the one that was named can't be the next master."""
+    """Return why the requested broker can't be the next master."""
     if target is None:
         return ""
     if not scene.is_in_sync(target):
@@ -121,7 +121,7 @@ def for_good(scene: Scene, operation: Operation) -> bool:
 
 
 def _patiently(scene: Scene, operation: Operation, request: SwitchoverRequest) -> Judgement:
-    """It is under way. It ends by itself; this is for a controller plane that does not."""
+    """Go on while it is under way, and fail at the deadline, should the controller plane not end it."""
     if seconds_running(scene, operation) > request.deadline_seconds + ANSWER_GRACE_SECONDS:
         why = "the controller plane has not finished"
         return Fail(message=f"not within {request.deadline_seconds} s: {why}", figures=_now(scene))
