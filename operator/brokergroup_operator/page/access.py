@@ -67,7 +67,7 @@ class Viewer:
     namespaces: frozenset[str] | None = None
 
     def may_see(self, namespace: str) -> bool:
-        """Whether groups of this namespace are theirs to see."""
+        """Whether the viewer may see groups of this namespace."""
         return self.namespaces is None or namespace in self.namespaces
 
 
@@ -104,7 +104,7 @@ class KubernetesTokens:
         self._namespaces_of_groups = namespaces_of_groups
 
     async def viewer(self, token: str) -> Viewer | None:
-        """Whose token it is, with what they may list."""
+        """Return the token's user, with the namespaces that the user may list."""
         review = await self._ask(TOKEN_REVIEWS, {"token": token})
         if not review.get("authenticated"):
             return None
@@ -147,7 +147,7 @@ class _Session:
 
 
 class Sessions:
-    """Logs viewers in by a token, and knows them again by their cookie."""
+    """Logs viewers in by a token, and recognizes them by their cookie."""
 
     def __init__(self, check: TokenCheck) -> None:
         self._check = check
@@ -172,7 +172,7 @@ class Sessions:
         self._sessions.pop(session_id, None)
 
     async def viewer_of_session(self, session_id: str) -> Viewer | None:
-        """Whose session it is; asks about the token again from time to time. None where it has ended."""
+        """Return the session's viewer; check the token again from time to time. None where the session has ended."""
         session = self._sessions.get(session_id)
         now_seconds = time.monotonic()
         if session is None or now_seconds >= session.ends_at_seconds:

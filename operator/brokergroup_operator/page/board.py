@@ -52,7 +52,7 @@ class Board:
         self._wishes: dict[GroupKey, tuple[Any, Wishes | None]] = {}
 
     def take(self, sightings: Iterable[Sighting], changes: Iterable[SetChange], known: frozenset[GroupKey]) -> None:
-        """What the feed saw, what this process committed, and every group that the controller plane knows."""
+        """Take in what the feed saw, what this process committed, and every group that the controller plane knows."""
         for change in changes:
             self._note_set(change)
         for sighting in sightings:
@@ -78,7 +78,7 @@ class Board:
         return frozenset(key.namespace for key in self._known) | {namespace for namespace, _ in self._objects}
 
     def publish(self) -> bool:
-        """Make rows of what is new; whether any viewer of the overview can see a difference."""
+        """Make rows of what is new; return whether any viewer of the overview can see a difference."""
         before = self.version
         for key in self._dirty:
             row = self._row(key) if self._exists(key) else None

@@ -75,7 +75,7 @@ class Feed:
         self._new_viewer = asyncio.Event()
 
     async def run(self) -> None:
-        """Look for ever; cancel it to end."""
+        """Look at the groups in turn until cancelled."""
         unsubscribe = self._view.subscribe(self._note_change)
         try:
             while True:

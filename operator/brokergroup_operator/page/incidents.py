@@ -45,7 +45,7 @@ def incident_document(timeline: FailoverTimeline) -> JsonObject:
 
 
 def told_by_status(key: GroupKey, failover: JsonObject) -> JsonObject:
-    """The same out of an entry of ``status.failovers``."""
+    """The same from an entry of ``status.failovers``."""
     started = _unix_milliseconds(str(failover["startedAt"]))
     steps = {name: value for name, value in (failover.get("phases") or {}).items() if name in _STEPS}
     to = failover.get("to") or None
