@@ -29,7 +29,7 @@ class RetentionPolicy(StrEnum):
 
 
 class StorageRetention(Struct, frozen=True, rename="camel", kw_only=True):
-    """Claims are kept unless someone asks for their deletion."""
+    """Claims are kept unless a user asks for their deletion."""
 
     when_deleted: Annotated[
         RetentionPolicy, Meta(description="What happens to the claims when the BrokerGroup is deleted.")
