@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from .client import ApiError, KubeClient, connection_of, write_kubeconfig
-from .kubelet.files import FolderLock
+from .kubelet.files import lock_folder
 from .kubelet.process import KUBELET_MARK, kill_leftovers
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class RealApiServer:
         self._port = port
         self._token = secrets.token_hex(16)
         self._processes: list[tuple[str, asyncio.subprocess.Process]] = []
-        self._lock: FolderLock | None = None
+        self._lock: int | None = None
 
     @property
     def url(self) -> str:
@@ -86,7 +86,7 @@ class RealApiServer:
     async def start(self) -> None:
         """Start etcd and kube-apiserver; raises ApiServerProgramsError, FolderInUseError."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = FolderLock.take(self._folder / "api-server.lock")
+        self._lock = lock_folder(self._folder / "api-server.lock")
         try:
             await asyncio.to_thread(kill_leftovers, self._folder)
             self._port = self._port or _free_port()
@@ -112,7 +112,7 @@ class RealApiServer:
                     await process.wait()
         self._processes.clear()
         if self._lock is not None:
-            self._lock.release()
+            os.close(self._lock)
             self._lock = None
 
     async def _start_etcd(self) -> str:

@@ -46,22 +46,13 @@ class BackOffSettings:
 
 
 class ContainerHost(Protocol):
-    """What a container needs of its pod."""
+    """What a container needs of its pod; ``PodWorker`` has it."""
 
-    def container_spec(self, name: str) -> JsonObject:
-        """Return the container's part of the pod, as the API has it now."""
-
-    async def prepare(self, name: str, restart_count: int) -> ProcessSpec:
-        """Return what to start; raises NotReadyYetError, UnknownImageError, and ApiError while the API is away."""
-
-    def probe_target(self, name: str, spec: ProcessSpec) -> ProbeTarget:
-        """Return where to probe the container."""
-
-    def changed(self) -> None:
-        """Post the pod's status soon."""
-
-    def event(self, kind: str, reason: str, message: str) -> None:
-        """Post an Event; ``kind`` is Normal or Warning."""
+    def container_spec(self, name: str) -> JsonObject: ...
+    async def prepare(self, name: str, restart_count: int) -> ProcessSpec: ...
+    def probe_target(self, name: str, spec: ProcessSpec) -> ProbeTarget: ...
+    def changed(self) -> None: ...
+    def event(self, kind: str, reason: str, message: str) -> None: ...
 
 
 class Container:

@@ -99,19 +99,10 @@ class Sources:
         return text | {key: base64.b64decode(value) for key, value in binary.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class PodFacts:
-    """Values for ``fieldRef`` that only the kubelet knows."""
-
-    pod_ip: str
-    host_ip: str
-    node_name: str
-
-
 async def resolve_environment(
-    container: JsonObject, pod: JsonObject, facts: PodFacts, sources: Sources
+    container: JsonObject, pod: JsonObject, facts: Mapping[str, str], sources: Sources
 ) -> dict[str, str]:
-    """Return the variables of one container."""
+    """Return the variables of one container; ``facts`` are the values of ``fieldRef`` that only the kubelet knows."""
     for field_name in ("envFrom", "startupProbe"):
         if container.get(field_name):
             raise UnsupportedFieldError(f"container {container['name']!r}: {field_name} is not supported here")
@@ -126,7 +117,9 @@ async def resolve_environment(
     return environment
 
 
-async def _value_from(name: str, source: JsonObject, pod: JsonObject, facts: PodFacts, sources: Sources) -> str | None:
+async def _value_from(
+    name: str, source: JsonObject, pod: JsonObject, facts: Mapping[str, str], sources: Sources
+) -> str | None:
     if "fieldRef" in source:
         return _field_value(name, source["fieldRef"]["fieldPath"], pod, facts)
     given = next(iter(source), "nothing")
@@ -143,19 +136,15 @@ async def _value_from(name: str, source: JsonObject, pod: JsonObject, facts: Pod
     return None if value is None else value.decode()
 
 
-def _field_value(name: str, path: str, pod: JsonObject, facts: PodFacts) -> str:
+def _field_value(name: str, path: str, pod: JsonObject, facts: Mapping[str, str]) -> str:
     """The value of a ``fieldRef``; ``name`` is the variable, for the message."""
     metadata, spec = pod["metadata"], pod["spec"]
     values: dict[str, Any] = {
         "metadata.name": metadata["name"],
         "metadata.namespace": metadata["namespace"],
         "metadata.uid": metadata["uid"],
-        "spec.nodeName": facts.node_name,
         "spec.serviceAccountName": spec.get("serviceAccountName", ""),
-        "status.podIP": facts.pod_ip,
-        "status.podIPs": facts.pod_ip,
-        "status.hostIP": facts.host_ip,
-        "status.hostIPs": facts.host_ip,
+        **facts,
     }
     if path in values:
         return str(values[path])

@@ -8,7 +8,7 @@ import os
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,16 +23,6 @@ class DataFolders:
     """Paths under the data folder. ``pods/`` goes with the pod, ``claims/`` with the claim, ``logs/`` stays."""
 
     root: Path
-
-    @property
-    def lock_file(self) -> Path:
-        """Held while a kubelet uses this data folder."""
-        return self.root / "kubelet.lock"
-
-    @property
-    def pods_file(self) -> Path:
-        """The pods that run here, for people and scripts."""
-        return self.root / PODS_FILE
 
     @property
     def all_pods(self) -> Path:
@@ -56,10 +46,6 @@ class DataFolders:
         """One folder per container, one file per start in it."""
         return self.root / "logs" / unique_name(pod)
 
-    def container_log(self, pod: JsonObject, container: str, restart_count: int) -> Path:
-        """The log of one start of one container."""
-        return self.logs(pod) / container / f"{restart_count}.log"
-
 
 def unique_name(obj: JsonObject) -> str:
     """Return ``<namespace>_<name>_<uid>``: readable, and different for a later object of the same name."""
@@ -70,11 +56,11 @@ def unique_name(obj: JsonObject) -> str:
 PODS_FILE = "pods.json"
 
 
-def write_pods_file(file: Path, content: dict[str, Any]) -> None:
-    """Replace the file atomically."""
-    temporary = file.with_suffix(".new")
+def write_pods_file(data_dir: Path, content: dict[str, Any]) -> None:
+    """Replace, atomically, the file that tells people and scripts which pods run here."""
+    temporary = data_dir / "pods.new"
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(content)))
-    temporary.replace(file)
+    temporary.replace(data_dir / PODS_FILE)
 
 
 def read_container_pid(data_dir: Path, namespace: str, pod: str, container: str) -> int | None:
@@ -129,34 +115,24 @@ class FolderInUseError(Exception):
     """Another process uses the folder; the message names it."""
 
 
-class FolderLock:
-    """One kubelet per data folder: two would kill each other's pods as leftovers.
+def lock_folder(file: Path) -> int:
+    """Lock a folder by a file in it, until the descriptor is closed; raises FolderInUseError, or OSError.
 
-    The lock is the kernel's. It ends with its process, so it is never stale.
+    Two kubelets on one data folder would kill each other's pods as leftovers. The lock is the kernel's: it ends with its process.
     """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    @classmethod
-    def take(cls, file: Path) -> Self:
-        """Take the lock; raises FolderInUseError while another process holds it, OSError if the file cannot be made."""
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "?"
-            os.close(descriptor)
-            raise FolderInUseError(f"folder {file.parent} is in use by process {holder} ({_command(holder)})") from None
-        except OSError:
-            os.close(descriptor)
-            raise
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        return cls(descriptor)
-
-    def release(self) -> None:
-        os.close(self._descriptor)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "?"
+        os.close(descriptor)
+        raise FolderInUseError(f"folder {file.parent} is in use by process {holder} ({_command(holder)})") from None
+    except OSError:
+        os.close(descriptor)
+        raise
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
 
 
 def _command(pid: str) -> str:

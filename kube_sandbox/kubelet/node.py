@@ -199,7 +199,7 @@ class ClaimBinder:
     def folder_of(self, namespace: str, name: str) -> Path | None:
         """Return a bound claim's folder; None if the claim is not bound."""
         claim = self.reflector.objects.get((namespace, name))
-        if claim is None or not _is_bound(claim):
+        if claim is None or (claim.get("status") or {}).get("phase") != "Bound":
             return None
         folder = self._folders.claim(claim)
         folder.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ class ClaimBinder:
         for claim in list(self.reflector.objects.values()):
             if "deletionTimestamp" in claim["metadata"]:
                 await self._unprotect(claim)
-            elif not _is_bound(claim) or _has_grown(claim):
+            else:
                 await self._bind(claim)
         for folder in self._deleted - self._folders_in_use():
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -242,7 +242,7 @@ class ClaimBinder:
             log.info("volume removed with its claim", folder=folder.name)
 
     async def _bind(self, claim: JsonObject) -> None:
-        self._folders.claim(claim).mkdir(parents=True, exist_ok=True)
+        """Bind a claim, also one that asks for more than before: a folder has no size."""
         spec, metadata = claim["spec"], claim["metadata"]
         requested = (spec.get("resources") or {}).get("requests") or {}
         status = {
@@ -250,14 +250,15 @@ class ClaimBinder:
             "accessModes": spec.get("accessModes") or ["ReadWriteOnce"],
             "capacity": {"storage": requested.get("storage", "1Gi")},
         }
+        if status.items() <= (claim.get("status") or {}).items():
+            return
+        self._folders.claim(claim).mkdir(parents=True, exist_ok=True)
         patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
-        try:
+        with suppress(NotFoundError):
             await self._api.patch(
                 PERSISTENT_VOLUME_CLAIMS, metadata["name"], patch, namespace=metadata["namespace"], subresource="status"
             )
-        except NotFoundError:
-            return
-        log.info("claim bound", claim=unique_name(claim))
+            log.info("claim bound", claim=unique_name(claim))
 
     async def _unprotect(self, claim: JsonObject) -> None:
         metadata = claim["metadata"]
@@ -268,18 +269,6 @@ class ClaimBinder:
         patch = {
             "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": kept}
         }
-        try:
+        # The embedded API's own controller may be first, or a further event leads here again.
+        with suppress(NotFoundError, ConflictError):
             await self._api.patch(PERSISTENT_VOLUME_CLAIMS, metadata["name"], patch, namespace=metadata["namespace"])
-        except (NotFoundError, ConflictError):
-            return  # the embedded API's own controller was first, or a further event leads here again
-
-
-def _has_grown(claim: JsonObject) -> bool:
-    """Whether a claim asks for more than its status shows; a folder has no size, so it is granted at once."""
-    shown = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
-    asked = ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage", "1Gi")
-    return bool(shown != asked)
-
-
-def _is_bound(claim: JsonObject) -> bool:
-    return (claim.get("status") or {}).get("phase") == "Bound"

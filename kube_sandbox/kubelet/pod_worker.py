@@ -22,7 +22,6 @@ from kube_sandbox.client import PODS, ApiError, ConflictError, NotFoundError
 from .container import BackOffSettings, Container, ProbeTarget, run_beside
 from .environment import (
     NotReadyYetError,
-    PodFacts,
     Sources,
     mount_rewriter,
     mounts_of,
@@ -95,24 +94,14 @@ class PodWorker:
 
     def _containers(self, field: str, status_field: str) -> list[Container]:
         earlier = {entry["name"]: entry for entry in (self.pod.get("status") or {}).get(status_field) or []}
-        policy = self.restart_policy
+        policy = str(self.pod["spec"].get("restartPolicy") or "Always")
         if field == "initContainers" and policy == "Always":
             policy = "OnFailure"  # an init container that succeeded is done
+        names = [spec["name"] for spec in self.pod["spec"].get(field) or []]
         return [
-            Container(
-                spec["name"],
-                self,
-                restart_policy=policy,
-                back_off=self._node.back_off,
-                earlier=earlier.get(spec["name"]),
-            )
-            for spec in self.pod["spec"].get(field) or []
+            Container(name, self, restart_policy=policy, back_off=self._node.back_off, earlier=earlier.get(name))
+            for name in names
         ]
-
-    @property
-    def restart_policy(self) -> str:
-        """Always, OnFailure or Never."""
-        return str(self.pod["spec"].get("restartPolicy") or "Always")
 
     @property
     def containers(self) -> list[Container]:
@@ -330,7 +319,7 @@ class PodWorker:
         return found
 
     async def prepare(self, name: str, restart_count: int) -> ProcessSpec:
-        """Return everything that the next start of a container needs."""
+        """Return what to start; raises NotReadyYetError, UnknownImageError, and ApiError while the API is away."""
         assert self.address is not None
         container = self.container_spec(name)
         image = self._node.images.find(str(container.get("image", "")))
@@ -338,7 +327,11 @@ class PodWorker:
         scratch = folders.pod(self.pod) / "containers" / name
         scratch.mkdir(parents=True, exist_ok=True)
         rewrite = mount_rewriter(mounts_of(container, self._volumes))
-        facts = PodFacts(self.address.ip, self._node.network.node_ip, self._node.node_name)
+        facts = {
+            "spec.nodeName": self._node.node_name,
+            **dict.fromkeys(("status.podIP", "status.podIPs"), self.address.ip),
+            **dict.fromkeys(("status.hostIP", "status.hostIPs"), self._node.network.node_ip),
+        }
         variables = await resolve_environment(container, self.pod, facts, self._sources)
         arguments = [rewrite(word) for word in resolve_arguments(container, image, variables)]
         environment = surroundings(image, scratch, self.pod["metadata"]["name"])
@@ -350,20 +343,16 @@ class PodWorker:
             arguments=[*prefix, *arguments],
             environment=environment,
             working_folder=Path(rewrite(container["workingDir"])) if container.get("workingDir") else scratch,
-            log_file=folders.container_log(self.pod, name, restart_count),
+            log_file=folders.logs(self.pod) / name / f"{restart_count}.log",
             prefix_length=len(prefix),
         )
 
     def probe_target(self, name: str, spec: ProcessSpec) -> ProbeTarget:
         """Return where to probe a container."""
         assert self.address is not None
-        ports = {
-            port["name"]: port["containerPort"]
-            for port in self.container_spec(name).get("ports") or []
-            if "name" in port
-        }
-
-        rewrite = mount_rewriter(mounts_of(self.container_spec(name), self._volumes))
+        container = self.container_spec(name)
+        ports = {port["name"]: port["containerPort"] for port in container.get("ports") or [] if "name" in port}
+        rewrite = mount_rewriter(mounts_of(container, self._volumes))
 
         async def run_command(arguments: list[str], timeout_seconds: float | None) -> bool:
             return await run_beside(spec, [rewrite(word) for word in arguments], timeout_seconds=timeout_seconds)
@@ -376,7 +365,7 @@ class PodWorker:
         self._node.pods_changed()
 
     def event(self, kind: str, reason: str, message: str) -> None:
-        """Post an Event about the pod."""
+        """Post an Event about the pod; ``kind`` is Normal or Warning."""
         self._node.events.tell(self.pod, kind, reason, message)
 
     def _status(self) -> JsonObject:

@@ -8,6 +8,7 @@ running before it starts anything.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from kube_sandbox.client import PODS, Reflector
-from kube_sandbox.kubelet.files import FolderLock
 
 from .container import BackOffSettings
-from .files import DataFolders, NoSuchLogError, newest_log, read_log, unique_name, write_pods_file
+from .files import DataFolders, NoSuchLogError, lock_folder, newest_log, read_log, unique_name, write_pods_file
 from .network import PodNetworkError
 from .node import ClaimBinder, NodeRegistration, Scheduler, default_labels
 from .pod_worker import NodeParts, PodWorker
@@ -85,7 +85,7 @@ class ProcessKubelet:
         self._workers: dict[str, PodWorker] = {}
         self._worker_tasks: dict[str, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._lock: FolderLock | None = None
+        self._lock: int | None = None
         self._writing_pods_file = False
         self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
@@ -97,7 +97,7 @@ class ProcessKubelet:
     async def start(self, *, timeout_seconds: float = 60.0) -> None:
         """Kill what an earlier kubelet left, register the node, begin to watch."""
         self._folders.root.mkdir(parents=True, exist_ok=True)
-        self._lock = FolderLock.take(self._folders.lock_file)
+        self._lock = lock_folder(self._folders.root / "kubelet.lock")
         killed = await asyncio.to_thread(kill_leftovers, self._folders.root)
         if killed:
             log.warning("killed processes that an earlier kubelet left", pids=killed)
@@ -144,7 +144,7 @@ class ProcessKubelet:
             log.warning("what pods had in the network is left for the next start", error=str(error))
         self._write_pods_file()
         if self._lock is not None:
-            self._lock.release()
+            os.close(self._lock)
             self._lock = None
 
     async def _end_workers(self, seconds: float) -> None:
@@ -244,7 +244,7 @@ class ProcessKubelet:
         self._writing_pods_file = False
         content = {"node": self._node_name, "pods": [self._describe(worker) for worker in self._workers.values()]}
         with suppress(FileNotFoundError):  # the data folder may be removed while the last pod ends
-            write_pods_file(self._folders.pods_file, content)
+            write_pods_file(self._folders.root, content)
 
     def _describe(self, worker: PodWorker) -> dict[str, Any]:
         processes = [(container, container.process) for container in worker.containers]

@@ -190,7 +190,13 @@ class StatusPoster:
             await self._dirty.wait()
             self._dirty.clear()
             try:
-                await self._post_if_different()
+                status = self._build()
+                if status != self._posted:
+                    patch = {"metadata": {"uid": self._uid}, "status": status}
+                    await self._api.patch(PODS, self._name, patch, namespace=self._namespace, subresource="status")
+                async with self._was_posted:
+                    self._posted = status
+                    self._was_posted.notify_all()
                 backoff_seconds = FIRST_BACKOFF_SECONDS
             except NotFoundError:
                 self._gone()
@@ -203,15 +209,6 @@ class StatusPoster:
                 self._dirty.set()
                 await asyncio.sleep(backoff_seconds)
                 backoff_seconds = min(backoff_seconds * 2, LAST_BACKOFF_SECONDS)
-
-    async def _post_if_different(self) -> None:
-        status = self._build()
-        if status != self._posted:
-            patch = {"metadata": {"uid": self._uid}, "status": status}
-            await self._api.patch(PODS, self._name, patch, namespace=self._namespace, subresource="status")
-        async with self._was_posted:
-            self._posted = status
-            self._was_posted.notify_all()
 
     async def _replaced(self) -> bool:
         """Whether the name belongs to another pod by now. A conflict may also be a concurrent write to this one."""
@@ -239,17 +236,12 @@ class EventRecorder:
     def tell(self, pod: JsonObject, kind: str, reason: str, message: str) -> None:
         """Queue an Event about a pod; dropped if the queue is full."""
         metadata, now = pod["metadata"], timestamp(datetime.now(UTC))
+        about = {key: metadata[key] for key in ("name", "namespace", "uid")}
         event = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": f"{metadata['name']}.{next(self._numbers):x}", "namespace": metadata["namespace"]},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "name": metadata["name"],
-                "namespace": metadata["namespace"],
-                "uid": metadata["uid"],
-            },
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", **about},
             "type": kind,
             "reason": reason,
             "message": message[:1024],

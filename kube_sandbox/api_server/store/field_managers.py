@@ -169,15 +169,11 @@ def lay_over(kind: Behaviour, live: JsonObject, configuration: JsonObject, autho
     for entry in entries:
         if entry is not own:
             others |= entry.fields
-    kept = _with_parents(fields | others)
+    kept = {path[:length] for path in fields | others for length in range(1, len(path) + 1)}
     gone = {path for path in previous - fields if path not in kept}
     if gone:
         merged = without(kind, merged, gone)
     return Applied(merged, fields, set(previous))
-
-
-def _with_parents(paths: FieldSet) -> FieldSet:
-    return {path[:length] for path in paths for length in range(1, len(path) + 1)}
 
 
 def track_apply(
@@ -223,21 +219,13 @@ def _conflict_error(conflicts: list[tuple[_Entry, Path]]) -> StatusError:
 def to_fields_v1(paths: FieldSet) -> JsonObject:
     """Return the nested form; `.` marks an inner path that is itself in the set."""
     root: JsonObject = {}
-    for path in sorted(paths):
+    for path in sorted(paths):  # a path comes before those below it
         node = root
-        for part in path:
+        for depth, part in enumerate(path, start=1):
+            if part not in node and path[: depth - 1] in paths:
+                node["."] = {}
             node = node.setdefault(part, {})
-        node["."] = {}
-    _drop_leaf_dots(root)
     return root
-
-
-def _drop_leaf_dots(node: JsonObject) -> None:
-    for child in node.values():
-        if list(child) == ["."]:
-            del child["."]
-        else:
-            _drop_leaf_dots(child)
 
 
 def from_fields_v1(fields: JsonObject) -> FieldSet:
@@ -271,17 +259,13 @@ def in_set_order(paths: FieldSet) -> list[Path]:
 
 def path_shown(path: Path) -> str:
     """Return a path as conflict messages print it: `.spec.containers[name="a"].image`."""
-    return "".join(_part_shown(part) for part in path)
-
-
-def _part_shown(part: str) -> str:
-    prefix, text = part[:2], part[2:]
-    if prefix == "f:":
-        return f".{text}"
-    if prefix == "k:":
-        keys = json.loads(text)
-        return "[" + ",".join(f"{name}={json.dumps(value)}" for name, value in keys.items()) + "]"
-    return f"[={text}]"
+    text = ""
+    for part in path:
+        kind, rest = part[:2], part[2:]
+        if kind == "k:":
+            rest = ",".join(f"{name}={json.dumps(value)}" for name, value in json.loads(rest).items())
+        text += {"f:": f".{rest}", "k:": f"[{rest}]"}.get(kind, f"[={rest}]")
+    return text
 
 
 def _parts(kind: Behaviour, place: Place, value: Any) -> dict[str, tuple[Place, Any]] | None:
