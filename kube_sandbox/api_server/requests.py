@@ -55,6 +55,13 @@ class Deletion:
     propagation: Propagation = ""
     dry_run: bool = False
 
+    @classmethod
+    def of(cls, options: JsonObject, **other: Any) -> Deletion:
+        """Read the grace period and the preconditions of DeleteOptions."""
+        preconditions = options.get("preconditions") or {}
+        uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
+        return cls(options.get("gracePeriodSeconds"), uid, version, **other)
+
 
 @dataclass(frozen=True)
 class Selection:

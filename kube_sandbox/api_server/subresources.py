@@ -105,14 +105,7 @@ def evict(store: ObjectStore, target: Target, eviction: JsonObject, write: Write
         granted = {"status": {"disruptionsAllowed": allowed - 1, "disruptedPods": disrupted}}
         if not write.dry_run:
             store.patch(budgets, target.namespace, name, granted, Write(), subresource="status")
-    options = eviction.get("deleteOptions") or {}
-    preconditions = options.get("preconditions") or {}
-    deletion = Deletion(
-        grace_period_seconds=options.get("gracePeriodSeconds"),
-        uid=preconditions.get("uid"),
-        resource_version=preconditions.get("resourceVersion"),
-        dry_run=write.dry_run,
-    )
+    deletion = Deletion.of(eviction.get("deleteOptions") or {}, dry_run=write.dry_run)
     store.delete(target.resource, target.namespace, target.name, deletion)
     return SUCCESS
 

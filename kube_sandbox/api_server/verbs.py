@@ -256,15 +256,9 @@ async def deletion_options(request: web.BaseRequest) -> Deletion:
     """Return the DeleteOptions of the body, or of the query where the body has none."""
     sent, query = await read_body(request), request.query
     body: JsonObject = sent if isinstance(sent, dict) else {}
-    preconditions = body.get("preconditions") or {}
-    grace = body.get("gracePeriodSeconds")
+    if body.get("gracePeriodSeconds") is None:
+        body["gracePeriodSeconds"] = whole_number(query, "gracePeriodSeconds")
     propagation: Any = body.get("propagationPolicy") or query.get("propagationPolicy", "")
     if propagation not in get_args(Propagation):
         raise bad_request(f'propagationPolicy: Unsupported value: "{propagation}"')
-    return Deletion(
-        grace_period_seconds=whole_number(query, "gracePeriodSeconds") if grace is None else grace,
-        uid=preconditions.get("uid"),
-        resource_version=preconditions.get("resourceVersion"),
-        propagation=propagation,
-        dry_run=bool(body.get("dryRun")) or bool(query.get("dryRun")),
-    )
+    return Deletion.of(body, propagation=propagation, dry_run=bool(body.get("dryRun") or query.get("dryRun")))

@@ -7,6 +7,8 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.kube.settings import settings_from_kubeconfig
 from tests.kubelet.node_under_test import (
@@ -19,8 +21,6 @@ from tests.kubelet.node_under_test import (
 )
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.kubelet.node_under_test import Node
 
 
@@ -66,25 +66,6 @@ async def test_exit_codes_and_back_off(node: Node) -> None:
     assert not is_ready(pod)
 
 
-async def test_restart_policy_never(node: Node) -> None:
-    await node.create(pod_object("good", "exit 0", restartPolicy="Never"))
-    await node.create(pod_object("bad", "exit 7", restartPolicy="Never"))
-    good = await node.until("good", lambda pod: pod["status"]["phase"] == "Succeeded")
-    bad = await node.until("bad", lambda pod: pod["status"]["phase"] == "Failed")
-    assert state_of(good)["state"]["terminated"]["reason"] == "Completed"
-    assert state_of(bad)["state"]["terminated"]["exitCode"] == 7
-    assert state_of(bad)["restartCount"] == 0
-
-
-async def test_restart_policy_on_failure_ends_with_the_first_success(node: Node) -> None:
-    volume = {"volumes": [{"name": "v", "emptyDir": {}}]}
-    container = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
-    script = "if [ -e /data/tried ]; then exit 0; fi; touch /data/tried; exit 1"
-    await node.create(pod_object("a", script, container=container, restartPolicy="OnFailure", **volume))
-    pod = await node.until("a", lambda pod: pod["status"]["phase"] == "Succeeded")
-    assert state_of(pod)["restartCount"] == 1
-
-
 async def test_init_containers_run_in_order_before_the_others(node: Node) -> None:
     mount = {"volumeMounts": [{"name": "v", "mountPath": "/data"}], "image": "test:1"}
     init = [
@@ -122,14 +103,6 @@ async def test_an_unknown_image_is_said_and_waited_for(node: Node) -> None:
     assert "test:*" in state_of(pod)["state"]["waiting"]["message"]
 
 
-async def test_a_program_that_is_not_there_is_a_start_error(node: Node) -> None:
-    await node.create(pod_object("a", container={"command": ["no-such-program"]}, restartPolicy="Never"))
-    pod = await node.until("a", lambda pod: pod["status"]["phase"] == "Failed")
-    ended = state_of(pod)["state"]["terminated"]
-    assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
-    assert "no-such-program" in ended["message"]
-
-
 async def test_conditions_of_others_are_kept(node: Node) -> None:
     _, pid = await node.started("a")
     foreign = {"type": "example.dev/gate", "status": "True"}
@@ -156,3 +129,28 @@ async def test_a_kubelet_that_cannot_go_on_says_so(node: Node, monkeypatch: pyte
     await node.create(pod_object("a"))
     async with asyncio.timeout(DEADLINE_SECONDS):
         assert isinstance(await node.kubelet.failed(), KeyError)
+
+
+ONCE_MORE = "if [ -e /data/tried ]; then exit 0; fi; touch /data/tried; exit 1"
+
+
+@pytest.mark.parametrize(
+    ("policy", "command", "phase", "ended", "restarts"),
+    [
+        ("Never", ["sh", "-c", "exit 0"], "Succeeded", (0, "Completed"), 0),
+        ("Never", ["sh", "-c", "exit 7"], "Failed", (7, "Error"), 0),
+        ("Never", ["no-such-program"], "Failed", (128, "StartError"), 0),
+        ("OnFailure", ["sh", "-c", ONCE_MORE], "Succeeded", (0, "Completed"), 1),
+    ],
+)
+async def test_restart_policies(
+    node: Node, policy: str, command: list[str], phase: str, ended: tuple[int, str], restarts: int
+) -> None:
+    container = {"command": command, "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
+    volumes = [{"name": "v", "emptyDir": {}}]
+    await node.create(pod_object("a", container=container, restartPolicy=policy, volumes=volumes))
+    pod = await node.until("a", lambda pod: pod["status"]["phase"] == phase)
+    state = state_of(pod)["state"]["terminated"]
+    assert (state["exitCode"], state["reason"]) == ended
+    assert state_of(pod)["restartCount"] == restarts
+    assert ("no-such-program" in state.get("message", "")) is (command == ["no-such-program"])

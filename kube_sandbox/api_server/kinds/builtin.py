@@ -317,14 +317,14 @@ _CORE = (
 )  # fmt: skip
 
 
-def _workload(kind: str, short: str) -> ResourceType:
-    behaviour = BuiltinBehaviour(f"V1{kind}", rules=rules.workload_errors, counts_generation=True)
-    return _kind("apps/v1", kind, short, category="all", status=True, behaviour=behaviour)
-
-
 _GROUPS = (
-    _workload("Deployment", "deploy"),
-    _workload("StatefulSet", "sts"),
+    *(
+        _kind(
+            "apps/v1", kind, short, category="all", status=True,
+            behaviour=BuiltinBehaviour(f"V1{kind}", rules=rules.workload_errors, counts_generation=True),
+        )
+        for kind, short in (("Deployment", "deploy"), ("StatefulSet", "sts"))
+    ),
     _kind(
         "coordination.k8s.io/v1", "Lease", columns={"Holder": ".spec.holderIdentity"},
         behaviour=BuiltinBehaviour("V1Lease", rules=rules.lease_errors, unconditional_update=False),
