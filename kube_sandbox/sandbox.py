@@ -51,10 +51,10 @@ class Sandbox:
 def pod_network(
     mode: NetworkMode, data_dir: Path, *, bridge: str = DEFAULT_BRIDGE, subnet: ipaddress.IPv4Network = DEFAULT_SUBNET
 ) -> PodNetwork:
-    """Return the network of that name, with its address counter in the data folder."""
+    """Return the network of that name; namespaces have their address counter in the data folder."""
     if mode == "netns":
         return NetworkNamespaces(data_dir / "next-address", bridge=bridge, subnet=subnet)
-    return LoopbackNetwork(data_dir / "next-address")
+    return LoopbackNetwork()
 
 
 @asynccontextmanager

@@ -50,17 +50,11 @@ class SandboxApiServer:
     ) -> None:
         self._host = host
         self._port = port
-        self._store = store
+        self.store = store or ObjectStore()
         self.log_provider = log_provider
         self.before_request: RequestHook | None = None
         self._bookmark_interval_seconds = bookmark_interval_seconds
         self._runner: web.ServerRunner | None = None
-
-    @property
-    def store(self) -> ObjectStore:
-        if self._store is None:
-            self._store = ObjectStore()
-        return self._store
 
     @property
     def port(self) -> int:
@@ -94,9 +88,8 @@ class SandboxApiServer:
 
     async def stop(self) -> None:
         """End running watches, then the listener. Objects stay, and `start` serves them again."""
-        if self._store is not None:
-            self._store.on_background_work = None
-            self._store.storage.close_watches()
+        self.store.on_background_work = None
+        self.store.storage.close_watches()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

@@ -1,11 +1,10 @@
 """Where a pod's address comes from. Every pod start gets a new one, as in a cluster: an address is never an identity.
 
-Loopback mode needs no rights: each pod gets an address of 127.64.0.0/10 and binds it through ``POD_IP``. The counter is on disk, so
-that a restarted kubelet does not hand out the addresses of earlier pods. It begins at a random place, and an abstract socket holds
-each address in use, so that two sandboxes on one machine never hand out the same one.
+Loopback mode needs no rights: each pod gets a random address of 127.64.0.0/10 and binds it through ``POD_IP``. An abstract socket
+holds each address in use, so that two sandboxes on one machine never hand out the same one.
 
 As root a pod may have a network namespace on a bridge: for programs that bind a fixed port on the wildcard address, and for tests
-that cut a pod off.
+that cut a pod off. Their addresses are few, so they come in turn, and the position is on disk: a restarted kubelet goes on.
 """
 
 from __future__ import annotations
@@ -43,49 +42,12 @@ class AddressesUsedUpError(PodNetworkError):
     """Every address of the pods' network is in use."""
 
 
-class AddressCounter:
-    """Hands out a network's addresses in turn. The position is in a file, written before an address is handed out."""
-
-    def __init__(self, network: ipaddress.IPv4Network, file: Path, *, skip_first: int = 1) -> None:
-        self._network = network
-        self._file = file
-        self._first = skip_first
-        self._count = network.num_addresses - 1 - skip_first  # the last one is the broadcast address
-
-    def start_at_random(self) -> None:
-        """Begin at a random position if there is no file yet."""
-        if not self._file.exists():
-            self._write(random.randrange(self._count))  # noqa: S311 (spreads sandboxes apart, no secret)
-
-    def next_address(self, in_use: set[str]) -> str:
-        """Return the next address that is not in use."""
-        for _ in range(self._count):
-            position = self._read() % self._count
-            self._write((position + 1) % self._count)
-            address = str(self._network[self._first + position])
-            if address not in in_use:
-                return address
-        raise AddressesUsedUpError(f"all {self._count} addresses of {self._network} are in use by running pods")
-
-    def _read(self) -> int:
-        try:
-            return int(self._file.read_text(encoding="ascii"))
-        except FileNotFoundError:
-            return 0
-
-    def _write(self, position: int) -> None:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._file.with_suffix(".new")
-        temporary.write_text(str(position), encoding="ascii")
-        temporary.replace(self._file)
-
-
 class LoopbackNetwork:
     """Pods on addresses of 127.64.0.0/10."""
 
-    def __init__(self, state_file: Path, *, network: ipaddress.IPv4Network = LOOPBACK_PODS) -> None:
-        self._counter = AddressCounter(network, state_file)
-        self._held: dict[str, tuple[str, socket.socket]] = {}
+    def __init__(self, network: ipaddress.IPv4Network = LOOPBACK_PODS) -> None:
+        self._network = network
+        self._held: dict[str, socket.socket] = {}
 
     @property
     def node_ip(self) -> str:
@@ -93,25 +55,24 @@ class LoopbackNetwork:
         return "127.0.0.1"
 
     async def open(self) -> None:
-        """Choose where to begin."""
-        self._counter.start_at_random()
+        """Nothing is to be made."""
 
     async def attach(self, pod_uid: str) -> PodAddress:
-        """Return the next address that no sandbox on this machine holds."""
-        in_use = {held for held, _ in self._held.values()}
-        while True:
-            address = self._counter.next_address(in_use)
-            in_use.add(address)
+        """Return an address that no sandbox on this machine holds."""
+        count = self._network.num_addresses - 2
+        start = random.randrange(count)  # noqa: S311 (spreads sandboxes and starts apart, no secret)
+        for offset in range(count):
+            address = str(self._network[1 + (start + offset) % count])
             hold = hold_name(f"kube-sandbox-pod-{address}")
             if hold is not None:
-                self._held[pod_uid] = (address, hold)
+                self._held[pod_uid] = hold
                 return PodAddress(ip=address)
+        raise AddressesUsedUpError(f"all {count} addresses of {self._network} are in use by running pods")
 
     async def detach(self, pod_uid: str) -> None:
         """Release the address."""
-        held = self._held.pop(pod_uid, None)
-        if held is not None:
-            held[1].close()
+        if pod_uid in self._held:
+            self._held.pop(pod_uid).close()
 
     async def close(self) -> None:
         """Release all addresses."""
@@ -136,6 +97,38 @@ LONGEST_BRIDGE_NAME = 8  # an interface name has 15 characters; ours add a dot a
 COMMAND_SECONDS = 10.0
 
 
+class AddressCounter:
+    """Hands out a network's addresses in turn. The position is in a file, written before an address is handed out."""
+
+    def __init__(self, network: ipaddress.IPv4Network, file: Path) -> None:
+        self._network = network
+        self._file = file
+        # The first one is the network's, the second one the bridge's, the last one the broadcast address.
+        self._first, self._count = 2, network.num_addresses - 3
+
+    def next_address(self, in_use: set[str]) -> str:
+        """Return the next address that is not in use."""
+        for _ in range(self._count):
+            position = self._read() % self._count
+            self._write((position + 1) % self._count)
+            address = str(self._network[self._first + position])
+            if address not in in_use:
+                return address
+        raise AddressesUsedUpError(f"all {self._count} addresses of {self._network} are in use by running pods")
+
+    def _read(self) -> int:
+        try:
+            return int(self._file.read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return 0
+
+    def _write(self, position: int) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._file.with_suffix(".new")
+        temporary.write_text(str(position), encoding="ascii")
+        temporary.replace(self._file)
+
+
 class NetworkNamespaces:
     """Pods in namespaces ``<bridge>-<address>``; the host is the subnet's first address."""
 
@@ -146,7 +139,7 @@ class NetworkNamespaces:
             raise ValueError(f"bridge is {bridge!r}, expected a name of 1 to {LONGEST_BRIDGE_NAME} characters")
         self._bridge = bridge
         self._subnet = subnet
-        self._counter = AddressCounter(subnet, state_file, skip_first=2)
+        self._counter = AddressCounter(subnet, state_file)
         self._addresses: dict[str, str] = {}
         self._hold: socket.socket | None = None
 

@@ -43,7 +43,7 @@ class Node:
         self.client = client
         self.kubeconfig = kubeconfig
         self.data_dir = data_dir
-        self.network = network or LoopbackNetwork(data_dir / "next-address")
+        self.network = network or LoopbackNetwork()
         self.kubelet = self.new_kubelet()
 
     def new_kubelet(self) -> ProcessKubelet:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -273,7 +272,7 @@ class RuleSet:
     """The rules of one schema node. They share one context, so that a value is handed to the evaluator once."""
 
     def __init__(self, rules: Iterable[JsonObject]) -> None:
-        self._rules = [Rule.compile(rule) for rule in rules]
+        self._rules = [Rule(rule) for rule in rules]
         self.has_transitions = any(rule.is_transition for rule in self._rules)
         used = {name for rule in self._rules for name in rule.functions}
         self._functions = {name: function for name, function in _FUNCTIONS.items() if name in used}
@@ -293,37 +292,22 @@ class RuleSet:
         return [error for error in found if error is not None]
 
 
-@dataclass(frozen=True)
 class Rule:
     """One compiled rule."""
 
-    source: str
-    program: cel.Program
-    message: str
-    message_program: cel.Program | None
-    kind: str
-    field_path: str
-    is_transition: bool
-    functions: frozenset[str]
-
-    @classmethod
-    def compile(cls, rule: JsonObject) -> Rule:
+    def __init__(self, rule: JsonObject) -> None:
         """Raise RuleError if the rule cannot be compiled."""
-        source, message_source = rule.get("rule", ""), rule.get("messageExpression", "")
+        self._source, message_source = rule.get("rule", ""), rule.get("messageExpression", "")
         if rule.get("optionalOldSelf"):
-            raise RuleError(f"optionalOldSelf is not supported: {source}")
-        program = _compiled(source)
-        message_program = _compiled(message_source) if message_source else None
-        return cls(
-            source=source,
-            program=program,
-            message=rule.get("message", "").strip(),
-            message_program=message_program,
-            kind=_KINDS[rule.get("reason", "FieldValueInvalid")],
-            field_path=re.sub(r"\['([^']*)'\]", r"[\1]", rule.get("fieldPath", "")),
-            is_transition="oldSelf" in program.variables(),
-            functions=frozenset((*program.functions(), *(message_program.functions() if message_program else ()))),
-        )
+            raise RuleError(f"optionalOldSelf is not supported: {self._source}")
+        self._program = _compiled(self._source)
+        self._message_program = _compiled(message_source) if message_source else None
+        self._message = rule.get("message", "").strip()
+        self._kind = _KINDS[rule.get("reason", "FieldValueInvalid")]
+        self._field_path = re.sub(r"\['([^']*)'\]", r"[\1]", rule.get("fieldPath", ""))
+        self.is_transition = "oldSelf" in self._program.variables()
+        programs = filter(None, (self._program, self._message_program))
+        self.functions = {name for program in programs for name in program.functions()}
 
     def judge(self, value: Any, context: cel.Context, *, path: str) -> FieldError | None:
         """Return the complaint if `value`, which is `self` in the context, breaks the rule."""
@@ -331,26 +315,26 @@ class Rule:
         shown = "" if isinstance(value, dict | list) else json.dumps(value)
         before = f"{shown}: " if shown else ""
         try:
-            holds = self.program.execute(context)
+            holds = self._program.execute(context)
         except _EVALUATION_ERRORS as error:
             what = f"no such key: {error.args[0]}" if isinstance(error, KeyError) else str(error)
-            rule = self.message or self.source
+            rule = self._message or self._source
             return FieldError(path, "Invalid value", f"{before}{what} evaluating rule: {rule}")
         if holds is True:
             return None
-        message = self._message(context)
-        detail = {"Invalid value": before + message, "Duplicate value": shown}.get(self.kind, message)
-        return FieldError(path + self.field_path, self.kind, detail)
+        message = self._message_for(context)
+        detail = {"Invalid value": before + message, "Duplicate value": shown}.get(self._kind, message)
+        return FieldError(path + self._field_path, self._kind, detail)
 
-    def _message(self, context: cel.Context) -> str:
-        if self.message_program is not None:
+    def _message_for(self, context: cel.Context) -> str:
+        if self._message_program is not None:
             try:
-                message = self.message_program.execute(context)
+                message = self._message_program.execute(context)
             except _EVALUATION_ERRORS:
                 message = None
             if isinstance(message, str) and message.strip():
                 return message.strip()
-        return self.message or f"failed rule: {self.source}"
+        return self._message or f"failed rule: {self._source}"
 
 
 def _compiled(source: str) -> cel.Program:

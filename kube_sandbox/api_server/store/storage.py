@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -47,20 +47,12 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One commit, as history keeps it. Selectors need `before` to see an object come into or leave the selection."""
+    """One commit, as history keeps it and a watcher sees it. Selectors need `before`: an object may come into the selection."""
 
     type: ChangeType
     namespace: str
     version: Version
     before: Version | None
-
-
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
-    """A change as one watcher sees it."""
-
-    type: ChangeType
-    version: Version
 
 
 class Watch:
@@ -71,7 +63,7 @@ class Watch:
         self._key = key
         self._namespace = namespace
         self._predicate = predicate
-        self._pending: deque[WatchEvent] = deque()
+        self._pending: deque[Change] = deque()
         self.on_ready: Callable[[], None] | None = None
         self.closed = False
 
@@ -89,17 +81,17 @@ class Watch:
         if self.on_ready is not None:
             self.on_ready()
 
-    def _seen_as(self, change: Change) -> WatchEvent | None:
+    def _seen_as(self, change: Change) -> Change | None:
         """The event for this selection: an object that comes into it is ADDED, one that leaves it DELETED."""
         if self._predicate is None:
-            return WatchEvent(change.type, change.version)
+            return change
         was = change.before is not None and self._predicate(change.before.obj)
         is_now = change.type != "DELETED" and self._predicate(change.version.obj)
         if is_now:
-            return WatchEvent("MODIFIED" if was else "ADDED", change.version)
-        return WatchEvent("DELETED", change.version) if was else None
+            return replace(change, type="MODIFIED" if was else "ADDED")
+        return replace(change, type="DELETED") if was else None
 
-    def take(self) -> list[WatchEvent]:
+    def take(self) -> list[Change]:
         """Return the events since the last call."""
         taken = list(self._pending)
         self._pending.clear()
