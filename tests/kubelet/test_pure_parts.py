@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kube_sandbox.kubelet.environment import Image, ImageCatalogue, UnknownImageError, expand, mount_rewriter
+from kube_sandbox.kubelet.environment import Image, ImageCatalogue, expand, mount_rewriter
 from kube_sandbox.kubelet.network import AddressCounter, AddressesUsedUpError, LoopbackNetwork
 
 
@@ -53,11 +53,6 @@ def test_the_first_fitting_image_wins_and_added_ones_go_first() -> None:
     catalogue = ImageCatalogue({"a:*": Image(entrypoint=("first",)), "*": Image(entrypoint=("any",))})
     assert catalogue.find("a:1").entrypoint == ("first",)
     assert catalogue.find("b").entrypoint == ("any",)
-
-
-def test_an_unknown_image_names_the_known_ones() -> None:
-    with pytest.raises(UnknownImageError, match=r"'b:1' .* it knows: a:\*"):
-        ImageCatalogue({"a:*": Image()}).find("b:1")
 
 
 def test_addresses_come_in_turn_skip_the_used_and_go_on_after_a_restart(tmp_path: Path) -> None:
