@@ -5,43 +5,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.parity.bodies import CORE, pod
-from tests.parity.peer import APPLY, JSON_PATCH, MERGE, STRATEGIC
 
 if TYPE_CHECKING:
     from tests.parity.peer import Peer
 
 
 async def life_of_a_pod(peer: Peer) -> None:
-    await peer.call("POST", f"{CORE}/pods", pod(terminationGracePeriodSeconds=5))
-    await peer.call("POST", f"{CORE}/pods", pod("q", containers=[]))
-    await peer.call("POST", f"{CORE}/pods", pod("q", volumes=[]))
-    await peer.call("POST", f"{CORE}/pods", pod("q", restartPolicy="Perhaps"))
-    await peer.call("POST", f"{CORE}/pods", pod("q", containers=[{"name": "A b", "image": ""}]))
-    await peer.call("POST", f"{CORE}/pods", pod("q", terminationGracePeriodSeconds="5"))
+    await peer.post(f"{CORE}/pods", pod(terminationGracePeriodSeconds=5))
+    await peer.post(f"{CORE}/pods", pod("q", containers=[]))
+    await peer.post(f"{CORE}/pods", pod("q", volumes=[]))
+    await peer.post(f"{CORE}/pods", pod("q", restartPolicy="Perhaps"))
+    await peer.post(f"{CORE}/pods", pod("q", containers=[{"name": "A b", "image": ""}]))
+    await peer.post(f"{CORE}/pods", pod("q", terminationGracePeriodSeconds="5"))
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {"name": "p"},
         "target": {"kind": "Node", "name": "n"},
     }
-    await peer.call("POST", f"{CORE}/pods/p/binding", binding)
-    await peer.call("POST", f"{CORE}/pods/p/binding", binding)
+    await peer.post(f"{CORE}/pods/p/binding", binding)
+    await peer.post(f"{CORE}/pods/p/binding", binding)
     status = {"status": {"phase": "Running", "podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}]}}
-    await peer.call("PATCH", f"{CORE}/pods/p/status", status, content_type=STRATEGIC)
-    await peer.call("PATCH", f"{CORE}/pods/p", {"spec": {"nodeName": "m"}}, content_type=MERGE)
+    await peer.strategic(f"{CORE}/pods/p/status", status)
+    await peer.merge(f"{CORE}/pods/p", {"spec": {"nodeName": "m"}})
     image = {"spec": {"containers": [{"name": "c", "image": "registry.example/x:2"}]}}
-    await peer.call("PATCH", f"{CORE}/pods/p", image, content_type=STRATEGIC)
-    await peer.call("GET", f"{CORE}/pods", fieldSelector="spec.nodeName=n,status.phase=Running")
-    await peer.call("GET", f"{CORE}/pods", fieldSelector="spec.nothing=1")
-    await peer.call("PATCH", f"{CORE}/pods/p", {"metadata": {"finalizers": ["example.dev/fence"]}}, content_type=MERGE)
-    await peer.call("DELETE", f"{CORE}/pods/p")
-    await peer.call("DELETE", f"{CORE}/pods/p", {"gracePeriodSeconds": 2})
-    await peer.call("DELETE", f"{CORE}/pods/p", {"gracePeriodSeconds": 0})
-    await peer.call("PATCH", f"{CORE}/pods/p", {"metadata": {"finalizers": None}}, content_type=MERGE)
-    await peer.call("GET", f"{CORE}/pods/p")
-    await peer.call("POST", f"{CORE}/pods", pod("unbound"))
-    await peer.call("DELETE", f"{CORE}/pods/unbound")
-    await peer.call("GET", f"{CORE}/pods")
+    await peer.strategic(f"{CORE}/pods/p", image)
+    await peer.get(f"{CORE}/pods", fieldSelector="spec.nodeName=n,status.phase=Running")
+    await peer.get(f"{CORE}/pods", fieldSelector="spec.nothing=1")
+    await peer.merge(f"{CORE}/pods/p", {"metadata": {"finalizers": ["example.dev/fence"]}})
+    await peer.delete(f"{CORE}/pods/p")
+    await peer.delete(f"{CORE}/pods/p", {"gracePeriodSeconds": 2})
+    await peer.delete(f"{CORE}/pods/p", {"gracePeriodSeconds": 0})
+    await peer.merge(f"{CORE}/pods/p", {"metadata": {"finalizers": None}})
+    await peer.get(f"{CORE}/pods/p")
+    await peer.post(f"{CORE}/pods", pod("unbound"))
+    await peer.delete(f"{CORE}/pods/unbound")
+    await peer.get(f"{CORE}/pods")
 
 
 async def names_in_a_pod(peer: Peer) -> None:
@@ -70,42 +69,42 @@ async def names_in_a_pod(peer: Peer) -> None:
         {"containers": [plain | {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]},
     ]  # fmt: skip
     for spec in wrong:
-        await peer.call("POST", f"{CORE}/pods", pod("q", **({"volumes": []} if "containers" in spec else {}), **spec))
+        await peer.post(f"{CORE}/pods", pod("q", **({"volumes": []} if "containers" in spec else {}), **spec))
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "1st"}, "spec": {"ports": [{"port": 80}]}}
-    await peer.call("POST", f"{CORE}/services", service)
-    await peer.call("POST", f"{CORE}/services", {**service, "metadata": {"name": "a" * 64}})
+    await peer.post(f"{CORE}/services", service)
+    await peer.post(f"{CORE}/services", {**service, "metadata": {"name": "a" * 64}})
 
 
 async def other_core_kinds(peer: Peer) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}
-    await peer.call("POST", f"{CORE}/services", service)
+    await peer.post(f"{CORE}/services", service)
     headless = {**service, "metadata": {"name": "h"}, "spec": {"clusterIP": "None", "selector": {"a": "b"}}}
-    await peer.call("POST", f"{CORE}/services", headless)
-    await peer.call("POST", f"{CORE}/services", {**service, "metadata": {"name": "t"}, "spec": {}})
+    await peer.post(f"{CORE}/services", headless)
+    await peer.post(f"{CORE}/services", {**service, "metadata": {"name": "t"}, "spec": {}})
     two = {"ports": [{"port": 80}, {"port": 99999}]}
-    await peer.call("POST", f"{CORE}/services", {**service, "metadata": {"name": "t"}, "spec": two})
-    await peer.call("PATCH", f"{CORE}/services/s", {"spec": {"clusterIP": "10.96.9.9"}}, content_type=MERGE)
-    await peer.call("DELETE", f"{CORE}/services/s")
+    await peer.post(f"{CORE}/services", {**service, "metadata": {"name": "t"}, "spec": two})
+    await peer.merge(f"{CORE}/services/s", {"spec": {"clusterIP": "10.96.9.9"}})
+    await peer.delete(f"{CORE}/services/s")
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": "v"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
-    await peer.call("POST", f"{CORE}/persistentvolumeclaims", claim)
-    await peer.call("POST", f"{CORE}/persistentvolumeclaims", {**claim, "metadata": {"name": "w"}, "spec": {}})
+    await peer.post(f"{CORE}/persistentvolumeclaims", claim)
+    await peer.post(f"{CORE}/persistentvolumeclaims", {**claim, "metadata": {"name": "w"}, "spec": {}})
     bigger = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
-    await peer.call("PATCH", f"{CORE}/persistentvolumeclaims/v", bigger, content_type=MERGE)
+    await peer.merge(f"{CORE}/persistentvolumeclaims/v", bigger)
     bound = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}}
-    await peer.call("PATCH", f"{CORE}/persistentvolumeclaims/v/status", bound, content_type=MERGE)
+    await peer.merge(f"{CORE}/persistentvolumeclaims/v/status", bound)
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
-    await peer.call("POST", f"{CORE}/configmaps", config)
-    await peer.call("POST", f"{CORE}/configmaps", {**config, "metadata": {"name": "d"}, "data": {"a b": "1"}})
-    await peer.call("POST", f"{CORE}/configmaps", {**config, "metadata": {"name": "d"}, "data": {"a": 1}})
-    await peer.call("PUT", f"{CORE}/configmaps/c", {**config, "data": {"a": "2"}})
-    await peer.call("DELETE", f"{CORE}/configmaps/c")
+    await peer.post(f"{CORE}/configmaps", config)
+    await peer.post(f"{CORE}/configmaps", {**config, "metadata": {"name": "d"}, "data": {"a b": "1"}})
+    await peer.post(f"{CORE}/configmaps", {**config, "metadata": {"name": "d"}, "data": {"a": 1}})
+    await peer.put(f"{CORE}/configmaps/c", {**config, "data": {"a": "2"}})
+    await peer.delete(f"{CORE}/configmaps/c")
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}, "stringData": {"a": "text"}}
-    await peer.call("POST", f"{CORE}/secrets", secret)
+    await peer.post(f"{CORE}/secrets", secret)
 
 
 async def leases_budgets_and_events(peer: Peer) -> None:
@@ -116,12 +115,12 @@ async def leases_budgets_and_events(peer: Peer) -> None:
         "metadata": {"name": "l"},
         "spec": {"holderIdentity": "me", "leaseDurationSeconds": 4, "renewTime": "2026-11-20T00:00:00.000000Z"},
     }
-    made = await peer.call("POST", leases, lease)
-    await peer.call("PUT", f"{leases}/l", lease)
+    made = await peer.post(leases, lease)
+    await peer.put(f"{leases}/l", lease)
     made["spec"]["holderIdentity"] = "other"
-    await peer.call("PUT", f"{leases}/l", made)
-    await peer.call("PUT", f"{leases}/l", made)
-    await peer.call("POST", leases, {**lease, "metadata": {"name": "m"}, "spec": {"leaseDurationSeconds": 0}})
+    await peer.put(f"{leases}/l", made)
+    await peer.put(f"{leases}/l", made)
+    await peer.post(leases, {**lease, "metadata": {"name": "m"}, "spec": {"leaseDurationSeconds": 0}})
     budgets = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
     budget = {
         "apiVersion": "policy/v1",
@@ -129,8 +128,8 @@ async def leases_budgets_and_events(peer: Peer) -> None:
         "metadata": {"name": "b"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}},
     }
-    await peer.call("POST", budgets, budget)
-    await peer.call("PATCH", f"{budgets}/b", {"spec": {"minAvailable": 2}}, content_type=MERGE)
+    await peer.post(budgets, budget)
+    await peer.merge(f"{budgets}/b", {"spec": {"minAvailable": 2}})
     event = {
         "apiVersion": "v1",
         "kind": "Event",
@@ -141,9 +140,9 @@ async def leases_budgets_and_events(peer: Peer) -> None:
         "source": {"component": "example.dev/here"},
         "type": "Normal",
     }
-    await peer.call("POST", f"{CORE}/events", event)
-    await peer.call("GET", f"{CORE}/events/e")
-    await peer.call("GET", f"{CORE}/events", fieldSelector="involvedObject.name=p")
+    await peer.post(f"{CORE}/events", event)
+    await peer.get(f"{CORE}/events/e")
+    await peer.get(f"{CORE}/events", fieldSelector="involvedObject.name=p")
 
 
 async def node_ports(peer: Peer) -> None:
@@ -159,25 +158,25 @@ async def node_ports(peer: Peer) -> None:
 
     async def apply(body: dict[str, Any], **query: Any) -> None:
         path = f"{CORE}/services/{body['metadata']['name']}"
-        await peer.call("PATCH", path, body, content_type=APPLY, fieldManager="alice", **query)
+        await peer.apply(path, body, fieldManager="alice", **query)
 
-    await peer.call("POST", f"{CORE}/services", service("n", (31100, "TCP"), (31101, "UDP")))
-    await peer.call("POST", f"{CORE}/services", service("m", (31099, "TCP"), (31100, "UDP"), (31101, "TCP")))
+    await peer.post(f"{CORE}/services", service("n", (31100, "TCP"), (31101, "UDP")))
+    await peer.post(f"{CORE}/services", service("m", (31099, "TCP"), (31100, "UDP"), (31101, "TCP")))
     await apply(service("m", (31099, "TCP"), (31101, "UDP")))
     await apply(service("m", (31099, "TCP"), (31102, "UDP")), dryRun="All")
     await apply(service("m", (31100, "TCP")), dryRun="All")
     await apply(service("m", (31099, "TCP"), (31102, "UDP")))
     await apply(service("m", (31102, "TCP"), (31101, "UDP")))
     await apply(service("m", (31099, "TCP"), (31102, "UDP")))
-    await peer.call("DELETE", f"{CORE}/services/n")
+    await peer.delete(f"{CORE}/services/n")
     await apply(service("m", (31100, "TCP"), (31101, "UDP")))
-    await peer.call("DELETE", f"{CORE}/services/m")
+    await peer.delete(f"{CORE}/services/m")
 
 
 async def applying_built_in_kinds(peer: Peer) -> None:
     async def apply(manager: str, body: dict[str, Any], plural: str, **query: Any) -> None:
         path = f"{CORE}/{plural}/{body['metadata']['name']}"
-        await peer.call("PATCH", path, body, content_type=APPLY, fieldManager=manager, **query)
+        await peer.apply(path, body, fieldManager=manager, **query)
 
     service: dict[str, Any] = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
     await apply(
@@ -208,57 +207,50 @@ async def what_the_operator_sends(peer: Peer) -> None:
     policy = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
     children = [
         (f"{CORE}/configmaps", owned("ConfigMap", "v1", "g-broker", data={"broker.conf": "a=b"})),
-        (
-            f"{CORE}/services",
-            owned("Service", "v1", "g-members", spec=headless),
-        ),
+        (f"{CORE}/services", owned("Service", "v1", "g-members", spec=headless)),
         (policy, owned("PodDisruptionBudget", "policy/v1", "g", spec=budget)),
         (f"{CORE}/persistentvolumeclaims", owned("PersistentVolumeClaim", "v1", "g-1", spec=claim)),
         (f"{CORE}/pods", {**pod("g-1"), "metadata": owned("Pod", "v1", "g-1")["metadata"]}),
     ]
-    how: dict[str, Any] = {"content_type": APPLY, "fieldManager": "brokergroup-reconcile", "force": "true"}
+    how: dict[str, Any] = {"fieldManager": "brokergroup-reconcile", "force": "true"}
     for path, child in children:
         name = child["metadata"]["name"]
-        await peer.call("GET", f"{path}/{name}")
-        await peer.call("PATCH", f"{path}/{name}", child, **how)
-        await peer.call("PATCH", f"{path}/{name}", child, **how)
-        await peer.call("GET", f"{path}/{name}")
-        await peer.call("GET", path, labelSelector="brokergroup.dev/broker-group=g")
+        await peer.get(f"{path}/{name}")
+        await peer.apply(f"{path}/{name}", child, **how)
+        await peer.apply(f"{path}/{name}", child, **how)
+        await peer.get(f"{path}/{name}")
+        await peer.get(path, labelSelector="brokergroup.dev/broker-group=g")
     role = {"metadata": {"labels": {"brokergroup.dev/role": "master"}}}
-    await peer.call("PATCH", f"{CORE}/pods/g-1", role, content_type=MERGE, fieldManager="brokergroup-role")
-    uid = (await peer.call("GET", f"{CORE}/configmaps/g-broker"))["metadata"]["uid"]
+    await peer.merge(f"{CORE}/pods/g-1", role, fieldManager="brokergroup-role")
+    uid = (await peer.get(f"{CORE}/configmaps/g-broker"))["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "g-broker", "uid": uid, "controller": True}
-    of_pod = (await peer.call("GET", f"{CORE}/pods/g-1"))["metadata"]["uid"]
+    of_pod = (await peer.get(f"{CORE}/pods/g-1"))["metadata"]["uid"]
     for owners in ([owner], [{"uid": uid, "$patch": "delete"}], [{"uid": "none", "$patch": "delete"}]):
         change = {"ownerReferences": owners, "annotations": {"brokergroup.dev/group-uid": "of-the-group"}}
         patch = {"metadata": {"uid": of_pod, **change}}
-        await peer.call(
-            "PATCH",
+        await peer.strategic(
             f"{CORE}/pods/g-1",
             patch,
-            content_type=STRATEGIC,
             fieldManager="brokergroup-reconcile",
             # managedFields name the owner by its uid, which no two servers share.
             only=lambda answer: {key: answer["metadata"].get(key) for key in ("ownerReferences", "annotations")},
         )
     elsewhere = {"metadata": {"uid": "another", "labels": {"app.kubernetes.io/instance": None}}}
-    await peer.call("PATCH", f"{CORE}/pods/g-1", elsewhere, content_type=STRATEGIC)
+    await peer.strategic(f"{CORE}/pods/g-1", elsewhere)
     fence = {"metadata": {"finalizers": ["brokergroup.dev/fence"]}}
-    await peer.call("PATCH", f"{CORE}/pods/g-1", fence, content_type=MERGE)
-    found = await peer.call("GET", f"{CORE}/pods/g-1")
+    await peer.merge(f"{CORE}/pods/g-1", fence)
+    found = await peer.get(f"{CORE}/pods/g-1")
     options = {"gracePeriodSeconds": 0, "preconditions": {"uid": "another"}}
-    await peer.call("DELETE", f"{CORE}/pods/g-1", options)
-    await peer.call(
-        "DELETE", f"{CORE}/pods/g-1", {"gracePeriodSeconds": 0, "preconditions": {"uid": found["metadata"]["uid"]}}
-    )
+    await peer.delete(f"{CORE}/pods/g-1", options)
+    await peer.delete(f"{CORE}/pods/g-1", {"gracePeriodSeconds": 0, "preconditions": {"uid": found["metadata"]["uid"]}})
     path = "/metadata/finalizers/0"
     lift = [{"op": "test", "path": path, "value": "brokergroup.dev/fence"}, {"op": "remove", "path": path}]
-    await peer.call("PATCH", f"{CORE}/pods/g-1", lift, content_type=JSON_PATCH)
-    await peer.call("GET", f"{CORE}/pods/g-1")
-    await peer.call("GET", "/api/v1/nodes/no-such-node")
+    await peer.json_patch(f"{CORE}/pods/g-1", lift)
+    await peer.get(f"{CORE}/pods/g-1")
+    await peer.get("/api/v1/nodes/no-such-node")
     for path, child in children[:-1]:
         if child["kind"] != "PersistentVolumeClaim":  # without a controller-manager nobody lets a real one go
-            await peer.call("DELETE", f"{path}/{child['metadata']['name']}")
+            await peer.delete(f"{path}/{child['metadata']['name']}")
     event = {
         "apiVersion": "v1",
         "kind": "Event",
@@ -269,6 +261,6 @@ async def what_the_operator_sends(peer: Peer) -> None:
         "reportingComponent": "brokergroup-operator",
         "reportingInstance": "operator-0",
     }
-    await peer.call("POST", f"{CORE}/events", event)
-    await peer.call("GET", f"{CORE}/events", only=lambda answer: len(answer["items"]))
-    await peer.call("DELETE", f"{CORE}/persistentvolumeclaims/none")
+    await peer.post(f"{CORE}/events", event)
+    await peer.get(f"{CORE}/events", only=lambda answer: len(answer["items"]))
+    await peer.delete(f"{CORE}/persistentvolumeclaims/none")

@@ -6,46 +6,44 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from tests.parity.bodies import THINGS, reason, thing
-from tests.parity.peer import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from tests.parity.peer import JSON_PATCH, STRATEGIC
 
 if TYPE_CHECKING:
     from tests.parity.peer import Peer
 
 
 async def life_of_a_custom_object(peer: Peer) -> None:
-    made = await peer.call("POST", THINGS, thing())
+    made = await peer.post(THINGS, thing())
     stale = copy.deepcopy(made)
     made["spec"]["replicas"] = 4
-    await peer.call("PUT", f"{THINGS}/one", made)
-    await peer.call("PUT", f"{THINGS}/one", stale)
-    await peer.call("PUT", f"{THINGS}/one", thing())
-    await peer.call("POST", THINGS, thing())
-    await peer.call("GET", f"{THINGS}/one")
-    await peer.call("GET", f"{THINGS}/two")
-    await peer.call("GET", THINGS, labelSelector="a=b")
-    await peer.call("GET", f"{THINGS}/one/nothing")
-    await peer.call("DELETE", f"{THINGS}/one", {"preconditions": {"uid": "other"}})
-    await peer.call("DELETE", f"{THINGS}/one")
-    await peer.call("DELETE", f"{THINGS}/one")
+    await peer.put(f"{THINGS}/one", made)
+    await peer.put(f"{THINGS}/one", stale)
+    await peer.put(f"{THINGS}/one", thing())
+    await peer.post(THINGS, thing())
+    await peer.get(f"{THINGS}/one")
+    await peer.get(f"{THINGS}/two")
+    await peer.get(THINGS, labelSelector="a=b")
+    await peer.get(f"{THINGS}/one/nothing")
+    await peer.delete(f"{THINGS}/one", {"preconditions": {"uid": "other"}})
+    await peer.delete(f"{THINGS}/one")
+    await peer.delete(f"{THINGS}/one")
 
 
 async def status_is_apart(peer: Peer) -> None:
-    made = await peer.call("POST", THINGS, {**thing(), "status": {"replicas": 9}})
+    made = await peer.post(THINGS, {**thing(), "status": {"replicas": 9}})
     made["status"] = {"replicas": 2, "conditions": [{"type": "Ready", "status": "True"}]}
     made["spec"]["replicas"] = 8
-    after = await peer.call("PUT", f"{THINGS}/one/status", made)
+    after = await peer.put(f"{THINGS}/one/status", made)
     after["status"]["replicas"] = 5
     after["spec"]["replicas"] = 8
-    await peer.call("PUT", f"{THINGS}/one", after)
+    await peer.put(f"{THINGS}/one", after)
     patch = {"status": {"replicas": 7}}
-    await peer.call("PATCH", f"{THINGS}/one/status", patch, content_type=MERGE)
+    await peer.merge(f"{THINGS}/one/status", patch)
     wrong = {"status": {"conditions": [{"type": "Ready"}]}}
-    await peer.call("PATCH", f"{THINGS}/one/status", wrong, content_type=MERGE)
-    await peer.call("GET", f"{THINGS}/one/scale")
+    await peer.merge(f"{THINGS}/one/status", wrong)
+    await peer.get(f"{THINGS}/one/scale")
     labels = {"metadata": {"labels": {"a": "b"}}}  # not taken over, though the real one notes them as owned
-    await peer.call(
-        "PATCH", f"{THINGS}/one/status", labels, content_type=MERGE, only=lambda a: a["metadata"].get("labels")
-    )
+    await peer.merge(f"{THINGS}/one/status", labels, only=lambda a: a["metadata"].get("labels"))
 
 
 async def complaints_about_custom_objects(peer: Peer) -> None:
@@ -65,20 +63,20 @@ async def complaints_about_custom_objects(peer: Peer) -> None:
         {"odd": 1},
         {"replicas": None},
     ):
-        await peer.call("POST", THINGS, thing(**spec))
-    await peer.call("POST", THINGS, thing(odd=1), fieldValidation="Strict")
-    await peer.call("POST", THINGS, {**thing(), "spec": {}})
-    await peer.call("POST", THINGS, {"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": {"name": "x"}})
-    await peer.call("POST", THINGS, thing("Not_A_Name"))
-    await peer.call("POST", THINGS, {**thing(), "apiVersion": "example.dev/v2"}, only=reason)
-    await peer.call("POST", THINGS.replace("{ns}", "no-such-namespace"), thing())
+        await peer.post(THINGS, thing(**spec))
+    await peer.post(THINGS, thing(odd=1), fieldValidation="Strict")
+    await peer.post(THINGS, {**thing(), "spec": {}})
+    await peer.post(THINGS, {"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": {"name": "x"}})
+    await peer.post(THINGS, thing("Not_A_Name"))
+    await peer.post(THINGS, {**thing(), "apiVersion": "example.dev/v2"}, only=reason)
+    await peer.post(THINGS.replace("{ns}", "no-such-namespace"), thing())
     labelled = thing("labelled")
     labelled["metadata"]["labels"] = {"a": "not a label!"}
-    await peer.call("POST", THINGS, labelled)
+    await peer.post(THINGS, labelled)
 
 
 async def transition_rules(peer: Peer) -> None:
-    await peer.call("POST", THINGS, thing(epoch=5, parts=[{"id": 1, "code": ""}, {"id": 2, "code": "b"}]))
+    await peer.post(THINGS, thing(epoch=5, parts=[{"id": 1, "code": ""}, {"id": 2, "code": "b"}]))
     for spec in (
         {"epoch": 6},
         {"epoch": 4},
@@ -86,19 +84,14 @@ async def transition_rules(peer: Peer) -> None:
         {"parts": [{"id": 2, "code": "b"}, {"id": 1, "code": "a"}]},
         {"parts": [{"id": 1, "code": "a"}, {"id": 2, "code": "changed"}]},
     ):
-        await peer.call("PATCH", f"{THINGS}/one", {"spec": spec}, content_type=MERGE)
+        await peer.merge(f"{THINGS}/one", {"spec": spec})
 
 
 async def patches(peer: Peer) -> None:
-    made = await peer.call("POST", THINGS, thing(config={"a": "1", "b": "2"}))
+    made = await peer.post(THINGS, thing(config={"a": "1", "b": "2"}))
     version = made["metadata"]["resourceVersion"]
     test = [{"op": "test", "path": "/metadata/resourceVersion", "value": version}]
-    await peer.call(
-        "PATCH",
-        f"{THINGS}/one",
-        [*test, {"op": "add", "path": "/spec/config/c", "value": "3"}],
-        content_type=JSON_PATCH,
-    )
+    await peer.json_patch(f"{THINGS}/one", [*test, {"op": "add", "path": "/spec/config/c", "value": "3"}])
 
     # The wording of a patch library is its own.
     for body, content_type in (
@@ -107,27 +100,27 @@ async def patches(peer: Peer) -> None:
         ({"spec": {"config": {"a": None}}}, STRATEGIC),
     ):
         await peer.call("PATCH", f"{THINGS}/one", body, content_type=content_type, only=reason)
-    await peer.call("PATCH", f"{THINGS}/one", {"spec": {"config": {"a": None}}}, content_type=MERGE)
+    await peer.merge(f"{THINGS}/one", {"spec": {"config": {"a": None}}})
     stale = {"metadata": {"resourceVersion": version}, "spec": {"replicas": 4}}
-    await peer.call("PATCH", f"{THINGS}/one", stale, content_type=MERGE)
-    await peer.call("PATCH", f"{THINGS}/one", {"spec": {"replicas": 4}}, content_type=MERGE, dryRun="All")
-    await peer.call("GET", f"{THINGS}/one")
+    await peer.merge(f"{THINGS}/one", stale)
+    await peer.merge(f"{THINGS}/one", {"spec": {"replicas": 4}}, dryRun="All")
+    await peer.get(f"{THINGS}/one")
 
 
 async def finalizers(peer: Peer) -> None:
     body = thing()
     body["metadata"]["finalizers"] = ["example.dev/a"]
-    await peer.call("POST", THINGS, body)
-    await peer.call("DELETE", f"{THINGS}/one")
+    await peer.post(THINGS, body)
+    await peer.delete(f"{THINGS}/one")
     more = {"metadata": {"finalizers": ["example.dev/a", "example.dev/b"]}}
-    await peer.call("PATCH", f"{THINGS}/one", more, content_type=MERGE)
-    await peer.call("PATCH", f"{THINGS}/one", {"metadata": {"finalizers": None}}, content_type=MERGE)
-    await peer.call("GET", f"{THINGS}/one")
+    await peer.merge(f"{THINGS}/one", more)
+    await peer.merge(f"{THINGS}/one", {"metadata": {"finalizers": None}})
+    await peer.get(f"{THINGS}/one")
 
 
 async def server_side_apply(peer: Peer) -> None:
     async def apply(manager: str, body: dict[str, Any], path: str = f"{THINGS}/one", **query: Any) -> None:
-        await peer.call("PATCH", path, body, content_type=APPLY, fieldManager=manager, **query)
+        await peer.apply(path, body, fieldManager=manager, **query)
 
     for validation in ("Ignore", "Strict"):  # an undeclared field has no place among the fields that somebody owns
         await apply("alice", thing(odd=1), fieldValidation=validation)
@@ -144,5 +137,5 @@ async def server_side_apply(peer: Peer) -> None:
     status: dict[str, Any] = {"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": {"name": "one"}}
     status["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
     await apply("carol", status, f"{THINGS}/one/status")
-    await peer.call("PATCH", f"{THINGS}/one", {"spec": {"replicas": 5}}, content_type=MERGE, fieldManager="dave")
+    await peer.merge(f"{THINGS}/one", {"spec": {"replicas": 5}}, fieldManager="dave")
     await apply("bob", thing(replicas=4))

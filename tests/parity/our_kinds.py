@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tests.parity.bodies import CLUSTERS, GROUPS, OPERATIONS, STATES, cluster, group, reason, state
-from tests.parity.peer import APPLY, MERGE
 
 if TYPE_CHECKING:
     from tests.parity.peer import Peer
@@ -20,8 +19,8 @@ async def broker_groups(peer: Peer) -> None:
     for path in sorted(EXAMPLES.glob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text()):
             if document["kind"] == "BrokerGroup":
-                await peer.call("POST", GROUPS, document, fieldValidation="Strict")
-    await peer.call("POST", GROUPS, group())
+                await peer.post(GROUPS, document, fieldValidation="Strict")
+    await peer.post(GROUPS, group())
     for spec in (
         {"replicas": 0},
         {"replicas": 1, "durability": "Strict"},
@@ -37,12 +36,12 @@ async def broker_groups(peer: Peer) -> None:
         {"nameServers": ["host:9876", "no port"]},
         {"nonsense": 1},
     ):
-        await peer.call("POST", GROUPS, group("bad", **spec))
-        await peer.call("DELETE", f"{GROUPS}/bad", only=reason)
+        await peer.post(GROUPS, group("bad", **spec))
+        await peer.delete(f"{GROUPS}/bad", only=reason)
     for name in ("a.b", "a" * 53, "A_b"):
-        await peer.call("POST", GROUPS, group(name))
-    await peer.call("POST", GROUPS, group("c.d", replicas=1, durability="Strict"))
-    await peer.call("POST", GROUPS, group("h", brokerName="h", storage={"size": "2Gi"}))
+        await peer.post(GROUPS, group(name))
+    await peer.post(GROUPS, group("c.d", replicas=1, durability="Strict"))
+    await peer.post(GROUPS, group("h", brokerName="h", storage={"size": "2Gi"}))
     specs: tuple[dict[str, Any], ...] = (
         {"brokerName": "other"},
         {"brokerName": None},
@@ -53,7 +52,7 @@ async def broker_groups(peer: Peer) -> None:
         {"replicas": 5},
     )
     for spec in specs:
-        await peer.call("PATCH", f"{GROUPS}/h", {"spec": spec}, content_type=MERGE)
+        await peer.merge(f"{GROUPS}/h", {"spec": spec})
 
 
 async def broker_group_states(peer: Peer) -> None:
@@ -74,10 +73,10 @@ async def broker_group_states(peer: Peer) -> None:
         "syncStateSet": [1],
         "syncStateSetEpoch": 7,
     }
-    await peer.call("POST", STATES, state(**{**record, "masterBrokerId": 2}))
-    await peer.call("POST", STATES, state(**{**record, "nextBrokerId": 2}))
-    await peer.call("POST", STATES, state(**{**record, "syncStateSet": [1, 1]}))
-    await peer.call("POST", STATES, state(**record))
+    await peer.post(STATES, state(**{**record, "masterBrokerId": 2}))
+    await peer.post(STATES, state(**{**record, "nextBrokerId": 2}))
+    await peer.post(STATES, state(**{**record, "syncStateSet": [1, 1]}))
+    await peer.post(STATES, state(**record))
     changes: tuple[dict[str, Any], ...] = (
         {"nextBrokerId": 2},
         {"masterEpoch": 3},
@@ -92,31 +91,29 @@ async def broker_group_states(peer: Peer) -> None:
         {"masterEpoch": "5"},
     )
     for change in changes:
-        await peer.call("PATCH", f"{STATES}/g", {"record": change}, content_type=MERGE)
-    current = await peer.call("GET", f"{STATES}/g")
+        await peer.merge(f"{STATES}/g", {"record": change})
+    current = await peer.get(f"{STATES}/g")
     current["record"]["syncStateSet"] = [1]
-    await peer.call("PUT", f"{STATES}/g", current)
-    await peer.call("PUT", f"{STATES}/g", current)
+    await peer.put(f"{STATES}/g", current)
+    await peer.put(f"{STATES}/g", current)
 
 
 async def broker_group_operations(peer: Peer) -> None:
     """Operations, and what is done to a group by its operator, kubectl and the plugin."""
-    await peer.call("POST", GROUPS, group(), fieldValidation="Strict")
+    await peer.post(GROUPS, group(), fieldValidation="Strict")
     status = {"apiVersion": group()["apiVersion"], "kind": "BrokerGroup", "metadata": {"name": "g"}}
-    how: dict[str, Any] = {"content_type": APPLY, "fieldManager": "brokergroup-status", "force": "true"}
-    await peer.call("PATCH", f"{GROUPS}/g/status", {**status, "status": {"masterEpoch": 1, "replicas": 3}}, **how)
-    await peer.call("PATCH", f"{GROUPS}/g/status", {**status, "status": {"masterEpoch": 1, "nonsense": 3}}, **how)
-    await peer.call(
-        "PATCH", f"{GROUPS}/g", {**group(), "spec": {"replicas": 2}}, content_type=APPLY, fieldManager="kubectl"
-    )
+    how: dict[str, Any] = {"fieldManager": "brokergroup-status", "force": "true"}
+    await peer.apply(f"{GROUPS}/g/status", {**status, "status": {"masterEpoch": 1, "replicas": 3}}, **how)
+    await peer.apply(f"{GROUPS}/g/status", {**status, "status": {"masterEpoch": 1, "nonsense": 3}}, **how)
+    await peer.apply(f"{GROUPS}/g", {**group(), "spec": {"replicas": 2}}, fieldManager="kubectl")
     paused = {"spec": {"maintenance": {"paused": True}}}
-    await peer.call("PATCH", f"{GROUPS}/g", paused, content_type=MERGE, fieldValidation="Strict")
+    await peer.merge(f"{GROUPS}/g", paused, fieldValidation="Strict")
     typo = {"spec": {"maintenance": {"pause": True}}}
-    await peer.call("PATCH", f"{GROUPS}/g", typo, content_type=MERGE, fieldValidation="Strict")
-    await peer.call("GET", GROUPS)
-    await peer.call("GET", f"{GROUPS}/g")
-    await peer.call("GET", f"{GROUPS}/g/scale")
-    await peer.call("PATCH", f"{GROUPS}/g/scale", {"spec": {"replicas": 4}}, content_type=MERGE)
+    await peer.merge(f"{GROUPS}/g", typo, fieldValidation="Strict")
+    await peer.get(GROUPS)
+    await peer.get(f"{GROUPS}/g")
+    await peer.get(f"{GROUPS}/g/scale")
+    await peer.merge(f"{GROUPS}/g/scale", {"spec": {"replicas": 4}})
     for spec in (
         {"type": "Switchover", "switchover": {}},
         {"type": "Switchover"},
@@ -124,29 +121,29 @@ async def broker_group_operations(peer: Peer) -> None:
         {"type": "Elect", "elect": {"toBrokerId": 1, "acknowledgeDataLoss": "other"}},
         {"type": "Nonsense", "switchover": {}},
     ):
-        await peer.call("POST", OPERATIONS, operation(**spec), fieldValidation="Strict")
-        await peer.call("DELETE", f"{OPERATIONS}/o", only=reason)
-    made = await peer.call("POST", OPERATIONS, operation(type="Switchover", switchover={"toBrokerId": 2}))
-    await peer.call("PATCH", f"{OPERATIONS}/o", {"spec": {"switchover": {"toBrokerId": 3}}}, content_type=MERGE)
-    await peer.call("PATCH", f"{OPERATIONS}/o", {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE)
+        await peer.post(OPERATIONS, operation(**spec), fieldValidation="Strict")
+        await peer.delete(f"{OPERATIONS}/o", only=reason)
+    made = await peer.post(OPERATIONS, operation(type="Switchover", switchover={"toBrokerId": 2}))
+    await peer.merge(f"{OPERATIONS}/o", {"spec": {"switchover": {"toBrokerId": 3}}})
+    await peer.merge(f"{OPERATIONS}/o", {"metadata": {"labels": {"a": "b"}}})
     running = {**made, "status": {"phase": "Running", "startedAt": "2026-01-01T00:00:00Z"}}
-    await peer.call("PUT", f"{OPERATIONS}/o/status", running)  # an older version: a conflict
-    fresh = await peer.call("GET", f"{OPERATIONS}/o")
-    await peer.call("PUT", f"{OPERATIONS}/o/status", {**fresh, "status": running["status"]})
-    await peer.call("GET", OPERATIONS)
-    await peer.call("POST", STATES, state(nextBrokerId=2))
-    await peer.call("GET", STATES)
-    await peer.call("DELETE", f"{STATES}/g", {"preconditions": {"resourceVersion": "1"}})
-    await peer.call("DELETE", f"{STATES}/g")
-    await peer.call("DELETE", f"{GROUPS}/g")
+    await peer.put(f"{OPERATIONS}/o/status", running)  # an older version: a conflict
+    fresh = await peer.get(f"{OPERATIONS}/o")
+    await peer.put(f"{OPERATIONS}/o/status", {**fresh, "status": running["status"]})
+    await peer.get(OPERATIONS)
+    await peer.post(STATES, state(nextBrokerId=2))
+    await peer.get(STATES)
+    await peer.delete(f"{STATES}/g", {"preconditions": {"resourceVersion": "1"}})
+    await peer.delete(f"{STATES}/g")
+    await peer.delete(f"{GROUPS}/g")
     for policy in ("Orphan", "Foreground"):
         held = group(f"as-{policy.lower()}")
         held["metadata"]["finalizers"] = ["brokergroup.dev/brokergroup"]
-        await peer.call("POST", GROUPS, held)
+        await peer.post(GROUPS, held)
         path = f"{GROUPS}/as-{policy.lower()}"
-        await peer.call("DELETE", path, {"propagationPolicy": policy, "dryRun": ["All"]})
-        await peer.call("GET", path)
-        await peer.call("DELETE", path, {"propagationPolicy": policy})
+        await peer.delete(path, {"propagationPolicy": policy, "dryRun": ["All"]})
+        await peer.get(path)
+        await peer.delete(path, {"propagationPolicy": policy})
 
 
 def operation(**spec: Any) -> dict[str, Any]:
@@ -160,7 +157,7 @@ def operation(**spec: Any) -> dict[str, Any]:
 
 async def rocketmq_clusters(peer: Peer) -> None:
     """Defaults, what each rule refuses, and the status apart."""
-    await peer.call("POST", CLUSTERS, cluster())
+    await peer.post(CLUSTERS, cluster())
     for name, spec in (
         ("version-and-image", {"version": "5.5.0", "image": "registry.example/rocketmq:1"}),
         ("named-servers", {"brokerGroups": {"template": {"nameServers": ["a:9876"]}}}),
@@ -170,10 +167,10 @@ async def rocketmq_clusters(peer: Peer) -> None:
         ("proxys-own-key", {"proxy": {"config": {"proxyMode": "LOCAL"}}}),
         ("a" * 60, {}),
     ):
-        await peer.call("POST", CLUSTERS, cluster(name, **spec))
-    await peer.call("PATCH", f"{CLUSTERS}/c", {"spec": {"brokerGroups": {"count": 65}}}, content_type=MERGE)
-    await peer.call("PATCH", f"{CLUSTERS}/c", {"spec": {"brokerGroups": {"count": 2}}}, content_type=MERGE)
+        await peer.post(CLUSTERS, cluster(name, **spec))
+    await peer.merge(f"{CLUSTERS}/c", {"spec": {"brokerGroups": {"count": 65}}})
+    await peer.merge(f"{CLUSTERS}/c", {"spec": {"brokerGroups": {"count": 2}}})
     status = {"status": {"nameServers": {"desired": 2, "ready": 1, "summary": "1/2"}}}
-    await peer.call("PATCH", f"{CLUSTERS}/c/status", status, content_type=MERGE)
-    await peer.call("GET", f"{CLUSTERS}/c")
-    await peer.call("DELETE", f"{CLUSTERS}/c")
+    await peer.merge(f"{CLUSTERS}/c/status", status)
+    await peer.get(f"{CLUSTERS}/c")
+    await peer.delete(f"{CLUSTERS}/c")

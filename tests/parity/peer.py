@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -110,6 +111,15 @@ class Peer:
         said = {"answer": tidy, "warnings": warnings} if only is None else only(tidy)
         self.said.append((f"{method} {path} {query}", response.status, said))
         return dict(answer)
+
+    get = partialmethod(call, "GET")
+    post = partialmethod(call, "POST")
+    put = partialmethod(call, "PUT")
+    delete = partialmethod(call, "DELETE")
+    merge = partialmethod(call, "PATCH", content_type=MERGE)
+    json_patch = partialmethod(call, "PATCH", content_type=JSON_PATCH)
+    strategic = partialmethod(call, "PATCH", content_type=STRATEGIC)
+    apply = partialmethod(call, "PATCH", content_type=APPLY)
 
     async def watch(self, path: str, **query: str) -> None:
         """Records all that a watch of one second tells, without the ordinary bookmarks, whose time nobody promises."""

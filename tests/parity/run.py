@@ -30,7 +30,7 @@ import yaml  # noqa: E402
 
 from kube_sandbox.api_server.server import SandboxApiServer  # noqa: E402
 from tests.parity import core_kinds, custom_objects, our_kinds, reading  # noqa: E402
-from tests.parity.peer import APPLY, Peer, shape_of  # noqa: E402
+from tests.parity.peer import Peer, shape_of  # noqa: E402
 from tests.sieve.workloads import WORKLOADS  # noqa: E402
 from tests.sieve.world import told  # noqa: E402
 from tests.support.kube_apiserver import running_kube_apiserver  # noqa: E402
@@ -93,17 +93,17 @@ async def serve_kinds(peer: Peer) -> None:
         definition = yaml.safe_load(file.read_text())
         name = definition["metadata"]["name"]
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-        answer = await peer.call("PATCH", path, definition, content_type=APPLY, fieldManager="test", force="true")
+        answer = await peer.apply(path, definition, fieldManager="test", force="true")
         assert answer.get("kind") == "CustomResourceDefinition", answer
         spec = definition["spec"]
         served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-        while (await peer.call("GET", served)).get("kind") == "Status":  # the real one registers it a moment later
+        while (await peer.get(served)).get("kind") == "Status":  # the real one registers it a moment later
             pass
 
 
 async def open_namespace(peer: Peer) -> None:
     """Make the namespace of a conversation, and forget what was said before."""
-    await peer.call("POST", "/api/v1/namespaces", {"metadata": {"name": peer.namespace}})
+    await peer.post("/api/v1/namespaces", {"metadata": {"name": peer.namespace}})
     peer.said.clear()
 
 
