@@ -82,16 +82,9 @@ def test_a_cold_run_is_held_against_a_cold_run() -> None:
     # 9 to 4, not 9 to the warm 2.
     assert row["ratios"]["spark_sql"] == {"warm": False, "cpu": 2.25, "cold_cpu": 2.25, "peak": 2.25}
     goals = goals_of([row, _row(size=500_000_000, ours=alone)], {}, {"lake": {"failed": "no Java"}}, {})
-    assert goals == {
-        "report_of_1000_groups_and_a_year_within_30_s": None,
-        "report_of_1000_groups_and_a_year_within_1_gib": None,
-        "spark_sql_takes_2.5_times_our_cpu": False,
-        "within_3_times_duckdb_warm_at_50m": None,
-        "less_memory_than_duckdb_at_500m": None,
-        "linear_from_smallest_to_largest": True,
-        "a_day_more_costs_a_day": None,
-        "readers_1m_samples_per_cpu_second": None,
-    }
+    assert {name: met for name, met in goals.items() if met is not None} == {
+        "spark_sql_takes_2.5_times_our_cpu": False, "linear_from_smallest_to_largest": True,
+    }  # fmt: skip
 
 
 def _measured(folder: Path, rest: str) -> dict[str, Any]:

@@ -58,26 +58,24 @@ def test_the_note_of_what_has_ended_is_not_read_again(tmp_path: Path) -> None:
     assert [one.outcome for one in read_logs([path]).incidents] == ["completed"]
 
 
-def test_of_two_pods_lines_the_whole_one_wins(tmp_path: Path) -> None:
-    for pod, changes in (("a", {"outcome": "interrupted", "censored": True}), ("b", {})):
+@pytest.mark.parametrize(
+    ("worse", "better"),
+    [
+        ({"outcome": "interrupted", "censored": True}, {}),
+        # Seen on two nodes: the end of a switchover of 0.9 s could not be written, and the pod that took it over told of 5.7 s.
+        ({"durationMilliseconds": 5695.3}, {"durationMilliseconds": 938.4}),
+    ],
+    ids=["not whole", "told later"],
+)
+def test_of_two_pods_lines_the_whole_one_wins_and_of_two_whole_ones_the_first_told(
+    tmp_path: Path, worse: dict[str, Any], better: dict[str, Any]
+) -> None:
+    for pod, changes in (("worse", worse), ("better", better)):
         (tmp_path / pod).mkdir()
-        (tmp_path / pod / "incidents.jsonl").write_text(line(**changes))
-    for order in (("a", "b"), ("b", "a")):
+        (tmp_path / pod / "incidents.jsonl").write_text(line(**changes, trigger=pod))
+    for order in (("worse", "better"), ("better", "worse")):
         [one] = read_logs([tmp_path / pod for pod in order]).incidents
-        assert one.outcome == "completed"
-
-
-def test_of_two_pods_whole_lines_the_first_told_one_wins(tmp_path: Path) -> None:
-    """Seen on two nodes: the end of a switchover of 0.9 s could not be written, and the pod that took it over told of 5.7 s."""
-    for pod, changes in (
-        ("a", {"durationMilliseconds": 5695.3, "trigger": "a"}),
-        ("b", {"durationMilliseconds": 938.4, "trigger": "b"}),
-    ):
-        (tmp_path / pod).mkdir()
-        (tmp_path / pod / "incidents.jsonl").write_text(line(**changes))
-    for order in (("a", "b"), ("b", "a")):
-        [one] = read_logs([tmp_path / pod for pod in order]).incidents
-        assert one.trigger == "b"
+        assert (one.trigger, one.outcome) == ("better", "completed")
 
 
 def test_older_versions_are_still_read_and_a_newer_cause_is_unknown(tmp_path: Path) -> None:
@@ -87,22 +85,6 @@ def test_older_versions_are_still_read_and_a_newer_cause_is_unknown(tmp_path: Pa
         path.write_text(json.dumps(old) + "\n")
         [one] = read_logs([path]).incidents
         assert one.cause == known
-
-
-@pytest.mark.parametrize(
-    ("member", "value", "said"),
-    [
-        ("detectionMilliseconds", -1000.0, "detectionMilliseconds: -1000.0; expected 0 to 604800000"),
-        ("detectionMilliseconds", 40 * 86_400_000.0, "detectionMilliseconds: 3456000000.0; expected 0 to 604800000"),
-        ("durationMilliseconds", -1, "durationMilliseconds: -1"),
-        ("truncatedBytes", -5, "truncatedBytes: -5; expected 0 or more"),
-        ("stepsMilliseconds", {"detected": 0.0, "inSync": -1}, "inSync: -1"),
-    ],
-)
-def test_a_time_that_nothing_can_take_is_refused(tmp_path: Path, member: str, value: Any, said: str) -> None:
-    (tmp_path / "log.jsonl").write_text(line(**{member: value}))
-    with pytest.raises(ExportFormatError, match=said):
-        read_logs([tmp_path / "log.jsonl"])
 
 
 def _noted(minutes: int) -> str:
@@ -140,20 +122,6 @@ def test_a_circumstance_of_a_newer_operator_proves_nothing(tmp_path: Path) -> No
     assert (one.cause, one.note) == ("unknown", "DiskPressure: full")
 
 
-@pytest.mark.parametrize(("old", "new", "message"), [
-    ('"endedAt"', '"gone"', "endedAt: None; expected a time"),
-    ('"cause"', '"gone"', "cause: missing"),
-    ('"brokerId": 1', '"brokerId": "1"', "brokerId: '1'; expected int"),
-])  # fmt: skip
-def test_a_broken_circumstance_is_an_error_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
-    path = tmp_path / "incidents.jsonl"
-    path.write_text(line() + _noted(0).replace(old, new))
-    with pytest.raises(ExportFormatError) as told:
-        read_logs([path])
-    assert str(told.value).startswith(f"{path}:2: ")
-    assert message in str(told.value)
-
-
 def test_a_torn_line_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     path = tmp_path / "incidents.jsonl"
     path.write_text('{"schemaVersion": 2, "id": "def\n' + line())
@@ -163,25 +131,33 @@ def test_a_torn_line_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("text", "message"),
     [
-        ({"schemaVersion": 99}, "schemaVersion: 99; expected 1 to 3"),
-        ({"schemaVersion": None}, "schemaVersion: None"),
-        ({"id": None}, "id: missing"),
-        ({"from": "one"}, "from: 'one'; expected int"),
-        ({"epoch": True}, "epoch: True; expected int"),
-        ({"unfenced": "no"}, "unfenced: 'no'; expected bool"),
-        ({"startedAt": "yesterday"}, "startedAt: 'yesterday'; expected a time"),
-        ({"startedAt": "2026-05-28T20:26:40.500"}, "has no time zone"),
-        ({"brokerName": None, "name": None}, "brokerName: missing"),
-        ({"stepsMilliseconds": {"detected": "soon"}}, "detected: 'soon'; expected int or float"),
+        (line(schemaVersion=99), "schemaVersion: 99; expected 1 to 3"),
+        (line(schemaVersion=None), "schemaVersion: None"),
+        (line(id=None), "id: missing"),
+        (line(**{"from": "one"}), "from: 'one'; expected int"),
+        (line(epoch=True), "epoch: True; expected int"),
+        (line(unfenced="no"), "unfenced: 'no'; expected bool"),
+        (line(startedAt="yesterday"), "startedAt: 'yesterday'; expected a time"),
+        (line(startedAt="2026-05-28T20:26:40.500"), "has no time zone"),
+        (line(brokerName=None, name=None), "brokerName: missing"),
+        (line(stepsMilliseconds={"detected": "soon"}), "detected: 'soon'; expected int or float"),
+        (line(detectionMilliseconds=-1000.0), "detectionMilliseconds: -1000.0; expected 0 to 604800000"),
+        (line(detectionMilliseconds=40 * 86_400_000.0), "detectionMilliseconds: 3456000000.0; expected 0 to 604800000"),
+        (line(durationMilliseconds=-1), "durationMilliseconds: -1"),
+        (line(truncatedBytes=-5), "truncatedBytes: -5; expected 0 or more"),
+        (line(stepsMilliseconds={"detected": 0.0, "inSync": -1}), "inSync: -1"),
+        (_noted(0).replace('"endedAt"', '"gone"'), "endedAt: None; expected a time"),
+        (_noted(0).replace('"cause"', '"gone"'), "cause: missing"),
+        (_noted(0).replace('"brokerId": 1', '"brokerId": "1"'), "brokerId: '1'; expected int"),
     ],
 )
-def test_a_line_that_is_no_incident_is_an_error_with_its_line(
-    tmp_path: Path, changes: dict[str, Any], message: str
+def test_a_line_that_is_no_incident_or_tells_what_nothing_can_take_is_an_error_with_its_line(
+    tmp_path: Path, text: str, message: str
 ) -> None:
     path = tmp_path / "incidents.jsonl"
-    path.write_text(line() + line(**changes))
+    path.write_text(line() + text)
     with pytest.raises(ExportFormatError) as told:
         read_logs([path])
     assert str(told.value).startswith(f"{path}:2: ")

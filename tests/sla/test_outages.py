@@ -35,10 +35,6 @@ def _logged(start_ms: int, length_ms: float | None, **changes: Any) -> LoggedInc
     return replace(one, **changes)
 
 
-def _told(incidents: list[Incident]) -> list[tuple[int, int | None, str]]:
-    return [(one.start_ms, one.end_ms, one.source.value) for one in incidents]
-
-
 def _reconcile(gauge: list[Span], log: list[LoggedIncident]) -> tuple[list[Incident], list[Span]]:
     return reconcile(ORDERS, gauge, log, interval_ms=INTERVAL_MS)
 
@@ -59,44 +55,37 @@ def test_incidents_that_overlap_spans_are_those_of_a_look_at_each(
     assert overlapping(incidents, spans) == [one for one in incidents if any(one.overlaps(span) for span in spans)]
 
 
-def test_the_log_wins_on_times() -> None:
-    incidents, held = _reconcile(_gauge((105_000, 120_000)), [_logged(100_000, 7000.0)])
-    assert _told(incidents) == [(100_000, 107_000, "incident_log")]
-    assert incidents[0].seen_by_gauge
-    assert not incidents[0].skewed
-    assert incidents[0].error_ms == 1
-    assert [span for span in held if span.state is State.DOWN] == [Span(100_000, 107_000, State.DOWN)]
+LOG, GAUGE = "incident_log", "gauge"
 
 
-def test_what_no_scrape_saw_and_what_the_log_does_not_know_both_count() -> None:
-    incidents, held = _reconcile(_gauge((600_000, 660_000)), [_logged(100_000, 7000.0)])
-    assert _told(incidents) == [(100_000, 107_000, "incident_log"), (600_000, 660_000, "gauge")]
-    assert [one.cause for one in incidents] == ["unknown", UNATTRIBUTED]
-    assert incidents[1].error_ms == INTERVAL_MS
-    assert total_ms(held, State.DOWN) == 67_000
-
-
-def test_a_long_outage_that_a_short_entry_explains_in_part_is_not_lost() -> None:
-    incidents, held = _reconcile(_gauge((105_000, 705_000)), [_logged(100_000, 7000.0)])
-    assert _told(incidents) == [(100_000, 107_000, "incident_log")]
-    assert incidents[0].disputed_ms == total_ms(held, State.DISPUTED) == 598_000
-
-
-def test_what_is_within_two_scrapes_of_an_entry_is_no_incident_of_its_own() -> None:
-    incidents, held = _reconcile(_gauge((90_000, 705_000)), [_logged(100_000, 7000.0)])
-    assert _told(incidents) == [(100_000, 107_000, "incident_log")]
-    assert incidents[0].disputed_ms == total_ms(held, State.DISPUTED) == 10_000 + 598_000
-
-
-def test_an_open_entry_does_not_last_until_an_outage_much_later() -> None:
-    incidents, _ = _reconcile(_gauge((900_000, 915_000)), [_logged(100_000, None)])
-    assert _told(incidents) == [(100_000, 101_000, "incident_log"), (900_000, 915_000, "gauge")]
-
-
-def test_an_open_entry_ends_where_the_gauge_says_so() -> None:
-    incidents, _ = _reconcile(_gauge((105_000, 180_000), (900_000, 915_000)), [_logged(100_000, None)])
-    assert _told(incidents) == [(100_000, 180_000, "incident_log"), (900_000, 915_000, "gauge")]
-    assert incidents[0].error_ms == INTERVAL_MS
+@pytest.mark.parametrize(
+    ("downs", "length_ms", "told", "down_ms", "disputed_ms"),
+    [
+        # The log wins on times; a scrape that says down before the log's begin is by another clock.
+        ([(105_000, 120_000)], 7000.0, [(100_000, 107_000, LOG, 1, False)], 7000, 0),
+        ([(90_000, 105_000)], 7000.0, [(100_000, 107_000, LOG, 1, True)], 7000, 10_000),
+        # What no scrape saw and what the log does not know both count.
+        ([(600_000, 660_000)], 7000.0,
+         [(100_000, 107_000, LOG, 1, False), (600_000, 660_000, GAUGE, INTERVAL_MS, False)], 67_000, 0),
+        # A long outage that a short entry explains in part; what is within two scrapes of an entry is no incident of its own.
+        ([(105_000, 705_000)], 7000.0, [(100_000, 107_000, LOG, 1, False)], 7000, 598_000),
+        ([(90_000, 705_000)], 7000.0, [(100_000, 107_000, LOG, 1, True)], 7000, 10_000 + 598_000),
+        # An open entry ends where the gauge says so, and does not last until an outage much later.
+        ([(900_000, 915_000)], None,
+         [(100_000, 101_000, LOG, INTERVAL_MS, False), (900_000, 915_000, GAUGE, INTERVAL_MS, False)], 16_000, 0),
+        ([(105_000, 180_000), (900_000, 915_000)], None,
+         [(100_000, 180_000, LOG, INTERVAL_MS, False), (900_000, 915_000, GAUGE, INTERVAL_MS, False)], 95_000, 0),
+    ],
+)  # fmt: skip
+def test_the_gauge_and_an_entry_become_one_list(
+    downs: list[tuple[int, int]], length_ms: float | None, told: list[Any], down_ms: int, disputed_ms: int
+) -> None:
+    incidents, held = _reconcile(_gauge(*downs), [_logged(100_000, length_ms)])
+    assert [(one.start_ms, one.end_ms, one.source.value, one.error_ms, one.skewed) for one in incidents] == told
+    assert (total_ms(held, State.DOWN), total_ms(held, State.DISPUTED)) == (down_ms, disputed_ms)
+    assert incidents[0].disputed_ms == disputed_ms
+    assert incidents[0].seen_by_gauge == (downs[0][0] < 600_000)
+    assert [one.cause for one in incidents[1:]] == [UNATTRIBUTED] * (len(told) - 1)
 
 
 def test_an_outage_at_the_end_of_the_window_is_open_and_counts_as_far_as_it_was_seen() -> None:
@@ -104,11 +93,6 @@ def test_an_outage_at_the_end_of_the_window_is_open_and_counts_as_far_as_it_was_
         [incident], held = _reconcile(_gauge((3_510_000, END_MS)), log)
         assert incident.end_ms is None
         assert total_ms(held, State.DOWN) == END_MS - incident.start_ms == incident.length_ms(END_MS)
-
-
-def test_clocks_that_differ_are_told() -> None:
-    [incident], _ = _reconcile(_gauge((90_000, 105_000)), [_logged(100_000, 7000.0)])
-    assert incident.skewed
 
 
 def test_attempts_at_one_loss_are_one_outage() -> None:

@@ -67,16 +67,6 @@ def test_each_instant_has_the_state_of_the_rule(samples: list[Sample], data: st.
         assert state.value == state_at(at_ms, seen, window.end_ms, GAP_MS), at_ms - START_MS
 
 
-def test_several_groups_become_cluster_write_and_ordered_write() -> None:
-    up, down, unknown = State.UP, State.DOWN, State.UNKNOWN
-    one = [Span(0, 10, up), Span(10, 20, down), Span(20, 40, up)]
-    two = [Span(0, 15, up), Span(15, 18, down), Span(18, 30, unknown), Span(30, 40, up)]
-    assert combine([one, two], any_up) == [Span(0, 15, up), Span(15, 18, down), Span(18, 20, unknown), Span(20, 40, up)]
-    assert combine([one, two], all_up) == [Span(0, 10, up), Span(10, 20, down), Span(20, 30, unknown), Span(30, 40, up)]
-    with pytest.raises(ValueError, match="different windows"):
-        combine([one, [Span(0, 39, up)]], any_up)
-
-
 @st.composite
 def _lines(draw: st.DrawFn) -> list[list[Span]]:
     """Some lines over one window."""
@@ -93,8 +83,9 @@ def _lines(draw: st.DrawFn) -> list[list[Span]]:
 def test_a_step_for_each_change_finds_what_a_look_at_all_lines_finds(lines: list[list[Span]]) -> None:
     for decide in (any_up, all_up):
         assert combine_present(lines, decide) == combine(lines, decide)
-    with pytest.raises(ValueError, match="different windows"):
-        combine_present([*lines, [Span(0, 99, State.UP)]], any_up)
+    for together in (combine, combine_present):
+        with pytest.raises(ValueError, match="different windows"):
+            together([*lines, [Span(0, 99, State.UP)]], any_up)
 
 
 def test_what_is_put_over_replaces_what_was_there() -> None:

@@ -169,6 +169,8 @@ def test_what_is_not_there_is_told_with_what_is(report: WrittenReport) -> None:
         find_incident(report, "orders", "4")
     with pytest.raises(NoSuchIncidentError, match="the report has no incident of it"):
         find_incident(report, "quiet", "1")
+    with pytest.raises(KeyError, match="n/c/nobody"):
+        report.figures(GroupKey("n", "c", "nobody"))
 
 
 def test_a_folder_that_is_no_report_is_named(tmp_path: Path, folder: Path) -> None:
@@ -194,21 +196,13 @@ def test_the_same_figures_make_the_same_bytes(folder: Path, tmp_path: Path) -> N
     assert {path.name for path in again} == {path.name for path in folder.iterdir()}
 
 
-def test_a_group_that_no_report_has_is_named(tmp_path: Path) -> None:
-    intervals = {run.series: one_day.SCRAPE_MS for run in one_day.all_runs()}
-    write_report(tmp_path, one_day.summary(), one_day.all_runs(), intervals, {})
-    with pytest.raises(KeyError, match="n/c/nobody"):
-        read_report(tmp_path).figures(GroupKey("n", "c", "nobody"))
-
-
-def test_the_groups_that_got_worse_come_first_with_the_causes(tmp_path: Path) -> None:
+def test_the_groups_that_got_worse_come_first_with_the_causes(folder: Path, tmp_path: Path) -> None:
     """The day after: orders is well, and the quiet group is not scraped any more."""
-    intervals = {run.series: one_day.SCRAPE_MS for run in one_day.all_runs()}
-    write_report(tmp_path / "first", one_day.summary(), one_day.all_runs(), intervals, {})
     well = [run for run in one_day.all_runs() if 'broker_group="quiet"' not in run.series]
     fleet = Fleet(by_series(well), gap_ms=gap_limit_ms(one_day.SCRAPE_MS))
-    write_report(tmp_path / "then", summarise(Agreement(one_day.DAY, 0.999), Evidence(fleet, [])), well, intervals, {})
-    words = ["slo", "compare", "--before", str(tmp_path / "first"), "--after", str(tmp_path / "then")]
+    told_later = summarise(Agreement(one_day.DAY, 0.999), Evidence(fleet, []))
+    write_report(tmp_path / "then", told_later, well, {run.series: one_day.SCRAPE_MS for run in well}, {})
+    words = ["slo", "compare", "--before", str(folder), "--after", str(tmp_path / "then")]
     told = CliRunner().invoke(app, words)
     assert told.exit_code == 0, told.output
     *lines, last = told.output.splitlines()

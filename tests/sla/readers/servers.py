@@ -64,12 +64,7 @@ class StandIn(LoopbackServer):
 
     samples: dict[str, list[tuple[int, float]]]
     left_open: bool = False
-    most_samples: int = 1_000_000
-    fail_first: int = 0
-    warnings: list[str] = field(default_factory=list)
-    cut_at_bytes: int | None = None
     asked: list[str] = field(default_factory=list)
-    methods: list[str] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
 
     def handler(self) -> type[QuietHandler]:
@@ -77,11 +72,9 @@ class StandIn(LoopbackServer):
 
         class Handler(QuietHandler):
             def do_GET(self) -> None:
-                stand_in.methods.append("GET")
                 self._answer(*stand_in.label_values(self.path))
 
             def do_POST(self) -> None:
-                stand_in.methods.append("POST")
                 stand_in.tokens.append(self.headers.get("Authorization"))
                 form = urllib.parse.parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
                 self._answer(*stand_in.query(form["query"][0], float(form["time"][0])))
@@ -91,21 +84,18 @@ class StandIn(LoopbackServer):
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body[: stand_in.cut_at_bytes])
+                self.wfile.write(body)
 
         return Handler
 
     def query(self, text: str, at_seconds: float) -> tuple[int, dict[str, Any]]:
         self.asked.append(text)
-        if self.fail_first > 0:
-            self.fail_first -= 1
-            return 503, {"status": "error", "error": "starting"}
         found = _QUERY.fullmatch(text)
         if found is None:
             return 400, {"status": "error", "errorType": "bad_data", "error": f"parse error: {text}"}
         end_ms = round(at_seconds * 1000)
         start_ms = end_ms - int(found[2])
-        result, count = [], 0
+        result = []
         for series, samples in self.samples.items():
             inside = [
                 (at, v) for at, v in samples if start_ms <= at <= end_ms and not (self.left_open and at == start_ms)
@@ -114,12 +104,7 @@ class StandIn(LoopbackServer):
                 parts = parse_series(series)
                 metric = {"__name__": parts.metric, **dict(parts.labels)}
                 result.append({"metric": metric, "values": [[at / 1000, str(value)] for at, value in inside]})
-                count += len(inside)
-        if count > self.most_samples:
-            error = "query processing would load too many samples into memory in query execution"
-            return 422, {"status": "error", "errorType": "execution", "error": error}
-        answer = {"status": "success", "data": {"resultType": "matrix", "result": result}}
-        return 200, {**answer, "warnings": self.warnings} if self.warnings else answer
+        return 200, {"status": "success", "data": {"resultType": "matrix", "result": result}}
 
     def label_values(self, path: str) -> tuple[int, dict[str, Any]]:
         label = path.split("/label/")[1].split("/", maxsplit=1)[0]

@@ -146,6 +146,14 @@ def test_a_range_that_is_too_large_is_asked_for_in_halves(code: int, words: str,
         assert len(server.asked) <= (8 if code in (503, 504) else 18)
 
 
+def test_a_server_that_is_gone_is_asked_again_too(pauses: list[float]) -> None:
+    with OddServer(lambda _: GOOD) as server:
+        pass
+    with pytest.raises(ServerError, match=r"refused.*3 attempts"):
+        asked_of(server)
+    assert len(pauses) == 2
+
+
 def test_a_rate_limit_is_no_range_that_is_too_large(pauses: list[float]) -> None:
     with OddServer(once(Reply(429, b"the request rate exceeds the limit of 5 per second"))) as server:
         assert asked_of(server) == 1

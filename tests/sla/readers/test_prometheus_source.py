@@ -23,10 +23,8 @@ from pyspark.sql.datasource import (
 
 from metric_names import GROUP_WRITABLE
 from sla_reports.connection import ConnectionOptionError
-from sla_reports.readers import http_client, prometheus
-from sla_reports.readers.http_client import ServerError
+from sla_reports.readers import prometheus
 from sla_reports.readers.prometheus import NAME, OptionError, PrometheusReader, PrometheusSource, query_of
-from sla_reports.readers.prometheus_api import Server
 from sla_reports.readers.samples import ExportFormatError, readable_errors
 from sla_reports.series import series_text
 from tests.real.parts.prometheus import Prometheus, start_prometheus
@@ -116,38 +114,6 @@ def test_filters_narrow_what_is_asked_for_and_are_given_back(left_open: bool) ->
             reader = PrometheusReader(query_of(options(server.url), needs_end=True))
             assert list(PrometheusReader(query_of(options(server.url), needs_end=True)).pushFilters([one])) == [one]
             assert read(reader, [one]) == expected, one
-
-
-def test_a_server_that_finds_a_slice_too_large_is_asked_for_its_halves() -> None:
-    with StandIn(SERIES, most_samples=300) as server:
-        assert read(PrometheusReader(query_of(options(server.url), needs_end=True))) == planted()
-        assert len(server.asked) > 3
-        assert set(server.methods) == {"POST"}
-
-
-def test_what_may_pass_is_tried_again_and_what_does_not_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "_PAUSE_SECONDS", 0.001)
-    with StandIn(SERIES, fail_first=2) as server:
-        assert read(PrometheusReader(query_of(options(server.url), needs_end=True))) == planted()
-    with StandIn(SERIES, fail_first=9) as server, pytest.raises(ServerError, match=r"HTTP 503: .*starting"):
-        read(PrometheusReader(query_of(options(server.url), needs_end=True)))
-    with StandIn(SERIES) as server:
-        gone = server.url
-    with pytest.raises(ServerError, match=r"refused.*3 attempts"):
-        list(Server(gone).samples("{a}", START_MS, START_MS + 1))
-    with StandIn(SERIES) as server, pytest.raises(ServerError, match=r"HTTP 400: .*parse error"):
-        list(Server(server.url).samples("nonsense", START_MS, START_MS + 1))
-    with StandIn(SERIES, cut_at_bytes=200) as server, pytest.raises(ServerError, match="3 attempts"):
-        list(Server(server.url).samples('{__name__="brokergroup_up"}', START_MS, START_MS + HOUR_MS))
-
-
-def test_an_answer_in_part_is_an_error() -> None:
-    message = "partial_answer: the server warns: store gateway unavailable"
-    with (
-        StandIn(SERIES, warnings=["store gateway unavailable"]) as server,
-        pytest.raises(ExportFormatError, match=message),
-    ):
-        read(PrometheusReader(query_of(options(server.url), needs_end=True)))
 
 
 def test_options_that_make_no_sense_are_named(tmp_path: Path) -> None:
