@@ -320,6 +320,12 @@ async def start_replica(root: Path, controller: str, *, address: str | None = No
     return RunningReplica(process, stop_event, asyncio.create_task(process.run(stop_event)))
 
 
+def send_fields(topic: str = "Topic", *, properties: str = "", queue_id: int = 0, **more: str) -> dict[str, str]:
+    """A send in Java's short names: e is the queue, f the sysFlag, g the time of birth, h the flag, m whether it is a batch."""
+    fields = {"a": "PG", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1", "h": "0"}
+    return fields | {"i": properties} | more
+
+
 class Client:
     """A producer and consumer."""
 
@@ -327,24 +333,14 @@ class Client:
         self.remoting = RemotingClient()
 
     async def send(
-        self, address: str, body: bytes, *, topic: str = "Topic", queue_id: int = 0, timeout_seconds: float = 5.0
+        self, address: str, body: bytes, *, timeout_seconds: float = 5.0, topic: str = "Topic", **more: Any
     ) -> RemotingCommand:
-        ext_fields = {
-            "a": "PG",
-            "b": topic,
-            "c": "TBW102",
-            "d": "4",
-            "e": str(queue_id),
-            "f": "0",
-            "g": "1",
-            "h": "0",
-            "i": "",
-        }
-        command = request(RequestCode.SEND_MESSAGE_V2, ext_fields=ext_fields, body=body)
+        """310; `more` as `send_fields` takes it."""
+        command = request(RequestCode.SEND_MESSAGE_V2, ext_fields=send_fields(topic, **more), body=body)
         return await self.remoting.invoke(address, command, timeout_seconds=timeout_seconds)
 
     async def pull(
-        self, address: str, offset: int, *, topic: str = "Topic", queue_id: int = 0, suspend_ms: int = 0
+        self, address: str, offset: int, *, topic: str = "Topic", queue_id: int = 0, suspend_ms: int = 0, **more: str
     ) -> RemotingCommand:
         ext_fields = {
             "consumerGroup": "CG",
@@ -358,7 +354,7 @@ class Client:
             "subVersion": "0",
             "suspendTimeoutMillis": str(suspend_ms),
         }
-        command = request(RequestCode.PULL_MESSAGE, ext_fields=ext_fields)
+        command = request(RequestCode.PULL_MESSAGE, ext_fields=ext_fields | more)
         return await self.remoting.invoke(address, command, timeout_seconds=10.0)
 
     async def pull_all(self, address: str, *, topic: str = "Topic", queue_id: int = 0) -> list[StoredMessage]:
@@ -379,6 +375,10 @@ class Client:
 
     async def status(self, address: str) -> HARuntimeInfoBody:
         return HARuntimeInfoBody.decode((await self.ask(address, RequestCode.GET_BROKER_HA_STATUS)).body)
+
+    async def send_back(self, address: str, offset: int, *, level: int | str = 0, **more: str) -> RemotingCommand:
+        fields = {"offset": str(offset), "group": "CG", "delayLevel": str(level), "originTopic": "Topic"} | more
+        return await self.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=fields)
 
     async def commit(self, address: str, offset: int, **more: str) -> int:
         """The code of the answer to a consumer group's commit."""

@@ -12,28 +12,32 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import MAX_PROPERTIES_BYTES
 from rocketmq_replica.log import disk
 from rocketmq_replica.log.log_flusher import Flush
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, start_master, start_pair
-
-
-def send_fields(properties: str = "", *, topic: str = "Topic") -> dict[str, str]:
-    return {"a": "PG", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": properties}
-
+from tests.replica.support import (
+    Client,
+    FakeController,
+    RunningReplica,
+    Starter,
+    eventually,
+    send_fields,
+    start_master,
+    start_pair,
+)
 
 Refusal = tuple[int, str]
 _TABLE: dict[str, tuple[dict[str, object], dict[str, str], bytes, Refusal]] = {
     "stored": ({}, send_fields(), b"x", (ResponseCode.SUCCESS, "")),
-    "stored without waiting": ({}, send_fields("WAIT\x01false\x02"), b"x", (ResponseCode.SUCCESS, "")),
+    "stored without waiting": ({}, send_fields(properties="WAIT\x01false\x02"), b"x", (ResponseCode.SUCCESS, "")),
     "body too large": ({"maxMessageSize": 10}, send_fields(), b"x" * 11, (ResponseCode.MESSAGE_ILLEGAL, "limit 10")),
     "record larger than a file": ({}, send_fields(), b"x" * 66_000, (ResponseCode.MESSAGE_ILLEGAL, "log files have")),
     "properties too large": (
         {},
-        send_fields("k\x01" + "v" * MAX_PROPERTIES_BYTES),
+        send_fields(properties="k\x01" + "v" * MAX_PROPERTIES_BYTES),
         b"x",
         (ResponseCode.MESSAGE_ILLEGAL, "properties"),
     ),
-    "bad topic": ({}, send_fields(topic="a b"), b"x", (ResponseCode.MESSAGE_ILLEGAL, "expected letters")),
-    "no topic": ({}, send_fields(topic=""), b"x", (ResponseCode.MESSAGE_ILLEGAL, "expected 1 to")),
-    "any queue": ({}, send_fields() | {"e": "-1"}, b"x", (ResponseCode.SUCCESS, "")),
+    "bad topic": ({}, send_fields("a b"), b"x", (ResponseCode.MESSAGE_ILLEGAL, "expected letters")),
+    "no topic": ({}, send_fields(""), b"x", (ResponseCode.MESSAGE_ILLEGAL, "expected 1 to")),
+    "any queue": ({}, send_fields(queue_id=-1), b"x", (ResponseCode.SUCCESS, "")),
     "no such topic": (
         {"autoCreateTopicEnable": "false"},
         send_fields(),
@@ -41,7 +45,7 @@ _TABLE: dict[str, tuple[dict[str, object], dict[str, str], bytes, Refusal]] = {
         (ResponseCode.TOPIC_NOT_EXIST, "not exist"),
     ),
     "read only": ({"brokerPermission": 4}, send_fields(), b"x", (ResponseCode.NO_PERMISSION, "permission")),
-    "bad queue": ({}, send_fields() | {"e": "9"}, b"x", (ResponseCode.SYSTEM_ERROR, "queueId[9]")),
+    "bad queue": ({}, send_fields(queue_id=9), b"x", (ResponseCode.SYSTEM_ERROR, "queueId[9]")),
     "too few in sync": (
         {"minInSyncReplicas": 2},
         send_fields(),
@@ -67,7 +71,7 @@ async def test_a_batch_is_refused_as_a_whole(start: Starter, controller: FakeCon
     master = await start_master(start)
     body = encode_batch([BatchedMessage(0, b"fits", b""), BatchedMessage(0, b"x" * 66_000, b"")])
     answer = await client.ask(
-        master.address, RequestCode.SEND_BATCH_MESSAGE, ext_fields=send_fields() | {"m": "true"}, body=body
+        master.address, RequestCode.SEND_BATCH_MESSAGE, ext_fields=send_fields(m="true"), body=body
     )
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert master.process.store.max_offset == 0
@@ -112,9 +116,7 @@ async def test_a_disk_that_is_too_slow_is_10_after_its_own_time(
         end = master.process.store.max_offset
         sending = asyncio.create_task(client.send(master.address, b"slow"))
         await eventually(lambda: master.process.store.max_offset > end)
-        term = master.process.broker.term
-        assert term is not None
-        assert term.waiting_count == 1
+        assert master.term.waiting_count == 1
         assert (await sending).code == ResponseCode.FLUSH_DISK_TIMEOUT
     finally:
         released.set()
@@ -129,8 +131,7 @@ async def test_a_disk_that_makes_it_after_the_replicas_time_is_0(
     master = await start_master(start, **keys)
     released = hold_disk(monkeypatch)
     sending = asyncio.create_task(client.send(master.address, b"slow", timeout_seconds=15.0))
-    term = master.process.broker.term
-    assert term is not None
+    term = master.term
     await eventually(lambda: term.waiting_count == 1 and (term.next_deadline_seconds() or 0) > 1)
     released.set()
     assert (await sending).code == ResponseCode.SUCCESS
@@ -164,11 +165,9 @@ async def test_who_waits_for_nothing_does_not_wait_for_a_slave(
     master, slave = await group_then(start, controller, slaveTimeout=60_000)
     slave.process.ha_client.leave()
     waiting = asyncio.create_task(client.send(master.address, b"waits", timeout_seconds=30.0))
-    term = master.process.broker.term
-    assert term is not None
+    term = master.term
     await eventually(lambda: term.waiting_count == 1)
-    fields = send_fields("WAIT\x01false\x02")
-    answer = await client.ask(master.address, RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=b"does not")
+    answer = await client.send(master.address, b"does not", properties="WAIT\x01false\x02")
     assert answer.code == ResponseCode.SUCCESS
     assert not waiting.done()
     await client.ask(master.address, RequestCode.UPDATE_BROKER_CONFIG, body=b"slaveTimeout=100\n")
@@ -216,8 +215,7 @@ async def test_a_term_that_ends_answers_14(start: Starter, controller: FakeContr
     master, slave = await group_then(start, controller, slaveTimeout=60_000)
     slave.process.ha_client.leave()
     sending = asyncio.create_task(client.send(master.address, b"x", timeout_seconds=30.0))
-    term = master.process.broker.term
-    assert term is not None
+    term = master.term
     await eventually(lambda: term.waiting_count == 1)
     controller.decide(slave.broker_id)
     await controller.notify(master.broker_id)

@@ -13,7 +13,7 @@ import pytest
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_record
 from rocketmq_replica.clients.consumers import EXPIRY_SECONDS, QueueLocks
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, start_master
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, send_fields, start_master
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
@@ -64,14 +64,14 @@ async def test_what_the_document_calls_supported_is_what_is_handled(one: Running
 async def test_a_message_that_would_have_to_be_kept_back_is_refused(
     one: RunningReplica, client: Client, properties: str, sys_flag: int, remark: str
 ) -> None:
-    fields = {"a": "PG", "b": "Topic", "e": "0", "f": str(sys_flag), "h": "0", "i": properties}
+    fields = send_fields(properties=properties, f=str(sys_flag))
     end = one.process.store.max_offset
     answer = await client.ask(one.address, RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=b"x")
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert remark in (answer.remark or "")
     assert one.process.store.max_offset == end
-    harmless = {**fields, "i": "MY_DELAY\x013\x02DELAY\x010\x02", "f": "0"}
-    assert (await client.ask(one.address, 310, ext_fields=harmless, body=b"x")).code == ResponseCode.SUCCESS
+    harmless = "MY_DELAY\x013\x02DELAY\x010\x02"
+    assert (await client.send(one.address, b"x", properties=harmless)).code == ResponseCode.SUCCESS
 
 
 async def test_a_message_is_viewed_by_its_offset(
@@ -104,12 +104,6 @@ async def test_the_earliest_store_time(one: RunningReplica, client: Client) -> N
     assert answer.ext_fields == {"timestamp": str(stored)}
 
 
-async def send_back(one: RunningReplica, client: Client, offset: int, **fields: object) -> RemotingCommand:
-    ext_fields = {"offset": str(offset), "group": "CG", "delayLevel": "0", "originTopic": "Topic"}
-    ext_fields |= {key: str(value) for key, value in fields.items()}
-    return await client.ask(one.address, RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=ext_fields)
-
-
 async def arrived(one: RunningReplica, client: Client, topic: str, count: int) -> list[StoredMessage]:
     async with asyncio.timeout(15):
         while len(found := await client.pull_all(one.address, topic=topic)) < count:  # noqa: ASYNC110 - by the wire
@@ -120,19 +114,20 @@ async def arrived(one: RunningReplica, client: Client, topic: str, count: int) -
 async def test_what_was_not_consumed_comes_again_and_ends_with_the_dead_letters(
     one: RunningReplica, client: Client
 ) -> None:
-    fields = {"a": "PG", "b": "Topic", "e": "0", "f": "0", "h": "5", "i": "k\x01v\x02", "g": "77"}
-    assert (await client.ask(one.address, 310, ext_fields=fields, body=b"hard to consume")).code == 0
+    assert (await client.send(one.address, b"hard to consume", properties="k\x01v\x02", h="5", g="77")).code == 0
     first = (await client.pull_all(one.address))[0]
-    assert (await send_back(one, client, first.physical_offset)).code == ResponseCode.SUCCESS
+    assert (await client.send_back(one.address, first.physical_offset)).code == ResponseCode.SUCCESS
     again = (await arrived(one, client, "%RETRY%CG", 1))[0]
     assert (again.body, again.reconsume_times, again.flag, again.born_timestamp_ms) == (first.body, 1, 5, 77)
     assert again.properties["RETRY_TOPIC"] == "Topic"
     assert again.properties["ORIGIN_MESSAGE_ID"] == first.message_id
-    assert (await send_back(one, client, again.physical_offset, maxReconsumeTimes=1)).code == ResponseCode.SUCCESS
+    assert (
+        await client.send_back(one.address, again.physical_offset, maxReconsumeTimes="1")
+    ).code == ResponseCode.SUCCESS
     dead = (await client.pull_all(one.address, topic="%DLQ%CG"))[0]
     assert (dead.body, dead.properties["DLQ_ORIGIN_TOPIC"]) == (first.body, "Topic")
     assert dead.properties["DLQ_ORIGIN_MESSAGE_ID"] == first.message_id
-    assert (await send_back(one, client, first.physical_offset, delayLevel=-1)).code == ResponseCode.SUCCESS
+    assert (await client.send_back(one.address, first.physical_offset, level=-1)).code == ResponseCode.SUCCESS
     assert len(await client.pull_all(one.address, topic="%DLQ%CG")) == 2
 
 
@@ -142,9 +137,9 @@ async def test_a_group_says_how_often_a_message_comes_again(one: RunningReplica,
     first = (await client.pull_all(one.address))[0]
     groups = one.process.metadata._metadata.groups
     groups.replace_all({"subscriptionGroupTable": {"CG": {"groupName": "CG", "retryMaxTimes": 1}}})
-    assert (await send_back(one, client, first.physical_offset)).code == ResponseCode.SUCCESS
+    assert (await client.send_back(one.address, first.physical_offset)).code == ResponseCode.SUCCESS
     again = (await arrived(one, client, "%RETRY%CG", 1))[0]
-    assert (await send_back(one, client, again.physical_offset)).code == ResponseCode.SUCCESS
+    assert (await client.send_back(one.address, again.physical_offset)).code == ResponseCode.SUCCESS
     assert len(await client.pull_all(one.address, topic="%RETRY%CG")) == 1
     assert len(await client.pull_all(one.address, topic="%DLQ%CG")) == 1
 
@@ -152,7 +147,7 @@ async def test_a_group_says_how_often_a_message_comes_again(one: RunningReplica,
 async def test_sending_back_is_checked(one: RunningReplica, client: Client) -> None:
     await client.send(one.address, b"x")
     for offset, fields in ((1, {}), (1 << 40, {}), (0, {"group": ""}), (0, {"group": "no such#name"})):
-        answer = await send_back(one, client, offset, **fields)
+        answer = await client.send_back(one.address, offset, **fields)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark
 

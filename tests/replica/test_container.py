@@ -267,6 +267,10 @@ def change(code: int, header: AddBrokerRequestHeader | RemoveBrokerRequestHeader
     return request(code, ext_fields=header.encode())
 
 
+def adding(path: Path) -> RemotingCommand:
+    return change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(path)))
+
+
 @pytest.fixture
 async def administered(world: World, tmp_path: Path) -> RunningContainer:
     container = world.containers[0]
@@ -290,7 +294,7 @@ async def ask(container: RunningContainer, command: RemotingCommand, signed_as: 
 
 
 async def test_brokers_are_added_listed_and_removed(administered: RunningContainer, tmp_path: Path) -> None:
-    add = change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(tmp_path / "payments.conf")))
+    add = adding(tmp_path / "payments.conf")
     assert (await ask(administered, add, ADMIN)).code == SUCCESS
     assert administered.member("payments").listens, "0 means that it listens"
     await eventually(lambda: administered.role("payments") == "MASTER")
@@ -320,7 +324,7 @@ async def test_only_who_signs_changes_or_reads_a_container(
     administered: RunningContainer, tmp_path: Path, signed_as: Credentials | None
 ) -> None:
     for command in (
-        change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(tmp_path / "payments.conf"))),
+        adding(tmp_path / "payments.conf"),
         change(
             RequestCode.REMOVE_BROKER,
             RemoveBrokerRequestHeader(broker_cluster_name="DefaultCluster", broker_name="orders", broker_id=1),
@@ -341,7 +345,7 @@ async def test_a_container_without_a_key_can_be_read_and_not_changed(world: Worl
     container.start(("orders",))
     await eventually(lambda: container.role("orders") == "MASTER")
     (tmp_path / "payments.conf").write_text(container.text("payments"))
-    add = change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(tmp_path / "payments.conf")))
+    add = adding(tmp_path / "payments.conf")
     assert (await ask(container, add, None)).code == ResponseCode.NO_PERMISSION
     assert (await ask(container, add, ADMIN)).code == ResponseCode.NO_PERMISSION
     assert (await ask(container, request(RequestCode.GET_BROKER_CONFIG), None)).code == SUCCESS
@@ -364,9 +368,7 @@ async def test_a_broker_that_cannot_start_is_not_kept(
         os.mkfifo(path)
     elif content is not None:
         path.write_text(content)
-    answer = await ask(
-        administered, change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(path))), ADMIN
-    )
+    answer = await ask(administered, adding(path), ADMIN)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert remark in (answer.remark or "")
     assert len(administered.container.members) == 1
@@ -382,7 +384,7 @@ async def test_the_event_loop_reads_no_file_that_a_caller_names(
         return load_configuration(path, environment)
 
     monkeypatch.setattr(broker_container, "load_configuration", load)
-    add = change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(tmp_path / "payments.conf")))
+    add = adding(tmp_path / "payments.conf")
     assert (await ask(administered, add, ADMIN)).code == SUCCESS
     [reader] = readers
     assert reader is not threading.main_thread()

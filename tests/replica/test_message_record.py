@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,13 @@ OF_JAVA = [
 HOST = mr.Host("127.0.0.2", 31911)
 
 
+def plain(physical_offset: int = 0, **changes: Any) -> bytes:
+    """A record, but for the changes."""
+    values: dict[str, Any] = {"topic": "T", "body": b"hello", "queue_id": 3, "queue_offset": 4, "store_timestamp_ms": 2}
+    values |= {"born_timestamp_ms": 1, "born_host": HOST, "store_host": HOST, "properties": b"k\x01v\x02"}
+    return mr.encode_record(physical_offset=physical_offset, **values | changes)
+
+
 def recorded_log_bytes() -> list[tuple[int, bytes]]:
     """(physical offset, log bytes) of every transfer frame of the recording that carries any."""
     frames = [json.loads(line) for line in RECORDED.read_text().splitlines()]
@@ -47,20 +55,8 @@ def test_hosts_of_both_families_are_written_and_read_as_java_does(java: dict[str
     born, store = (
         mr.Host(plain_host(str(java[name])), port) for name, port in (("bornHost", 40001), ("storeHost", 10911))
     )
-    raw = mr.encode_record(
-        topic="Topic",
-        body=b"hello",
-        queue_id=3,
-        queue_offset=5,
-        physical_offset=4660,
-        born_timestamp_ms=1_790_000_000_000,
-        born_host=born,
-        store_timestamp_ms=1_790_000_000_007,
-        store_host=store,
-        properties=b"k\x01v\x02",
-        flag=7,
-        reconsume_times=1,
-    )
+    times = {"born_timestamp_ms": 1_790_000_000_000, "store_timestamp_ms": 1_790_000_000_007, "reconsume_times": 1}
+    raw = plain(4660, topic="Topic", queue_offset=5, born_host=born, store_host=store, flag=7, **times)
     assert raw.hex() == java["hex"]
     read = mr.decode_record(raw)
     assert (read.born_host, read.store_host, read.sys_flag) == (born, store, java["sysFlag"])
@@ -138,15 +134,13 @@ def test_what_is_encoded_is_decoded(
     properties: dict[str, str],
     flags: tuple[int, int],
 ) -> None:
-    raw = mr.encode_record(
+    raw = plain(
+        queue[2],
         topic=topic,
         body=body,
         queue_id=queue[0],
         queue_offset=queue[1],
-        physical_offset=queue[2],
-        born_timestamp_ms=1,
         born_host=born,
-        store_timestamp_ms=2,
         store_host=store,
         properties=mr.encode_properties(properties),
         flag=flags[0],
@@ -160,21 +154,6 @@ def test_what_is_encoded_is_decoded(
     entry = mr.inspect_entry(raw, 0, len(raw), physical_offset=queue[2])
     assert (entry.kind, entry.size_bytes, entry.store_timestamp_ms) == (mr.EntryKind.RECORD, len(raw), 2)
     assert encode_again(message) == raw
-
-
-def plain(physical_offset: int = 0, body: bytes = b"hello") -> bytes:
-    return mr.encode_record(
-        topic="T",
-        body=body,
-        queue_id=3,
-        queue_offset=4,
-        physical_offset=physical_offset,
-        born_timestamp_ms=1,
-        born_host=HOST,
-        store_timestamp_ms=2,
-        store_host=HOST,
-        properties=b"k\x01v\x02",
-    )
 
 
 def test_the_fixed_part_is_91_bytes() -> None:

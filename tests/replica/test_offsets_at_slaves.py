@@ -47,9 +47,7 @@ async def committed(client: Client, replica: RunningReplica) -> int | None:
 
 async def read_and_commit(client: Client, replica: RunningReplica, offset: int, commits: int) -> list[bytes]:
     """A pull that commits, as consumers send it to whichever broker they read from."""
-    fields = {"consumerGroup": "CG", "topic": "Topic", "queueId": "0", "queueOffset": str(offset), "maxMsgNums": "32"}
-    fields |= {"sysFlag": "5", "commitOffset": str(commits), "subscription": "*", "subVersion": "0"}
-    answer = await client.ask(replica.address, RequestCode.PULL_MESSAGE, ext_fields=fields)
+    answer = await client.pull(replica.address, offset, sysFlag="5", commitOffset=str(commits))
     return [message.body for message in decode_records(answer.body or b"")]
 
 

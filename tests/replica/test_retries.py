@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,19 +22,12 @@ from tests.replica.support import (
     Starter,
     change_master,
     eventually,
+    send_fields,
     start_master,
 )
 
-if TYPE_CHECKING:
-    from rocketmq_remoting.command import RemotingCommand
-
 RETRY_TOPIC = "%RETRY%CG"
 NEVER = "2h"
-
-
-async def send_back(client: Client, replica: RunningReplica, offset: int, level: int = 1) -> RemotingCommand:
-    ext_fields = {"offset": str(offset), "group": "CG", "delayLevel": str(level), "originTopic": "Topic"}
-    return await client.ask(replica.address, RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=ext_fields)
 
 
 async def retried(client: Client, replica: RunningReplica) -> list[bytes]:
@@ -63,8 +55,8 @@ async def test_it_waits_for_its_level_and_not_longer(
 ) -> None:
     one = await start_master(start, messageDelayLevel=f"{NEVER} 1h")
     await client.send(one.address, b"again")
-    assert (await send_back(client, one, 0)).code == ResponseCode.SUCCESS
-    assert (await send_back(client, one, 0, level=2)).code == ResponseCode.SUCCESS
+    assert (await client.send_back(one.address, 0, level=1)).code == ResponseCode.SUCCESS
+    assert (await client.send_back(one.address, 0, level=2)).code == ResponseCode.SUCCESS
     assert await retried(client, one) == []
     waits = [(await client.pull_all(one.address, topic=SCHEDULE_TOPIC, queue_id=level))[0] for level in (0, 1)]
     assert [each.properties["REAL_TOPIC"] for each in waits] == [RETRY_TOPIC, RETRY_TOPIC]
@@ -84,16 +76,9 @@ async def test_a_consumer_that_sends_it_itself_waits_too(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
     one = await start_master(start, messageDelayLevel=NEVER)
-    fields = {
-        "a": "PG",
-        "b": RETRY_TOPIC,
-        "e": "0",
-        "f": "0",
-        "h": "0",
-        "g": "1",
-        "i": "DELAY\x011\x02RETRY_TOPIC\x01T\x02",
-    }
-    assert (await client.ask(one.address, 310, ext_fields=fields, body=b"x")).code == ResponseCode.SUCCESS
+    properties = "DELAY\x011\x02RETRY_TOPIC\x01T\x02"
+    answer = await client.send(one.address, b"x", topic=RETRY_TOPIC, properties=properties)
+    assert answer.code == ResponseCode.SUCCESS
     assert await retried(client, one) == []
     assert len(await client.pull_all(one.address, topic=SCHEDULE_TOPIC)) == 1
 
@@ -101,7 +86,7 @@ async def test_a_consumer_that_sends_it_itself_waits_too(
 async def test_a_batch_is_no_retry(start: Starter, controller: FakeController, client: Client) -> None:
     """As in Java: its messages might wait in several queues."""
     one = await start_master(start)
-    fields = {"a": "PG", "b": RETRY_TOPIC, "e": "0", "f": "0", "h": "0", "g": "1", "m": "true"}
+    fields = send_fields(RETRY_TOPIC, m="true")
     body = encode_batch([BatchedMessage(0, b"x", b""), BatchedMessage(0, b"y", b"")])
     answer = await client.ask(one.address, RequestCode.SEND_BATCH_MESSAGE, ext_fields=fields, body=body)
     assert (answer.code, answer.remark) == (13, "batch request does not support retry group")
@@ -112,14 +97,14 @@ async def test_the_next_process_goes_on_where_it_was(
 ) -> None:
     one = await start_master(start, messageDelayLevel="0s")
     await client.send(one.address, b"first")
-    await send_back(client, one, 0)
+    await client.send_back(one.address, 0, level=1)
     await until_retried(client, one, [b"first"])
     await eventually(lambda: one.process.delayed._offsets.get(1) == 1)
     await one.stop()
     again = await start_master(start, messageDelayLevel="0s")
     await client.send(again.address, b"second")
     second = (await client.pull_all(again.address))[1]
-    await send_back(client, again, second.physical_offset)
+    await client.send_back(again.address, second.physical_offset, level=1)
     await until_retried(client, again, [b"first", b"second"])
 
 
@@ -129,7 +114,7 @@ async def test_nothing_counts_as_delivered_before_it_is_confirmed(
     """The second copy is lost with a master that nobody followed: the offset must not say that it was delivered."""
     one = await start_master(start, messageDelayLevel=NEVER)
     await client.send(one.address, b"again")
-    await send_back(client, one, 0)
+    await client.send_back(one.address, 0, level=1)
     store = one.process.store
     confirmed = store.confirm_offset
     late = wall_clock_ms() + 10 * 3_600_000
@@ -149,7 +134,7 @@ async def test_another_master_delivers_what_waits(start: Starter, controller: Fa
     two = await start("r2", messageDelayLevel="0s")
     await eventually(lambda: controller.members == {1, 2})
     await client.send(one.address, b"again")
-    assert (await send_back(client, one, 0)).code == ResponseCode.SUCCESS
+    assert (await client.send_back(one.address, 0, level=1)).code == ResponseCode.SUCCESS
     await one.stop()
     await change_master(controller, two)
     await eventually(lambda: two.process.broker.topics.find(RETRY_TOPIC))
@@ -181,16 +166,11 @@ async def test_a_pull_without_a_subscription_goes_by_the_heartbeat(
 ) -> None:
     """As Java's push consumers pull: bit 4 of sysFlag is not set."""
     one = await start_master(start)
-    fields = {"a": "PG", "b": "Topic", "e": "0", "f": "0", "h": "0", "g": "1"}
     for number, tag in enumerate(("red", "blue", "red", "green")):
-        await client.ask(one.address, 310, ext_fields={**fields, "i": f"TAGS\x01{tag}\x02"}, body=b"%d" % number)
+        await client.send(one.address, b"%d" % number, properties=f"TAGS\x01{tag}\x02")
 
     async def pulled(sys_flag: int = 0) -> bytes:
-        ext_fields = {
-            "consumerGroup": "CG", "topic": "Topic", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32",
-            "sysFlag": str(sys_flag), "subscription": "green",
-        }  # fmt: skip
-        answer = await client.ask(one.address, RequestCode.PULL_MESSAGE, ext_fields=ext_fields)
+        answer = await client.pull(one.address, 0, sysFlag=str(sys_flag), subscription="green")
         return b"".join(each.body for each in decode_records(answer.body or b""))
 
     assert await pulled(sys_flag=4) == b"3"
@@ -205,23 +185,14 @@ async def test_a_pull_without_a_subscription_goes_by_the_heartbeat(
 
 async def test_messages_are_found_by_key(start: Starter, controller: FakeController, client: Client) -> None:
     one = await start_master(start)
-    fields = {"a": "PG", "b": "Topic", "f": "0", "h": "0", "g": "1"}
     for number in range(10):
         properties = f"KEYS\x01even{number % 2} k{number}\x02UNIQ_KEY\x01U{number}\x02"
-        answer = await client.ask(
-            one.address, 310, ext_fields={**fields, "e": str(number % 4), "i": properties}, body=b"%d" % number
-        )
+        answer = await client.send(one.address, b"%d" % number, queue_id=number % 4, properties=properties)
         assert answer.code == ResponseCode.SUCCESS
 
     async def found(key: str, **more: str) -> tuple[int, set[bytes]]:
-        ext_fields = {
-            "topic": "Topic",
-            "key": key,
-            "maxNum": "32",
-            "beginTimestamp": "0",
-            "endTimestamp": str(2**63 - 1),
-        }
-        answer = await client.ask(one.address, RequestCode.QUERY_MESSAGE, ext_fields=ext_fields | more)
+        fields = {"topic": "Topic", "key": key, "maxNum": "32", "beginTimestamp": "0", "endTimestamp": str(2**63 - 1)}
+        answer = await client.ask(one.address, RequestCode.QUERY_MESSAGE, ext_fields=fields | more)
         return answer.code, {each.body for each in decode_records(answer.body or b"")}
 
     assert await found("k7") == (0, {b"7"})

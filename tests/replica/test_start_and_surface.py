@@ -22,6 +22,7 @@ from tests.replica.support import (
     eventually,
     fresh_address,
     run_process,
+    send_fields,
     start_master,
     start_pair,
 )
@@ -172,7 +173,7 @@ async def test_bad_role_notifications_are_refused(start: Starter, controller: Fa
 
 async def test_a_batch_is_stored_message_by_message(start: Starter, controller: FakeController, client: Client) -> None:
     one = await start_master(start)
-    ext_fields = {"a": "PG", "b": "Topic", "e": "1", "f": "0", "h": "0", "m": "true"}
+    ext_fields = send_fields(queue_id=1, m="true")
     body = encode_batch([BatchedMessage(7, b"one", b"TAGS\x01red\x02"), BatchedMessage(0, b"two", b"TAGS\x01blue")])
     answer = await client.ask(one.address, RequestCode.SEND_BATCH_MESSAGE, ext_fields=ext_fields, body=body)
     assert answer.code == ResponseCode.SUCCESS
@@ -182,16 +183,7 @@ async def test_a_batch_is_stored_message_by_message(start: Starter, controller: 
         (b"one", 7, "red"),
         (b"two", 0, "blue"),
     ]
-    ext_fields = {
-        "consumerGroup": "CG",
-        "topic": "Topic",
-        "queueId": "1",
-        "queueOffset": "0",
-        "maxMsgNums": "10",
-        "sysFlag": "4",
-        "subscription": "blue || green",
-    }
-    answer = await client.ask(one.address, RequestCode.PULL_MESSAGE, ext_fields=ext_fields)
+    answer = await client.pull(one.address, 0, queue_id=1, subscription="blue || green")
     assert b"two" in (answer.body or b"")
     assert b"one" not in (answer.body or b"")
 

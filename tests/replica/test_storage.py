@@ -21,7 +21,7 @@ from rocketmq_replica.log.retention import (
     is_full,
 )
 from tests.replica.stores import FILE_BYTES, damage, log_of, open_store, put
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually
+from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, start_master, start_pair
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -249,16 +249,10 @@ def test_damage_below_the_last_file_is_found_when_it_is_read(tmp_path: Path) -> 
     store.close()
 
 
-async def master(start: Starter, controller: FakeController, **keys: object) -> RunningReplica:
-    replica = await start("a", **keys)
-    await eventually(lambda: replica.role == "MASTER")
-    return replica
-
-
 async def test_a_damaged_record_is_named_and_never_handed_out(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
-    replica = await master(start, controller)
+    replica = await start_master(start)
     for number in range(3):
         assert (await client.send(replica.address, b"%d" % number * 50)).code == 0
     place = replica.process.store.queues.queue("Topic", 0).locate(1)
@@ -276,7 +270,7 @@ async def test_a_damaged_record_is_named_and_never_handed_out(
 async def test_a_full_disk_refuses_with_14_and_serves_what_it_has(
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replica = await master(start, controller)
+    replica = await start_master(start)
     assert (await client.send(replica.address, b"kept")).code == 0
     space = DiskSpace(95.0, 1000)
     monkeypatch.setattr(commit_log.CommitLog, "space", lambda _log: space)
@@ -294,9 +288,7 @@ async def test_no_space_left_anywhere_ends_nothing(
     start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Appends, a new topic, offsets, the checkpoint, a role change: refused or tried again, and the process lives."""
-    a, b = await start("a"), await start("b")
-    await eventually(lambda: {a.role, b.role} == {"MASTER", "SLAVE"} and controller.members == {1, 2})
-    old, new = (a, b) if a.role == "MASTER" else (b, a)
+    old, new = await start_pair(start, controller)
     assert (await client.send(old.address, b"kept")).code == 0
     real = {name: getattr(disk, name) for name in ("write_at", "set_size", "create_file")}
 
@@ -335,15 +327,12 @@ async def until_barrier_reaches(offset: int, replica: RunningReplica) -> None:
 async def test_what_a_linked_slave_or_an_absent_member_may_need_stays(
     start: Starter, controller: FakeController, client: Client
 ) -> None:
-    a, b = await start("a", mappedFileSizeCommitLog=4096), await start("b", mappedFileSizeCommitLog=4096)
-    await eventually(lambda: {a.role, b.role} == {"MASTER", "SLAVE"} and controller.members == {1, 2})
-    master, slave = (a, b) if a.role == "MASTER" else (b, a)
+    master, slave = await start_pair(start, controller, mappedFileSizeCommitLog=4096)
     for _ in range(30):
         assert (await client.send(master.address, b"x" * 500)).code == 0
     end = master.process.store.max_offset
     assert master.process.upkeep.barrier_offset() == end
-    term = master.process.broker.term
-    assert term is not None
+    term = master.term
     link = term.sync_state.links[slave.broker_id]
     link.ack_offset = 5000
     assert master.process.upkeep.barrier_offset() == 5000
