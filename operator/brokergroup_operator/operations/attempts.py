@@ -1,4 +1,4 @@
-"""What this process has asked of the controller plane and waits for. A switchover takes longer than a pass may.
+"""Requests of this process to the controller plane that are under way. A switchover takes longer than a pass may.
 
 Nothing rests on it: after a restart the record shows what came of a request, and a request that left no trace is made again.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
-# Between two requests of one operation: what was refused or given up is not asked for in a tight circle.
+# Between two requests of one operation, so that a refused one is not repeated in a tight loop.
 ASK_AGAIN_SECONDS = 0.5
 
 

@@ -1,6 +1,6 @@
 """When an operation may be begun: not before a time, and not after another. Pure.
 
-A time without an end would come true whenever the operator is back, at noon instead of at night. So a window ends deadlineSeconds
+Without an end an operation would begin whenever the operator is back, at noon instead of at night. So a window ends deadlineSeconds
 after notBefore where no notAfter is given, and what was not begun in it never is.
 """
 

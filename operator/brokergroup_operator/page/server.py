@@ -88,7 +88,7 @@ class PageServer:
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _nodes: int = 0
     _is_stopping: bool = False
-    # Made once for all viewers between two news: (what, version it is good for) -> bytes.
+    # Made once for all viewers between two changes: (what, its version) -> bytes.
     _encoded: dict[Any, bytes] = field(default_factory=dict)
 
     def application(self) -> web.Application:

@@ -107,7 +107,7 @@ def unsafe(scene: Scene, broker_ids: Iterable[int] | None = None) -> Wait | Reje
         return None
     condition = scene.condition(ConditionType.FAILOVER_SAFE.value) or {}
     if condition.get("status") == ConditionStatus.TRUE.value:
-        # The status will say so too in a moment, and since when; or it was one.
+        # The status will follow in a moment, and say since when; or the group is safe again by then.
         return Wait(message=f"waits: {why}", look_again_seconds=CHANGE_POLL_SECONDS)
     since = condition.get("lastTransitionTime") or ((scene.group or {}).get("metadata") or {}).get("creationTimestamp")
     if since is not None and scene.now_seconds - seconds_of(str(since)) < SETTLE_SECONDS:

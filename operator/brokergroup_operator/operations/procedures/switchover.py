@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.operations.scene import Operation, Scene
     from brokergroup_operator.operations.verdicts import Beginning, Judgement, Outcome
 
-# What the controller plane was asked for ends by itself; this is how much later than the deadline it may say so.
+# A switchover ends by itself; the controller plane may report its end so much later than the deadline.
 ANSWER_GRACE_SECONDS = 10.0
-# What was asked for and refused is asked for again for this long.
+# A refused request is repeated for this long.
 REFUSAL_PATIENCE_SECONDS = 2.0
 
 
