@@ -91,7 +91,7 @@ class ReconcileSettings:
     controller_tls: bool = False
     controller_authority: str | None = None
     broker_tls: bool = False
-    # With which pods' fences are ordered to kill; None: no fence is.
+    # The keys that sign the orders to pods' fences; None: no orders.
     fence_keys: FenceKeys | None = None
     # Whether controllers refuse connections without a client certificate.
     client_certificates_required: bool = False

@@ -134,7 +134,7 @@ class PlanApplier:
                 )
                 refused = refused or await self._node_ports.explained(action, error)
                 if isinstance(action, plans.SetFinalizers) and action.resource == BROKER_GROUPS:
-                    # Nothing may be created for a group that we do not hold, nor written to one we have let go.
+                    # Nothing may be created for a group that is not ours, nor written to one that was released.
                     raise
                 continue
             reserved += isinstance(action, plans.ReserveBrokerId)

@@ -1,8 +1,8 @@
-"""Asks the API server whether it would take an object, before what stands in its place is given up.
+"""Asks the API server whether it would take an object, before the one in its place is deleted.
 
 The object is applied as a dry run, under a name of its own: a pod that runs can't be changed, so under its own name the answer
-would be about that. What an API server can only say of a dry run is no answer, and the object is tried in earnest then. So is
-one that is refused in the very words in which a copy of the present object is: by a policy for names, say, or a quota.
+would be about that. A refusal that concerns only dry runs is no answer: the object is then applied in earnest. So is an object
+that is refused in the same words as a copy of the present one: by a policy for names, say, or a quota.
 """
 
 from __future__ import annotations

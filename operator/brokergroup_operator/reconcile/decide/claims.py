@@ -70,7 +70,7 @@ def discarded_claims(seen: Observed) -> Iterator[Action]:
     for name, claim in sorted(own_claims(seen).items()):
         marked = names.ANNOTATION_LEAVING in observed.annotations_of(claim)
         if marked and name not in known and name not in seen.pods and not observed.being_deleted(claim):
-            # The marked one last: it is what brings us here again.
+            # The marked one last: while it is there, the next pass comes here again.
             for one in (names.commit_log_claim_name(name), name):
                 if one in seen.claims and not observed.being_deleted(seen.claims[one]):
                     yield DeleteObject(

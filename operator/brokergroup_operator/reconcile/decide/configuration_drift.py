@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
-# So many keys stand in a message.
+# A message names at most so many keys.
 KEYS_SHOWN = 8
 
 

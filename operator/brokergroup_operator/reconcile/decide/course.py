@@ -1,4 +1,4 @@
-"""What is done voluntarily in this pass, out of all that is wanted: pure, and the one place where wishes are put in order.
+"""What is done voluntarily in this pass, out of all that is wanted: pure, and the one place that orders it.
 
 A running member that no controller hears comes first; then a drain, since `kubectl drain` waits for it; then a member that leaves;
 then ids whose disk is gone; then the rolling update. While the group is paused, none of these. While a change of master is under

@@ -74,7 +74,7 @@ def _let_go(seen: Observed) -> list[Action]:
 def _delete_data(seen: Observed) -> Iterator[Action]:
     if seen.group.spec.storage.retention.when_deleted is RetentionPolicy.RETAIN:
         return
-    # The record goes last: until its claim is asked to go, a broker id must be remembered.
+    # The record goes last: a broker id must stay on record until its claim is deleted.
     claims = list(_delete(PERSISTENT_VOLUME_CLAIMS, own_claims(seen)))
     yield from claims
     if not claims and seen.state_object is not None:

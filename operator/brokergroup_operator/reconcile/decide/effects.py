@@ -48,7 +48,7 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
             )
         case Verb.REPLACE | Verb.STOP:
             note = _note_of_stop(step, member)
-            # What runs is not given up for a pod that the API refuses: a bad podTemplate, an admission policy.
+            # No running pod is stopped for one that the API refuses: a bad podTemplate, an admission policy.
             successor = wanted_pod(seen, member, settings) if step.verb is Verb.REPLACE else None
             for action in _delete(PODS, seen.pods, member, step, note):
                 yield replace(action, successor=successor, is_update=step.reason is Reason.ROLLING_UPDATE)
@@ -56,7 +56,7 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
             yield Rehearse(reason=step.why, resource=PODS, object=wanted_pod(seen, member, settings))
         case Verb.DROP_VOLUME:
             note = Note(reason="VolumeDropped", message=f"Deleting claim {member.pod}: {step.why}", warning=True)
-            # The commit log's first: the other one is what brings us here again.
+            # The commit log's first: while the other one is there, the next pass comes here again.
             log = seen.claims.get(names.commit_log_claim_name(member.pod))
             if log is not None and not observed.being_deleted(log):
                 yield DeleteObject(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.verdict import Verdict
 
 
-# Why a group is not FailoverSafe although its master serves, and a member that is level with it may follow.
+# Why a group is not FailoverSafe although its master serves, and a member that has caught up with it may take over.
 SHORT_OF_CANDIDATES: Final = frozenset(
     {Reason.NOT_ENOUGH_CANDIDATES, Reason.METADATA_DIVERGED, Reason.MEMBERS_NOT_LINKED}
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def invalid_spec(seen: Observed) -> Verdict | None:
     """Why the group can't be as its spec says, naming field, value and what was expected; None where it can."""
     if seen.broker_name_taken and not _lives(seen):
-        # Nothing is made of it, and nothing that an older operator made is taken away.
+        # No object is made for it, and none that an older operator made is deleted.
         return no(Reason.BROKER_NAME_TAKEN, seen.broker_name_taken)
     if complaint := seen.config_problem or _not_as_recorded(seen):
         return no(Reason.INVALID_SPEC, complaint)

@@ -1,4 +1,4 @@
-"""The key by which a pod's fence knows the operator's orders: its Secret, its volume, and the fence's part of it. Pure.
+"""The key by which a pod's fence verifies the operator's orders: its Secret, its volume, and the fence's part of it. Pure.
 
 Only the fence's container mounts it. The volume is optional: a pod starts without the Secret too, and its fence then obeys no
 order.

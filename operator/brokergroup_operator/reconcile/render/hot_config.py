@@ -2,7 +2,7 @@
 
 A key is hot only where the broker reads it each time it uses it. Everything else needs a new start, so it is part of the
 pod's configuration hash. What a process was given last stands as JSON in an annotation of its pod; a start reads the
-ConfigMap, which always has the present values. A hot key that is *taken away* has no value to send, so that takes a
+ConfigMap, which always has the present values. A hot key that is *removed* has no value to send, so that takes a
 restart.
 
 `minInSyncReplicas` follows the members, not only the spec (`minimum_reached`): it is raised when as many members are in sync, and

@@ -3,8 +3,8 @@
 The Lease keeps two planes from doing the same work at once. It protects nothing else: every write of a pass can be repeated,
 and masters are granted by compare-and-set on the record, never by the Lease (ADR 2).
 
-Why not the official client's elector: its requests have no deadline, so a leader that is cut off waits for ever and goes on
-believing; it reads the wall clock, so a step of the clock makes a second leader; and two processes of one name are both leader.
+Why not the official client's elector: its requests have no deadline, so a leader that is cut off waits for ever and stays leader;
+it reads the wall clock, so a step of the clock makes a second leader; and two processes of one name are both leader.
 Here the time is monotonic, every request has a deadline, and the holder's name is drawn anew at each start. A leader counts
 its time from *before* it asked for the Lease, a candidate from *after* it saw it change, and the first counts less.
 """

@@ -1,7 +1,7 @@
 """Watches nodes for one thing: whether they are about to be emptied. Where the operator may not read nodes it watches nothing.
 
-kubectl drain cordons first and then asks for evictions every few seconds; a master's pod is let go when it is a slave. So how soon
-a cordon is noticed is how long a drain waits.
+kubectl drain cordons first and then asks for evictions every few seconds; a master's pod may be evicted once it is a slave. So a
+drain waits as long as the cordon goes unnoticed.
 """
 
 from __future__ import annotations

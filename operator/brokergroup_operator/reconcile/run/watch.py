@@ -2,8 +2,8 @@
 
 What makes that safe (tests/reconcile/test_plane.py holds it in place):
 
-- At its end kopf cancels every task that was born after it, whosoever's. `run_tasks(ignored=...)` only asks `task in ignored`,
-  so we hand it a collection that contains every task whose coroutine is not kopf's own.
+- At its end kopf cancels every task that was created after it, also tasks of other code. `run_tasks(ignored=...)` only asks
+  `task in ignored`, so it gets a collection that contains every task whose coroutine is not kopf's own.
 - Kopf keeps its settings and credentials in context variables, so it is spawned inside a task of its own.
 - In the main thread it takes SIGINT and SIGTERM; `after_spawn` lets the command line take them back.
 - Asked for no identity, it asks the system for the user's name. An image whose user has no name then never watches anything

@@ -1,6 +1,6 @@
 """Objects that have the name of one of ours and another owner: a user's Service `orders-master`, another group's claim.
 
-Server-side apply with force would take them over without a word. So whatever is applied is looked at first, and what is not ours is
+Server-side apply with force would take them over silently. So each object is read before it is applied, and a foreign one is
 not touched; nor does a pod start on it, for a pod takes its claims and its configuration by their names alone.
 
 Ours is what names this very group as its owner, or carries our labels for a group of this name: claims outlive their group, and one

@@ -1,6 +1,6 @@
 """The state of each member of a group at the moment of a pass, for voluntary steps, status, conditions and Events. Pure.
 
-`MemberView` has what record and heartbeats say; the pod is added here. Out of both come the member's state and its one sentence.
+`MemberView` has what record and heartbeats say; the pod is added here. Both give the member's state and its one sentence.
 """
 
 from __future__ import annotations

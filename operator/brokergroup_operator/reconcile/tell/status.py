@@ -72,7 +72,7 @@ def _only_lags(seen: Observed, wanted: JsonObject, before: JsonObject) -> bool:
     written = observed.last_written(seen.group_object, names.FIELD_MANAGER_STATUS)
     if not written or _in_order(_without_lags(wanted)) != _in_order(_without_lags(before)):
         return False
-    # A clock of theirs that is ahead of ours holds nothing back.
+    # A clock of the API server that is ahead of ours delays no write.
     return 0 <= (moment(seen.now) - moment(written)).total_seconds() < LAGS_APART_SECONDS
 
 
