@@ -3,7 +3,7 @@
 The sender adds ``AccessKey`` (and perhaps ``SecurityToken``) to the extFields and signs the *values* of all of them, in ascending
 order of their names, followed by the raw body: Base64(HMAC-SHA1(secret key, content)). Not covered: the request code, the flags,
 the remark, the names of the fields and the boundaries of the values. There is no nonce and no time, so a signed request can be
-replayed by anyone that can read it; TLS protects against that.
+replayed by any process that can read it; TLS protects against that.
 """
 
 from __future__ import annotations
