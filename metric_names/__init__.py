@@ -114,7 +114,7 @@ CAUSE_PARTITION: Final = "partition"
 CAUSE_CRASH: Final = "crash"
 CAUSE_SWITCHOVER: Final = "plannedSwitchover"
 CAUSE_UNKNOWN: Final = "unknown"
-# Of several that were true at once the first one is told: the more particular before what it leads to.
+# Of several that were true at once the first one is reported: the more particular before what it leads to.
 CAUSES: Final = (
     CAUSE_OUT_OF_MEMORY,
     CAUSE_DISK,
@@ -167,14 +167,14 @@ _DESCRIPTIONS: Final = (
         "1 for the role a member has now, else 0; absent: its heartbeats do not arrive.",
     ),
     _describe(
-        MEMBER_PLACE, "gauge", (*MEMBER_LABELS, *MEMBER_FACTS), "1 for the master, else 0; the labels tell what it is."
+        MEMBER_PLACE, "gauge", (*MEMBER_LABELS, *MEMBER_FACTS), "1 for the master, else 0; the labels say what it is."
     ),
     _describe(REPLICA_LAG_BYTES, "gauge", MEMBER_LABELS, "Bytes of log that the master has and this replica has not."),
     _describe(
         REPLICATION_BYTES_PER_SECOND,
         "gauge",
         MEMBER_LABELS,
-        "Bytes of log that the link from the master to this replica carried in one second, as the master told last.",
+        "Bytes of log that the link from the master to this replica carried in one second, as the master last reported.",
     ),
     _describe(HEARTBEAT_AGE_SECONDS, "gauge", MEMBER_LABELS, "Seconds since the member's last heartbeat."),
     _describe(GROUP_WRITABLE, "gauge", GROUP_LABELS, "1 while the group has a master that can acknowledge, else 0."),
@@ -216,7 +216,9 @@ _DESCRIPTIONS: Final = (
     _describe(SEATS_LOST_TOTAL, "counter", GROUP_LABELS, "Members that came back with less than they had held."),
     _describe(EPOCH_FLOOR_RAISED_TOTAL, "counter", GROUP_LABELS, "Times a record was found to be behind its brokers."),
     _describe(BROKERS_ADOPTED_TOTAL, "counter", GROUP_LABELS, "Brokers taken in whose id the record did not know."),
-    _describe(LOST_SEATS, "gauge", GROUP_LABELS, "Replicas that held the last seats and lost data; nobody is elected."),
+    _describe(
+        LOST_SEATS, "gauge", GROUP_LABELS, "Replicas that held the last seats and lost data; no replica is elected."
+    ),
     _describe(ELIGIBLE_SIZE, "gauge", GROUP_LABELS, "Replicas outside the SyncStateSet that may be elected cleanly."),
     _describe(EPOCH_JUMP_WAITING, "gauge", GROUP_LABELS, "1 while a reported epoch waits for a human, else 0."),
     _describe(UNFENCED, "gauge", GROUP_LABELS, "1 while the death of the last silent master is not confirmed, else 0."),
@@ -239,7 +241,7 @@ _DESCRIPTIONS: Final = (
     _describe(CREATED_TIMESTAMP_SECONDS, "gauge", GROUP_LABELS, "When the BrokerGroup was created, as Unix time."),
     _describe(EPOCH_CURES_TOTAL, "counter", GROUP_LABELS, "Epochs raised to bring an unlinked member back."),
     _describe(
-        BUILD_INFO, "gauge", (LABEL_VERSION, LABEL_REVISION, LABEL_PYTHON), "Always 1; the labels tell the build."
+        BUILD_INFO, "gauge", (LABEL_VERSION, LABEL_REVISION, LABEL_PYTHON), "Always 1; the labels say which build."
     ),
 )
 
