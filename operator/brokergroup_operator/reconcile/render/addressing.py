@@ -128,7 +128,7 @@ def address_is_lost(seen: Observed, member: Member) -> bool:
 def address_of(pod: JsonObject | None) -> tuple[str, int] | None:
     """Host and port by which the pod is known, where these are not its own; no host where it is its node's.
 
-    None where the annotation, which any user may write who may write pods, is no address.
+    The annotation may hold any text that a user wrote there: None where it is no address.
     """
     host, colon, port = observed.annotations_of(pod or {}).get(names.ANNOTATION_ADDRESS, "").rpartition(":")
     is_number = port.isascii() and port.isdecimal() and len(port) <= MOST_DIGITS
