@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import controller_core.step as core
+from controller_core import election, membership, sync_state
 from controller_core.decision import ControllerCode
 from tests.differential.campaign import Campaign
 from tests.differential.canonical import GroupState, Standing
@@ -30,6 +30,7 @@ from tests.real.parts import install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 VERSIONS = [
@@ -120,11 +121,11 @@ async def test_a_short_run_finds_nothing_unlisted(version: str, tmp_path: Path) 
     assert tally.steps > 400
 
 
-def _changed(name: str, change: Callable[..., object]) -> Callable[[pytest.MonkeyPatch], None]:
-    original = getattr(core, name)
+def _changed(module: ModuleType, name: str, change: Callable[..., object]) -> Callable[[pytest.MonkeyPatch], None]:
+    original = getattr(module, name)
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(core, name, lambda *arguments: change(original(*arguments)))
+        monkeypatch.setattr(module, name, lambda *arguments: change(original(*arguments)))
 
     return patch
 
@@ -147,29 +148,35 @@ def _forget_events(decision):  # type: ignore[no-untyped-def]
 
 MUTANTS = {
     "2000 for 2001": _changed(
+        sync_state,
         "alter_sync_state_set",
         _recode(ControllerCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, ControllerCode.CONTROLLER_FENCED_MASTER_EPOCH),
     ),
     "2003 for 2006": _changed(
+        sync_state,
         "alter_sync_state_set",
         _recode(ControllerCode.CONTROLLER_BROKER_NOT_ALIVE, ControllerCode.CONTROLLER_INVALID_REPLICAS),
     ),
     "0 for 2011": _changed(
-        "elect_master", _recode(ControllerCode.CONTROLLER_MASTER_STILL_EXIST, ControllerCode.SUCCESS)
+        election, "elect_master", _recode(ControllerCode.CONTROLLER_MASTER_STILL_EXIST, ControllerCode.SUCCESS)
     ),
     "2012 for 2011": _changed(
+        election,
         "elect_master",
         _recode(ControllerCode.CONTROLLER_MASTER_STILL_EXIST, ControllerCode.CONTROLLER_ELECT_MASTER_FAILED),
     ),
     "2010 for 2014": _changed(
+        membership,
         "apply_broker_id",
         _recode(ControllerCode.CONTROLLER_BROKER_ID_INVALID, ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED),
     ),
     "0 for 2009": _changed(
-        "clean_broker_data", _recode(ControllerCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, ControllerCode.SUCCESS)
+        membership,
+        "clean_broker_data",
+        _recode(ControllerCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, ControllerCode.SUCCESS),
     ),
-    "an alteration forgotten": _changed("alter_sync_state_set", _forget_events),
-    "a cleaning forgotten": _changed("clean_broker_data", _forget_events),
+    "an alteration forgotten": _changed(sync_state, "alter_sync_state_set", _forget_events),
+    "a cleaning forgotten": _changed(membership, "clean_broker_data", _forget_events),
 }
 
 
