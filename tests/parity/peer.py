@@ -51,6 +51,7 @@ def _tidied_object(kept: dict[str, Any], key: str) -> dict[str, Any]:
     """Go writes some zero values as null: they are gone already. Each step here has its reason beside it."""
     if key == "details" and "causes" in kept:  # the real one finds some things twice
         kept["causes"] = list({json.dumps(cause, sort_keys=True): cause for cause in kept["causes"]}.values())
+    kept.pop("qosClass", None)  # no kubelet evicts pods by it here
     for entry in kept.get("managedFields", ()):
         entry.pop("time", None)  # the real one leaves it out for the scale subresource
     if "managedFields" in kept:  # sorted by time, which is the same second or not

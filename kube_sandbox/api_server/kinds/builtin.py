@@ -61,9 +61,6 @@ class PodBehaviour(BuiltinBehaviour):
 
     marks_deletion = True
 
-    def prepare_create(self, obj: JsonObject) -> None:
-        obj["status"] = {"phase": "Pending", "qosClass": rules.quality_of_service(obj.get("spec") or {})}
-
     def prepare_status_update(self, new: JsonObject, old: JsonObject) -> None:
         """A kubelet may change labels, annotations and finalizers along with the status, never the spec."""
         for key in [key for key in new if key not in ("metadata", "status")]:
@@ -73,9 +70,6 @@ class PodBehaviour(BuiltinBehaviour):
         new["metadata"].pop("ownerReferences", None)
         if owners is not None:
             new["metadata"]["ownerReferences"] = owners
-        quality = field_at(old, "status.qosClass")
-        if quality and isinstance(new.get("status"), dict):
-            new["status"].setdefault("qosClass", quality)
 
     def admit(self, obj: JsonObject, old: JsonObject | None) -> None:  # noqa: ARG002  the same at each write
         rules.admit_pod(obj)
@@ -265,7 +259,8 @@ PODS = _kind(
         "+IP": ".status.podIP", "+Node": ".spec.nodeName",
     },
     behaviour=PodBehaviour(
-        "V1Pod", defaults=rules.default_pod, rules=rules.pod_errors, counts_generation=True, returns_deleted_object=True
+        "V1Pod", defaults=rules.default_pod, rules=rules.pod_errors, counts_generation=True, returns_deleted_object=True,
+        new_status={"phase": "Pending"},
     ),
 )  # fmt: skip
 NAMESPACES = _kind(

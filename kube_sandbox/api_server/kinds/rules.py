@@ -416,16 +416,3 @@ def default_secret(secret: JsonObject) -> None:
 def default_event(event: JsonObject) -> None:
     """Complete an Event."""
     event.setdefault("source", {})
-
-
-def quality_of_service(spec: JsonObject) -> str:
-    """Return `status.qosClass` of a pod."""
-    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    resources = [container.get("resources") or {} for container in containers]
-    if not any(entry.get("requests") or entry.get("limits") for entry in resources):
-        return "BestEffort"
-    guaranteed = all(
-        {"cpu", "memory"} <= set(entry.get("limits") or ()) and entry.get("requests") == entry.get("limits")
-        for entry in resources
-    )
-    return "Guaranteed" if guaranteed else "Burstable"
