@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_replica.master_term import AcknowledgementPolicy, MasterTerm, PendingAck, PendingAcks, acknowledged_offset
+from rocketmq_replica.master_term import AcknowledgementPolicy, MasterTerm, PendingAcks, acknowledged_offset
 from rocketmq_replica.sync_state import Proposal, SlaveProgress, SyncState
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 LAG = 15.0
+ALL_ACK = AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=1)
 
 
 def state(members: set[int], acks: dict[int, int], learners: frozenset[int] = frozenset()) -> SyncState:
@@ -55,10 +56,8 @@ def test_how_far_messages_may_be_acknowledged(
 
 
 def test_a_set_below_the_minimum_refuses_before_storing() -> None:
-    assert not AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=2).accepts(
-        state({1}, {2: 100})
-    )
-    assert AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=2).accepts(state({1, 2}, {}))
+    policy = AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=2)
+    assert (policy.accepts(state({1}, {2: 100})), policy.accepts(state({1, 2}, {}))) == (False, True)
 
 
 def test_learners_are_neither_waited_for_nor_proposed() -> None:
@@ -122,19 +121,9 @@ def test_the_union_is_waited_for_while_the_controller_decides() -> None:
     each = proposing()
     each.link_closed(each.links[2])
     assert each.waited_for == {1, 2}
-    assert (
-        acknowledged_offset(
-            AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=1), each, max_offset=200
-        )
-        == -1
-    )
+    assert acknowledged_offset(ALL_ACK, each, max_offset=200) == -1
     each.refused(now_seconds=0.0)
-    assert (
-        acknowledged_offset(
-            AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=1), each, max_offset=200
-        )
-        == 200
-    )
+    assert acknowledged_offset(ALL_ACK, each, max_offset=200) == 200
 
 
 def test_an_unknown_outcome_is_waited_for_until_a_newer_set_is_seen() -> None:
@@ -254,14 +243,13 @@ def test_a_member_without_a_link_is_proposed_out_and_holds_everything_until_it_i
     each = state({1, 2, 3}, {2: 100, 3: 100})
     each.acknowledged(each.links[2], 100, max_offset=100, now_seconds=0.0)
     each.acknowledged(each.links[3], 100, max_offset=100, now_seconds=0.0)
-    policy = AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=1)
     each.link_closed(each.links[2])
     each.link_closed(each.links[3])
     assert each.propose(now_seconds=0.1, allowed_lag_seconds=LAG) == Proposal(frozenset({1}), 5), "both in one proposal"
-    assert acknowledged_offset(policy, each, max_offset=150) == -1
+    assert acknowledged_offset(ALL_ACK, each, max_offset=150) == -1
     assert each.advance(max_offset=150, now_seconds=0.1) == 0, "upstream #6662: frozen"
     each.granted(frozenset({1}), 6)
-    assert acknowledged_offset(policy, each, max_offset=150) == 150
+    assert acknowledged_offset(ALL_ACK, each, max_offset=150) == 150
 
 
 def test_9897_two_slaves_that_leave_together_are_proposed_out_together_or_one_after_the_other() -> None:
@@ -272,8 +260,7 @@ def test_9897_two_slaves_that_leave_together_are_proposed_out_together_or_one_af
     assert each.propose(now_seconds=0.1, allowed_lag_seconds=LAG) is None, "one proposal is under way at a time"
     each.granted(frozenset({1, 3}), 6)
     assert each.propose(now_seconds=0.1, allowed_lag_seconds=LAG) == Proposal(frozenset({1}), 6)
-    policy = AcknowledgementPolicy(all_ack_in_sync_state_set=True)
-    assert acknowledged_offset(policy, each, max_offset=200) < 200, "until it is granted, nothing rests on it"
+    assert acknowledged_offset(ALL_ACK, each, max_offset=200) < 200, "until it is granted, nothing rests on it"
 
 
 def test_a_member_that_lags_too_long_is_proposed_out() -> None:
@@ -305,12 +292,7 @@ def test_a_newer_link_of_the_same_slave_replaces_the_older_one() -> None:
     old = each.links[2]
     each.link_opened(SlaveProgress(2, ack_offset=40))
     each.link_closed(old)
-    assert (
-        acknowledged_offset(
-            AcknowledgementPolicy(all_ack_in_sync_state_set=True, min_in_sync_replicas=1), each, max_offset=100
-        )
-        == 40
-    )
+    assert acknowledged_offset(ALL_ACK, each, max_offset=100) == 40
 
 
 def test_the_replicated_offset_never_goes_back() -> None:
@@ -318,10 +300,6 @@ def test_the_replicated_offset_never_goes_back() -> None:
     assert each.advance(max_offset=100, now_seconds=0.0) == 100
     each.link_opened(SlaveProgress(2, ack_offset=40))
     assert each.advance(max_offset=100, now_seconds=0.0) == 100
-
-
-def names(waiting: list[PendingAck[str]]) -> list[str]:
-    return [each.waiter for each in waiting]
 
 
 def test_waiters_leave_in_order_and_nobody_queues_behind_another() -> None:
@@ -332,7 +310,7 @@ def test_waiters_leave_in_order_and_nobody_queues_behind_another() -> None:
     assert room.due(3.05) == []
     assert room.next_deadline_seconds() == 3.1
     due = room.due(3.2)
-    assert names(due) == ["d", "c"], "although b, before them in the log, waits longer"
+    assert [each.waiter for each in due] == ["d", "c"], "although b, before them in the log, waits longer"
     room.leave(due[0])
     room.wait_until(due[1], 5.0)
     assert room.next_deadline_seconds() == 5.0

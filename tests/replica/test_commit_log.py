@@ -121,22 +121,6 @@ def test_truncation_to_nothing_forgets_the_epochs_too(tmp_path: Path) -> None:
     store.close()
 
 
-def test_bytes_replicate_in_any_pieces(tmp_path: Path) -> None:
-    master = open_store(tmp_path / "m")
-    for number in range(30):
-        put(master, b"x" * number * 10)
-    data = log_of(master)
-    for size in (1, 7, 100, 1000, len(data)):
-        slave = open_store(tmp_path / f"s{size}")
-        for at in range(0, len(data), size):
-            slave.append_replicated(at, data[at : at + size])
-        assert log_of(slave) == data
-        assert slave.queues.queue("T", 0).next_offset == 30
-        assert slave.cut_to_whole_record() == len(data)
-        slave.close()
-    master.close()
-
-
 def test_a_new_master_cuts_the_half_record_at_its_end(tmp_path: Path) -> None:
     master = open_store(tmp_path / "m")
     first = put(master, b"first")

@@ -15,7 +15,6 @@ import pytest
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.log import disk, side_files
-from rocketmq_replica.log.disk import StoreFileError
 from rocketmq_replica.log.side_files import Deletion, TooManyDeletionsError
 from tests.replica.stores import open_store, put
 from tests.replica.support import (
@@ -339,29 +338,6 @@ def test_what_another_master_writes_is_not_hidden_by_a_deletion_before(tmp_path:
     store = open_store(tmp_path)
     assert shown(store) == [after]
     store.close()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"deletedTopics": [1]}',
-        '{"deletedTopics": {"T": 1}}',
-        '{"deletedTopics": {"T": [1, 2]}}',
-        '{"deletedTopics": {"T": [5, 1, "0"]}}',
-        '{"deletedTopics": {"T": [5, 1, 6]}}',
-        '{"deletedTopics": {"T": [1e999, 1, 0]}}',
-        '{"deletedTopics": {"T": [true, 1, 0]}}',
-        '{"deletedTopics": ' + 100_000 * "[",
-    ],
-)
-def test_a_torn_table_of_deletions_is_not_taken_for_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "deletedTopics.json").write_text(text)
-    with pytest.raises(StoreFileError, match="is no table of deleted topics"):
-        open_store(tmp_path)
 
 
 async def test_too_many_deletions_bring_no_topic_back(

@@ -17,7 +17,7 @@ from rocketmq_remoting.message_record import encode_blank
 from rocketmq_replica.ha.frames import Handshake, HandshakeAnswer, MasterFrameReader, Transfer
 from rocketmq_replica.ha.links import MasterLink, SlaveLink
 from rocketmq_replica.log.epochs import DivergedLogError, EpochCache
-from tests.replica.stores import handshake, linked, log_of, open_store, put
+from tests.replica.stores import handshake, log_of, open_store, put
 from tests.replica.test_crash_safety import boundaries
 from tests.support.draws import examples
 
@@ -105,27 +105,6 @@ def test_any_history_ends_with_the_common_prefix(steps: list[tuple[object, ...]]
                 group.follow(number, 1 << 20)
         finally:
             group.close()
-
-
-def test_9942_elections_without_writes_leave_one_entry_that_tells_the_writers_apart(tmp_path: Path) -> None:
-    """A and B are elected in turn at the same offset and write different bytes there."""
-    a, b = open_store(tmp_path / "a"), open_store(tmp_path / "b")
-    a.begin_epoch(1)
-    common = put(a, b"common")
-    linked(a, b)
-    a.begin_epoch(2)
-    a.begin_epoch(3)
-    put(a, b"written by a in epoch 3")
-    b.begin_epoch(4)
-    b.begin_epoch(5)
-    put(b, b"written by b in epoch 5")
-    assert [(each.epoch, each.start_offset) for each in a.epochs.entries] == [(1, 0), (3, common)]
-    assert [(each.epoch, each.start_offset) for each in b.epochs.entries] == [(1, 0), (5, common)]
-    linked(b, a)
-    assert log_of(a) == log_of(b)
-    assert a.epochs.entries == b.epochs.entries
-    a.close()
-    b.close()
 
 
 def test_9689_a_master_elected_again_goes_on_labelling_live_links(tmp_path: Path) -> None:

@@ -12,15 +12,20 @@ from rocketmq_replica.log.epochs import NO_END, EpochCache, EpochEntry
 from rocketmq_replica.log.side_files import (
     Checkpoint,
     CheckpointFile,
+    DeletedTopics,
     crc_of,
     decode_epochs,
     encode_epochs,
     load_epochs,
+    load_queue_offsets,
     save_epochs,
 )
 from rocketmq_replica.role_change import BrokerIdentity
+from rocketmq_replica.tables import ConsumerOffsets, DelayOffsets, SubscriptionGroups
+from rocketmq_replica.topics import Topics
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 JAVA_FILE = b"2\n773307083\n7-7000\n8-8000\n"
@@ -43,23 +48,55 @@ def test_the_check_sum_of_the_reference_file() -> None:
     assert pairs(decode_epochs(JAVA_FILE, "x")) == [(7, 7000), (8, 8000)]
 
 
+def identity(path: Path) -> IdentityFiles:
+    return IdentityFiles(path, cluster_name="DefaultCluster", broker_name="broker-a")
+
+
+OF_DELETIONS = '{"deletedTopics": %s}'
+
+
 @pytest.mark.parametrize(
-    "content",
+    ("read", "message", "contents"),
     [
-        b"",
-        b"2\n",
-        b"2\n773307083\n7-7000\n",
-        b"2\n773307084\n7-7000\n8-8000\n",
-        b"1\n0\nseven-7000\n",
-        b"\0\0\0\0",
-        JAVA_FILE[:-3],
+        (load_epochs, "expected|says 2 entries|check sum", [
+            "", "2\n", "2\n773307083\n7-7000\n", "2\n773307084\n7-7000\n8-8000\n", "1\n0\nseven-7000\n", "\0\0\0\0",
+            JAVA_FILE[:-3].decode(),
+        ]),
+        (lambda path: identity(path).load(), "expected cluster#broker#id", [
+            "", "DefaultCluster#broker-a", "DefaultCluster#broker-a#x", "DefaultCluster#broker-a#0", "DefaultCluster#broker-a#²",
+            "DefaultCluster#broker-a#" + "9" * 5000, "#broker-a#1", "\0\0\0\0",
+        ]),
+        (lambda path: identity(path).load(), "belongs to DefaultCluster#broker-b", ["DefaultCluster#broker-b#2"]),
+        (DeletedTopics, "is no table of deleted topics", [
+            "", "[]", "{}", *(OF_DELETIONS % text for text in (
+                "[1]", '{"T": 1}', '{"T": [1, 2]}', '{"T": [5, 1, "0"]}', '{"T": [5, 1, 6]}', '{"T": [1e999, 1, 0]}',
+                '{"T": [true, 1, 0]}',
+            )), '{"deletedTopics": ' + 100_000 * "[",
+        ]),
+        (lambda path: SubscriptionGroups(path, now_ms=1), "is no table of consumer groups",
+         ["", "[]", "{}", '{"subscriptionGroupTable": {"a": 1}}']),
+        (DelayOffsets, "is no table of delay offsets", ['{"offsetTable"']),
+        (ConsumerOffsets, "is no offset table", ['{"offsetTable": {"T@G": {"0": 1e999}}}']),
+        (lambda path: Topics(path, system_topics=(), queue_count=1, now_ms=1), "is no topic table",
+         ['{"topicConfigTable": {"T": {"readQueueNums": 1e999, "writeQueueNums": 1, "perm": 6}}}']),
+        (load_queue_offsets, "is no table of queue offsets", ['{"nextOffsets": [["T", 0, 1e999]]}']),
     ],
-)
-def test_a_torn_file_is_an_error_and_never_a_new_replica(tmp_path: Path, content: bytes) -> None:
+    ids=["epochs", "identity", "another group's", "deletions", "groups", "delays", "offsets", "topics", "numbers"],
+)  # fmt: skip
+def test_a_torn_file_is_named_and_never_taken_for_a_new_one(
+    tmp_path: Path, read: Callable[[Path], object], message: str, contents: list[str]
+) -> None:
+    path = tmp_path / "a-file"
+    for content in contents:
+        path.write_text(content)
+        with pytest.raises(StoreFileError, match=message) as told:
+            read(path)
+        assert str(path) in str(told.value), content
+
+
+def test_epochs_come_from_the_backup_where_the_file_is_torn(tmp_path: Path) -> None:
     path = tmp_path / "epochFileCheckpoint"
-    path.write_bytes(content)
-    with pytest.raises(StoreFileError):
-        load_epochs(path)
+    path.write_bytes(JAVA_FILE[:-3])
     path.with_name(path.name + ".bak").write_bytes(JAVA_FILE)
     assert pairs(load_epochs(path)) == [(7, 7000), (8, 8000)]
 
@@ -107,12 +144,8 @@ def test_an_offset_belongs_to_one_epoch() -> None:
     assert [entry and entry.epoch for entry in found] == [None, 1, 1, 2, 2]
 
 
-def identity_files(tmp_path: Path) -> IdentityFiles:
-    return IdentityFiles(tmp_path / "brokerIdentity", cluster_name="DefaultCluster", broker_name="broker-a")
-
-
 def test_identity_files_have_javas_form(tmp_path: Path) -> None:
-    files = identity_files(tmp_path)
+    files = identity(tmp_path / "brokerIdentity")
     assert files.load() is None
     assert files.load_applied() is None
     applied = BrokerIdentity("DefaultCluster", "broker-a", 2, "10.0.0.5:10911;1700000000000")
@@ -123,25 +156,6 @@ def test_identity_files_have_javas_form(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["brokerIdentity"]
     assert (tmp_path / "brokerIdentity").read_text() == "DefaultCluster#broker-a#2"
     assert files.load() == BrokerIdentity("DefaultCluster", "broker-a", 2)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "DefaultCluster#broker-a", "DefaultCluster#broker-a#x", "DefaultCluster#broker-a#0"),
-        *("DefaultCluster#broker-a#²", "DefaultCluster#broker-a#" + "9" * 5000, "#broker-a#1", "\0\0\0\0"),
-    ],
-)
-def test_a_torn_identity_is_an_error_and_never_a_new_broker(tmp_path: Path, text: str) -> None:
-    (tmp_path / "brokerIdentity").write_text(text)
-    with pytest.raises(StoreFileError, match="expected cluster#broker#id"):
-        identity_files(tmp_path).load()
-
-
-def test_an_identity_of_another_group_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "brokerIdentity").write_text("DefaultCluster#broker-b#2")
-    with pytest.raises(StoreFileError, match="belongs to DefaultCluster#broker-b"):
-        identity_files(tmp_path).load()
 
 
 def test_the_checkpoint_is_javas(tmp_path: Path) -> None:

@@ -10,12 +10,8 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_replica.log.disk import StoreFileError
-from rocketmq_replica.log.side_files import load_queue_offsets
-from rocketmq_replica.tables import ConsumerOffsets, DelayOffsets, SubscriptionGroups
+from rocketmq_replica.tables import DelayOffsets, SubscriptionGroups
 from rocketmq_replica.topics import Topics
 from tests.replica.support import (
     Client,
@@ -28,6 +24,8 @@ from tests.replica.support import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 JAVA_TOPIC = {
     "topicName": "Ordered",
@@ -182,33 +180,6 @@ def test_a_group_that_is_known_keeps_its_settings_and_a_new_one_gets_javas_defau
     assert groups.find("x" * 256) is None
     groups.adopt(["Newer"])
     assert groups.to_json()["dataVersion"] != before, "a Java slave takes only another version"
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"subscriptionGroupTable": {"a": 1}}'])
-def test_a_torn_table_of_groups_is_not_taken_for_new(tmp_path: Path, text: str) -> None:
-    (tmp_path / "groups.json").write_text(text)
-    with pytest.raises(StoreFileError, match="is no table of consumer groups"):
-        SubscriptionGroups(tmp_path / "groups.json", now_ms=1)
-
-
-def test_a_torn_table_of_delay_offsets_is_not_taken_for_new(tmp_path: Path) -> None:
-    (tmp_path / "delays.json").write_text('{"offsetTable"')
-    with pytest.raises(StoreFileError, match="is no table of delay offsets"):
-        DelayOffsets(tmp_path / "delays.json")
-
-
-def test_a_number_that_is_none_names_the_file(tmp_path: Path) -> None:
-    """It ended in a traceback that names no file."""
-    offsets, topics, numbers = (tmp_path / name for name in ("offsets.json", "topics.json", "numbers.json"))
-    offsets.write_text('{"offsetTable": {"T@G": {"0": 1e999}}}')
-    with pytest.raises(StoreFileError, match=r"offsets\.json: is no offset table"):
-        ConsumerOffsets(offsets)
-    topics.write_text('{"topicConfigTable": {"T": {"readQueueNums": 1e999, "writeQueueNums": 1, "perm": 6}}}')
-    with pytest.raises(StoreFileError, match=r"topics\.json: is no topic table"):
-        Topics(topics, system_topics=(), queue_count=1, now_ms=1)
-    numbers.write_text('{"nextOffsets": [["T", 0, 1e999]]}')
-    with pytest.raises(StoreFileError, match=r"numbers\.json: is no table of queue offsets"):
-        load_queue_offsets(numbers)
 
 
 def test_delay_offsets_of_nobody_do_not_replace_those_of_somebody(tmp_path: Path) -> None:
