@@ -225,4 +225,4 @@ def refused(
 def without_a_name(record: BrokerGroupRecord | None, answer: Answer) -> Decision:
     """Return the refusal of a request that names no group."""
     remark = "brokerName is missing, expected the name of a broker group"
-    return refused(record, ControllerCode.SYSTEM_ERROR, answer, "nobody can be named without a broker name", remark)
+    return refused(record, ControllerCode.SYSTEM_ERROR, answer, "without a broker name no group is named", remark)

@@ -127,7 +127,7 @@ def elect_master(
     if choice.broker_id is not None and choice.broker_id == base.granted_master_id:
         return _keep(base, choice)
     if jump is not None:
-        why = f"rule 3: a replica reports epoch {jump}, the record has {record.master_epoch}: nobody is elected until accepted"
+        why = f"rule 3: a replica reports epoch {jump}, the record has {record.master_epoch}: no election until it is accepted"
         return _nobody(record, (), request, live, Choice(why=why), stopped=True)
     if choice.broker_id is None or base.master_epoch >= MAX_EPOCH:
         return _nobody(record, before, request, live, choice)
@@ -160,9 +160,9 @@ def choose_master(electorate: Electorate, *, prefer: int | None) -> Choice:
     clean = _choose_with_seat(electorate, eligible, prefer=prefer)
     if clean.broker_id is not None or not electorate.settings.unclean_election_allowed:
         return clean
-    everybody = _choose_unclean(electorate, prefer=prefer)
-    unclean = everybody.broker_id is not None and everybody.broker_id not in record.sync_state_set | eligible
-    return Choice(broker_id=everybody.broker_id, why=f"{clean.why}; {everybody.why}", unclean=unclean)
+    unclean_choice = _choose_unclean(electorate, prefer=prefer)
+    unclean = unclean_choice.broker_id is not None and unclean_choice.broker_id not in record.sync_state_set | eligible
+    return Choice(broker_id=unclean_choice.broker_id, why=f"{clean.why}; {unclean_choice.why}", unclean=unclean)
 
 
 def _choose_with_seat(electorate: Electorate, eligible: frozenset[int], *, prefer: int | None) -> Choice:
@@ -236,7 +236,7 @@ def _choose_unclean(electorate: Electorate, *, prefer: int | None) -> Choice:
     electable = electorate.electable(electorate.record.replicas)
     if prefer is not None:
         return _choose_designated(electable, prefer=prefer, name=name)
-    otherwise = f"nobody of the {name} {draw_ids(electorate.record.replicas)} may be elected"
+    otherwise = f"no member of the {name} {draw_ids(electorate.record.replicas)} may be elected"
     return _best_of(electable, electorate.most_data(electable), name=name, otherwise=otherwise)
 
 
@@ -307,7 +307,7 @@ def _choose_on_empty_disks(
     there is.
     """
     if caller is not None and not electorate.record.address_of(caller):
-        return Choice(why=f"first election: nobody knows the address of {caller}")
+        return Choice(why=f"first election: no address is known of {caller}")
     unheard = electorate.unheard(one for one in _to_be_heard(electorate.record) if one != caller)
     if unheard and not electorate.settings.unclean_election_allowed:
         return Choice(why=f"first election: {draw_ids(unheard)} must be heard first, their disks may hold data")
@@ -333,7 +333,7 @@ def _choose_by_data(
 ) -> Choice:
     best = electorate.most_data(electable)
     if best is None:
-        return Choice(why=f"first election: {reason}, but nobody electable is alive")
+        return Choice(why=f"first election: {reason}, but no electable replica is alive")
     acting = electable.get(incumbent) if incumbent is not None else None
     if acting is not None and acting.epoch >= best.epoch:
         best = acting
@@ -365,13 +365,15 @@ def choose_after_lost_seats(electorate: Electorate, *, caller: int | None, prefe
     with_data = [one for one in record.replicas if one in live and live[one].has_data]
     if not electorate.unheard(_to_be_heard(record)) and not with_data:
         choice = _choose_on_empty_disks(electorate, electable, caller=prefer if prefer is not None else caller)
-        return Choice(broker_id=choice.broker_id, why=f"{lost} lost what they held, and nobody has data; {choice.why}")
+        return Choice(
+            broker_id=choice.broker_id, why=f"{lost} lost what they held, and no replica has data; {choice.why}"
+        )
     if not electorate.settings.unclean_election_allowed:
-        why = f"rule 2: {lost} lost what they held, and nobody else holds every acknowledged message"
+        why = f"rule 2: {lost} lost what they held, and no other replica holds every acknowledged message"
         return Choice(why=why)
     best = electable.get(prefer) if prefer is not None else electorate.most_data(electable)
     if best is None:
-        return Choice(why=f"{lost} lost what they held, and nobody electable is alive")
+        return Choice(why=f"{lost} lost what they held, and no electable replica is alive")
     return Choice(
         broker_id=best.broker_id, why=f"{lost} lost what they held; {_draw_replica(best)} is best", unclean=True
     )

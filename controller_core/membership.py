@@ -184,7 +184,7 @@ def register_broker(
     lost = after.master_process_lost and not known.master_process_lost
     why = f"{replica.broker_id} is at {request.broker_address}"
     why += ", and was adopted: the record did not know it" if adopted else ""
-    why += ", and the process that was master is gone: nobody is, until an election" if lost else ""
+    why += ", and the process that was master is gone: there is no master until an election" if lost else ""
     return decided(record, _registration_answer(after, request, live), why, *events)
 
 
@@ -245,7 +245,7 @@ def _refuse_unknown(record: BrokerGroupRecord | None, request: requests.Register
     because = f" ({refusal})" if refusal and request.requester else ""
     answer = RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     shown = draw_id(request.broker_id)
-    why = f"nobody holds the id {shown}{because}"
+    why = f"no replica holds the id {shown}{because}"
     remark = f"BrokerId: {shown} hasn't been registered in broker-set: {request.broker_name}{because}"
     if record is None or not record.is_known:
         why = f"no broker of {request.broker_name} holds an id"
@@ -403,7 +403,7 @@ def _seat_needed_for(record: BrokerGroupRecord, broker_id: int, settings: Contro
             return f"rule 1: the set is {draw_ids(left)}, below the least of {floor}, and more disks may be needed"
         return None
     if record.master_broker_id is None:
-        return f"nobody is master, and the next one comes from the set {draw_ids(record.sync_state_set)}"
+        return f"there is no master, and the next one comes from the set {draw_ids(record.sync_state_set)}"
     if len(left) < floor:
         return f"rule 1: the set would be {draw_ids(left)}, the least is {floor}"
     return None

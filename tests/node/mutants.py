@@ -127,7 +127,7 @@ MUTANTS = {
         (
             Edit(
                 "operator/brokergroup_operator/controller/detect/master_watch.py",
-                "self.is_warm(group, record) and not self._may_be_starting(group)",
+                "self.is_warm(group) and not self._may_be_starting(group)",
                 "True",
             ),
             Edit(

@@ -473,6 +473,6 @@ def _of_another_master(record: BrokerGroupRecord, told: int) -> BrokerGroupRecor
     others = [one for one in record.replicas if one not in (told, record.master_broker_id) and record.address_of(one)]
     if others:
         return replace(record, master_broker_id=others[0])
-    nobody, address = record.next_broker_id, record.address_of(record.master_broker_id) or ""
-    replicas = {**record.replicas, nobody: Replica(nobody, f"{address};cure", address)}
-    return replace(record, master_broker_id=nobody, replicas=replicas)
+    made_up, address = record.next_broker_id, record.address_of(record.master_broker_id) or ""
+    replicas = {**record.replicas, made_up: Replica(made_up, f"{address};cure", address)}
+    return replace(record, master_broker_id=made_up, replicas=replicas)

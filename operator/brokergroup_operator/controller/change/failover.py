@@ -264,7 +264,7 @@ class Failover(Part):
         if verdict is None or group.is_leaving:
             return
         if not verdict.certain and self._is_worth_waiting_for(group, record, master):
-            log.info("master silent, and nobody could take its place: waiting", group=str(group.key), master=master)
+            log.info("master silent, and no member can take its place: waiting", group=str(group.key), master=master)
             await asyncio.sleep(self._settings.no_successor_pause_seconds)
             return
         if group.silent_for_seconds(master) < group.binding.failover_delay_seconds:
@@ -396,7 +396,7 @@ class Failover(Part):
     async def _kill(self, group: Group, master: int, address: str) -> FenceOutcome:
         own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
         if own is None:
-            how = f"nothing was heard from broker {master} here, so nobody knows which pod at {address} was its"
+            how = f"nothing was heard from broker {master} here, so it is not known which pod at {address} was its"
             return FenceOutcome(confirmed=False, how=how, untouched=True)
         deadline_seconds = group.binding.fence_timeout_seconds
         assert self._fencer is not None
@@ -431,9 +431,9 @@ class Failover(Part):
         Raise `PremiseGoneError`, `RecordRefusedError` or `RecordCorruptError`: a retry mends none of them.
         """
         group, timeline = attempt.group, attempt.timeline
-        anybody = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
+        any_member = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
         incumbent = next(iter(attempt.acting), None)
-        request = replace(attempt.wanted or anybody, incumbent=incumbent, unfenced=timeline.unfenced)
+        request = replace(attempt.wanted or any_member, incumbent=incumbent, unfenced=timeline.unfenced)
         request = replace(
             premises.but_the_unsteady(group, request),
             plan=self._executor.plan(_kind(group, attempt.wanted), timeline.trigger, started_at=timeline.started_at),

@@ -310,7 +310,7 @@ class _Order(asyncio.DatagramProtocol):
             self.confirmed.set()
 
     def error_received(self, exc: Exception) -> None:
-        """Nobody listens there yet, or no more: asked again, until the caller ends it."""
+        """No process listens there yet, or any more: asked again, until the caller ends it."""
 
     def send(self) -> None:
         if self._said.tag == ORDER and self._loop.time() - self._began > ANEW_SECONDS:

@@ -229,7 +229,7 @@ class Switchover(Part):
         old = timeline.from_broker_id
         address = record.address_of(old)
         if old is None or address is None:
-            raise SwitchoverRefusedError(f"group {group.key}: nobody knows where broker {old} is")
+            raise SwitchoverRefusedError(f"group {group.key}: the address of broker {old} is not known")
         timeline.reach(Step.DETECTED, time.monotonic())
         group.changes.begins(timeline)
         self._observer.master_lost(timeline)
@@ -315,7 +315,7 @@ class Switchover(Part):
         """Raise if the old master may acknowledge again: then the members may not have caught up any more."""
         found = await self._calls.min_in_sync_replicas(address)
         if found not in (None, FENCING_MIN_IN_SYNC_REPLICAS):
-            raise SwitchoverFailedError(f"{address} acknowledges again: somebody set its minInSyncReplicas to {found}")
+            raise SwitchoverFailedError(f"{address} acknowledges again: its minInSyncReplicas was set to {found}")
 
     async def _drained(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> _Run:
         """Step 3: return the run with only members left to win that have caught up."""

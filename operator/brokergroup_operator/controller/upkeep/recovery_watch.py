@@ -330,7 +330,7 @@ class Refusal:
         if _CLOSED_TO_ALL in self.error.remark:
             return f"perm {WRITE_AND_READ} of topic {self.topic}, and a brokerPermission that lets it be written"
         if self.error.code != RequestCode.SEND_MESSAGE_V2:
-            return f"Create on Topic:{self.topic}, or that topic, made by somebody who may"
+            return f"Create on Topic:{self.topic}, or that topic, made by a user who may"
         right = f"Pub on Topic:{self.topic} (and Create, where it does not exist)"
         if self.error.access_key is None:
             return f"spec.security.credentialsSecretName of a user of the broker's ACL who has {right}"

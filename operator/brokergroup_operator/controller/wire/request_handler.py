@@ -187,9 +187,9 @@ class RequestHandler(Part):
 
     def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1009, 1010."""
-        nobody = access.Subject(binding=None)
+        no_group = access.Subject(binding=None)
         verdict = access.authorize(
-            access.Caller(host=connection.peer_host), request.code, nobody, self._settings.security
+            access.Caller(host=connection.peer_host), request.code, no_group, self._settings.security
         )
         if not verdict.allowed:
             return self._refused(request, connection, verdict.reason)
