@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from kube_sandbox.api_server.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from kube_sandbox.api_server.server import SandboxApiServer
 from kube_sandbox.api_server.store.object_store import ObjectStore
 
@@ -43,7 +44,7 @@ def clock() -> Clock:
 def store(clock: Clock, definition: dict[str, Any]) -> ObjectStore:
     """A store without sockets that serves Things."""
     made = ObjectStore(clock=clock, seed=7)
-    made.create(made.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", definition)
+    made.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition)
     return made
 
 
@@ -51,9 +52,7 @@ def store(clock: Clock, definition: dict[str, Any]) -> ObjectStore:
 async def server(definition: dict[str, Any]) -> AsyncIterator[SandboxApiServer]:
     """A running server that serves Things."""
     running = SandboxApiServer(bookmark_interval_seconds=0.2)
-    running.store.create(
-        running.store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", definition
-    )
+    running.store.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition)
     await running.start()
     try:
         yield running

@@ -17,6 +17,7 @@ from kubernetes.leaderelection import leaderelection
 from kubernetes.leaderelection.electionconfig import Config
 from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 
+from kube_sandbox.api_server.kinds.builtin import PODS
 from kube_sandbox.api_server.requests import Deletion, Selection, Write
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ async def test_the_typed_client_creates_reads_and_conflicts(api_client: Any) -> 
 
 
 async def test_the_typed_client_watches(server: SandboxApiServer, api_client: Any) -> None:
-    pods = server.store.resource("", "v1", "pods")
 
     def watch() -> list[tuple[str, str]]:
         core, seen = kubernetes.client.CoreV1Api(api_client), []
@@ -69,12 +69,12 @@ async def test_the_typed_client_watches(server: SandboxApiServer, api_client: An
         return seen
 
     server.store.create(
-        pods, "default", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+        PODS, "default", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
     )
     watching = asyncio.create_task(asyncio.to_thread(watch))
-    while not server.store.storage._collection(pods.storage_key).watches:  # noqa: ASYNC110
+    while not server.store.storage._collection(PODS.storage_key).watches:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    server.store.delete(pods, "default", "p", Deletion(grace_period_seconds=0))
+    server.store.delete(PODS, "default", "p", Deletion(grace_period_seconds=0))
     assert await watching == [("ADDED", "p"), ("DELETED", "p")]
 
 

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from kube_sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, PODS
 from kube_sandbox.api_server.requests import Write
 from kube_sandbox.api_server.server import SandboxApiServer
 
@@ -124,7 +125,7 @@ async def test_stopping_ends_watches_and_starting_again_keeps_objects(
 ) -> None:
     first = SandboxApiServer()
     await first.start()
-    first.store.create(first.store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", definition)
+    first.store.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition)
     first.store.create(first.store.resource("example.dev", "v1", "things"), "default", thing())
     async with aiohttp.ClientSession(first.url) as http, http.get(THINGS, params={"watch": "1"}) as response:
         lines = Lines(response)
@@ -160,9 +161,8 @@ async def test_tables_for_people(server: SandboxApiServer, http: aiohttp.ClientS
 
 
 async def test_logs_come_from_whoever_has_them(server: SandboxApiServer, http: aiohttp.ClientSession) -> None:
-    pods = server.store.resource("", "v1", "pods")
     containers = [{"name": name, "image": "x"} for name in ("a", "b")]
-    server.store.create(pods, "default", {"metadata": {"name": "p"}, "spec": {"containers": containers}})
+    server.store.create(PODS, "default", {"metadata": {"name": "p"}, "spec": {"containers": containers}})
 
     async def log(
         namespace: str, pod: str, container: str, tail_lines: int | None, follow: bool, /

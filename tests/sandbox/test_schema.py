@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube_sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from kube_sandbox.api_server.kinds.schema import SchemaNode
 from kube_sandbox.api_server.requests import Write
 
@@ -40,12 +41,11 @@ def test_a_name_is_judged_by_the_schema_too(
     definition: dict[str, Any], store: ObjectStore, things: ResourceType, thing: Any, name: str, expected: list[str]
 ) -> None:
     store.create(things, "default", {**thing(), "metadata": {"name": "made-before"}})
-    definitions = store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-    current = store.get(definitions, "", "things.example.dev").obj
+    current = store.get(CUSTOM_RESOURCE_DEFINITIONS, "", "things.example.dev").obj
     properties = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     named = {"type": "string", "maxLength": 5, "pattern": "^[a-z]+$"}
     properties["metadata"] = {"type": "object", "properties": {"name": named}}
-    store.update(definitions, "", "things.example.dev", {**current, "spec": definition["spec"]})
+    store.update(CUSTOM_RESOURCE_DEFINITIONS, "", "things.example.dev", {**current, "spec": definition["spec"]})
     things = store.resource("example.dev", "v1", "things")
     assert _complaints(store, things, {**thing(), "metadata": {"name": name}}) == expected
     store.patch(things, "default", "made-before", {"spec": {"replicas": 4}}, Write())
@@ -65,12 +65,11 @@ def test_unknown_fields_are_dropped_and_told(store: ObjectStore, things: Resourc
 def test_unchanged_parts_are_not_judged_again(definition: dict[str, Any], store: ObjectStore, thing: Any) -> None:
     things = store.resource("example.dev", "v1", "things")
     store.create(things, "default", thing(names=["abc"]))
-    definitions = store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-    current = store.get(definitions, "", "things.example.dev").obj
+    current = store.get(CUSTOM_RESOURCE_DEFINITIONS, "", "things.example.dev").obj
     properties = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     properties["names"]["items"]["maxLength"] = 1
     changed = {**current, "spec": definition["spec"]}
-    store.update(definitions, "", "things.example.dev", changed)
+    store.update(CUSTOM_RESOURCE_DEFINITIONS, "", "things.example.dev", changed)
     things = store.resource("example.dev", "v1", "things")
     store.patch(things, "default", "one", {"spec": {"replicas": 4}}, Write())
     with pytest.raises(StatusError, match="may not be more than 1 bytes"):
@@ -165,18 +164,16 @@ def test_a_definition_that_cannot_be_served_is_refused(
 ) -> None:
     definition["metadata"]["name"] = "others.example.dev"
     definition["spec"] |= {"names": {"plural": "others", "kind": "Other"}} | broken
-    definitions = store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     with pytest.raises(StatusError, match="cannot be served") as caught:
-        store.create(definitions, "", definition)
+        store.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition)
     assert (caught.value.code, told in caught.value.message) == (422, True)
-    assert store.storage.get(definitions.storage_key, ("", "others.example.dev")) is None
+    assert store.storage.get(CUSTOM_RESOURCE_DEFINITIONS.storage_key, ("", "others.example.dev")) is None
     with pytest.raises(LookupError):
         store.resource("example.dev", "v1", "others")
 
 
 def test_a_definition_is_established_in_the_moment_it_is_stored(store: ObjectStore) -> None:
-    definitions = store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-    status = store.get(definitions, "", "things.example.dev").obj["status"]
+    status = store.get(CUSTOM_RESOURCE_DEFINITIONS, "", "things.example.dev").obj["status"]
     assert {condition["type"]: condition["status"] for condition in status["conditions"]} == {
         "NamesAccepted": "True",
         "Established": "True",
@@ -189,7 +186,7 @@ def test_a_definition_is_served_in_its_storage_version(definition: dict[str, Any
     definition["metadata"]["name"] = "others.example.dev"
     definition["spec"]["names"] = {"plural": "others", "kind": "Other"}
     definition["spec"]["versions"].append({**definition["spec"]["versions"][0], "name": "v0", "storage": False})
-    store.create(store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", definition)
+    store.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition)
     assert store.resource("example.dev", "v1", "others").kind == "Other"
     with pytest.raises(LookupError):
         store.resource("example.dev", "v0", "others")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube_sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, PODS
 from kube_sandbox.api_server.requests import Selection, Write
 from kube_sandbox.api_server.store.object_store import ObjectStore
 from kube_sandbox.api_server.store.writes import patched
@@ -136,15 +137,15 @@ def test_the_body_must_fit_the_request(store: ObjectStore, things: ResourceType,
 
 
 def test_built_in_objects_are_read_strictly(store: ObjectStore) -> None:
-    pods, write = store.resource("", "v1", "pods"), Write()
+    write = Write()
     body = {
         "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "image": "x", "imagePullpolicy": "Never"}]},
     }
-    stored = store.create(pods, "default", body, write)
+    stored = store.create(PODS, "default", body, write)
     assert write.warnings == ['unknown field "spec.containers[0].imagePullpolicy"']
     assert stored.obj["spec"]["containers"][0]["imagePullPolicy"] == "Always"
-    error = _refused(400, "BadRequest", lambda: store.create(pods, "default", body, Write(field_validation="Strict")))
+    error = _refused(400, "BadRequest", lambda: store.create(PODS, "default", body, Write(field_validation="Strict")))
     assert 'strict decoding error: unknown field "spec.containers[0].imagePullpolicy"' in error.message
 
 
@@ -178,13 +179,12 @@ def test_a_field_that_is_removed_is_owned_with_its_default(
 
 
 def test_a_builtin_kind_is_merged_by_the_keys_of_its_lists(store: ObjectStore) -> None:
-    pods = store.resource("", "v1", "pods")
     for manager, image, more in (("alice", "x", {"ports": [{"containerPort": 80}]}), ("bob", "y", {})):
         body = {
             "metadata": {"name": "p", "finalizers": [f"{manager}.dev/x"]},
             "spec": {"containers": [{"name": "c", "image": image, **more}]},
         }
-        merged = _apply(store, pods, body, manager, force=True)
+        merged = _apply(store, PODS, body, manager, force=True)
     assert merged["metadata"]["finalizers"] == ["alice.dev/x", "bob.dev/x"]
     assert merged["spec"]["containers"][0]["image"] == "y"
     assert merged["spec"]["containers"][0]["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
@@ -229,7 +229,7 @@ def test_a_deletion_has_its_own_revision_and_a_closed_watch_gets_no_more(
 
 def test_the_forgotten_past_is_gone(definition: dict[str, Any], thing: Any) -> None:
     store = ObjectStore(history_length=3)
-    store.create(store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", definition)
+    store.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition)
     things = store.resource("example.dev", "v1", "things")
     versions = [store.create(things, "default", thing(f"t{number}")).resource_version for number in range(6)]
     assert len(store.watch(things, since=versions[2]).take()) == 3
@@ -249,7 +249,7 @@ def test_a_watcher_that_never_reads_is_dropped(store: ObjectStore, things: Resou
 def test_the_same_seed_and_clock_give_the_same_history(definition: dict[str, Any], thing: Any) -> None:
     def history() -> list[dict[str, Any]]:
         store = ObjectStore(clock=lambda: 1000.0, seed=3)
-        store.create(store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"), "", definition)
+        store.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition)
         things = store.resource("example.dev", "v1", "things")
         body = thing()
         body["metadata"] = {"generateName": "x-"}

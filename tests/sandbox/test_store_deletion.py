@@ -1,4 +1,4 @@
-"""How objects go: preconditions, finalizers, the grace period of pods, owners, namespaces, definitions."""
+"""How objects go: preconditions, finalizers, the grace period of pods, owners, NAMESPACES, definitions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kube_sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.kinds.builtin import CLAIMS, CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS
 from kube_sandbox.api_server.requests import Deletion, Write
 from kube_sandbox.api_server.subresources import bind, evict
 from kube_sandbox.api_server.verbs import Target
@@ -21,16 +22,11 @@ def _exists(store: ObjectStore, resource: ResourceType, name: str, namespace: st
 
 
 @pytest.fixture
-def pods(store: ObjectStore) -> ResourceType:
-    return store.resource("", "v1", "pods")
-
-
-@pytest.fixture
-def running_pod(store: ObjectStore, pods: ResourceType) -> dict[str, Any]:
+def running_pod(store: ObjectStore) -> dict[str, Any]:
     spec = {"containers": [{"name": "c", "image": "x"}], "terminationGracePeriodSeconds": 20}
-    store.create(pods, "default", {"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": spec})
-    bind(store, Target(pods, "default", "p", "binding"), {"target": {"kind": "Node", "name": "n"}}, Write())
-    return store.get(pods, "default", "p").obj
+    store.create(PODS, "default", {"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": spec})
+    bind(store, Target(PODS, "default", "p", "binding"), {"target": {"kind": "Node", "name": "n"}}, Write())
+    return store.get(PODS, "default", "p").obj
 
 
 def test_preconditions_must_hold(store: ObjectStore, things: ResourceType, thing: Any) -> None:
@@ -44,10 +40,10 @@ def test_preconditions_must_hold(store: ObjectStore, things: ResourceType, thing
 
 
 def test_a_running_pod_has_the_shortest_grace_that_was_asked_for(
-    store: ObjectStore, pods: ResourceType, running_pod: dict[str, Any]
+    store: ObjectStore, running_pod: dict[str, Any]
 ) -> None:
     for asked, seconds in ((None, 20), (5, 5), (50, 5)):
-        version, gone = store.delete(pods, "default", "p", Deletion(grace_period_seconds=asked))
+        version, gone = store.delete(PODS, "default", "p", Deletion(grace_period_seconds=asked))
         meta = version.obj["metadata"]
         assert not gone
         assert (meta["deletionGracePeriodSeconds"], meta["deletionTimestamp"]) == (
@@ -56,20 +52,18 @@ def test_a_running_pod_has_the_shortest_grace_that_was_asked_for(
         )
 
 
-def test_eviction_asks_the_disruption_budget(
-    store: ObjectStore, pods: ResourceType, running_pod: dict[str, Any]
-) -> None:
+def test_eviction_asks_the_disruption_budget(store: ObjectStore, running_pod: dict[str, Any]) -> None:
     budgets = store.resource("policy", "v1", "poddisruptionbudgets")
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
     store.create(budgets, "default", {"metadata": {"name": "b"}, "spec": spec})
-    target = Target(pods, "default", "p", "eviction")
+    target = Target(PODS, "default", "p", "eviction")
     with pytest.raises(StatusError, match="disruption budget") as caught:
         evict(store, target, {}, Write())
     assert caught.value.code == 429
     allowed = {"status": {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}}
     store.patch(budgets, "default", "b", allowed, Write(), subresource="status")
     evict(store, target, {}, Write())
-    assert "deletionTimestamp" in store.get(pods, "default", "p").obj["metadata"]
+    assert "deletionTimestamp" in store.get(PODS, "default", "p").obj["metadata"]
     # Nobody else is let go until the disruption controller has counted again.
     status = store.get(budgets, "default", "b").obj["status"]
     assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["p"])
@@ -133,12 +127,11 @@ def test_orphans_lose_their_owner_and_stay(store: ObjectStore, things: ResourceT
 
 
 def test_a_namespace_empties_itself_first(store: ObjectStore, things: ResourceType, thing: Any) -> None:
-    namespaces = store.resource("", "v1", "namespaces")
-    store.create(namespaces, "", {"metadata": {"name": "lab"}})
+    store.create(NAMESPACES, "", {"metadata": {"name": "lab"}})
     held = thing()
     held["metadata"]["finalizers"] = ["example.dev/hold"]
     store.create(things, "lab", held)
-    version, gone = store.delete(namespaces, "", "lab")
+    version, gone = store.delete(NAMESPACES, "", "lab")
     assert (gone, version.obj["status"]["phase"]) == (False, "Terminating")
     store.run_background()
     with pytest.raises(StatusError, match="because it is being terminated") as caught:
@@ -146,16 +139,15 @@ def test_a_namespace_empties_itself_first(store: ObjectStore, things: ResourceTy
     assert caught.value.code == 403
     store.patch(things, "lab", "one", {"metadata": {"finalizers": None}}, Write())
     store.run_background()
-    assert not _exists(store, namespaces, "lab", namespace="")
+    assert not _exists(store, NAMESPACES, "lab", namespace="")
 
 
 def test_a_definition_takes_its_objects_along(store: ObjectStore, things: ResourceType, thing: Any) -> None:
-    definitions = store.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     store.create(things, "default", thing())
     watch = store.watch(things, since=store.storage.revision)
-    store.delete(definitions, "", "things.example.dev")
+    store.delete(CUSTOM_RESOURCE_DEFINITIONS, "", "things.example.dev")
     store.run_background()
-    assert not _exists(store, definitions, "things.example.dev", namespace="")
+    assert not _exists(store, CUSTOM_RESOURCE_DEFINITIONS, "things.example.dev", namespace="")
     assert [event.type for event in watch.take()] == ["DELETED"]
     assert watch.closed
     with pytest.raises(LookupError):
@@ -176,22 +168,21 @@ HOLD = "example.dev/hold"
 def test_a_claim_goes_only_when_no_pod_uses_it(
     store: ObjectStore, bound: bool, finalizers: list[str], left: list[str] | None
 ) -> None:
-    claims, pods = store.resource("", "v1", "persistentvolumeclaims"), store.resource("", "v1", "pods")
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    made = store.create(claims, "default", {"metadata": {"name": "data", "finalizers": finalizers}, "spec": spec})
+    made = store.create(CLAIMS, "default", {"metadata": {"name": "data", "finalizers": finalizers}, "spec": spec})
     assert made.obj["metadata"]["finalizers"] == [*finalizers, "kubernetes.io/pvc-protection"]
     assert "pvc-protection" not in str(made.obj["metadata"].get("managedFields")), "no manager owns what admission adds"
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
     body = {"metadata": {"name": "user"}, "spec": {"containers": [{"name": "c", "image": "x"}], "volumes": volumes}}
-    store.create(pods, "default", body)
+    store.create(PODS, "default", body)
     if bound:
-        bind(store, Target(pods, "default", "user", "binding"), {"target": {"name": "n"}}, Write())
+        bind(store, Target(PODS, "default", "user", "binding"), {"target": {"name": "n"}}, Write())
 
-    store.delete(claims, "default", "data")
+    store.delete(CLAIMS, "default", "data")
     store.run_background()
-    kept = store.storage.get(claims.storage_key, ("default", "data"))
+    kept = store.storage.get(CLAIMS.storage_key, ("default", "data"))
     assert (kept.obj["metadata"]["finalizers"] if kept else None) == left
     if bound:
-        store.delete(pods, "default", "user", Deletion(grace_period_seconds=0))
+        store.delete(PODS, "default", "user", Deletion(grace_period_seconds=0))
         store.run_background()
-        assert not _exists(store, claims, "data")
+        assert not _exists(store, CLAIMS, "data")
