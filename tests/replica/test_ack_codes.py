@@ -84,15 +84,6 @@ async def test_a_slave_rejects_before_looking(start: Starter, controller: FakeCo
     assert (answer.remark or "").startswith("[REJECTREQUEST]system busy")
 
 
-async def test_a_fenced_replica_is_not_available(start: Starter, controller: FakeController, client: Client) -> None:
-    controller.refused[RequestCode.CONTROLLER_ELECT_MASTER] = ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
-    replica = await start("r1")
-    await eventually(lambda: 1 in controller.heartbeats)
-    assert replica.role == "FENCED"
-    answer = await client.send(replica.address, b"x")
-    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-
-
 def hold_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """A disk whose flushes of data wait for the event."""
     released, real = threading.Event(), disk.sync_data

@@ -152,21 +152,6 @@ async def test_sending_back_is_checked(one: RunningReplica, client: Client) -> N
         assert answer.remark
 
 
-async def test_a_groups_retry_topic_is_there_before_it_is_needed(one: RunningReplica, client: Client) -> None:
-    consumer = {
-        "groupName": "CG",
-        "consumeType": "CONSUME_PASSIVELY",
-        "messageModel": "CLUSTERING",
-        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
-        "subscriptionDataSet": [],
-        "unitMode": False,
-    }
-    body = {"clientID": "c1", "producerDataSet": [], "consumerDataSet": [consumer]}
-    answer = await client.ask(one.address, RequestCode.HEART_BEAT, body=json.dumps(body).encode())
-    assert answer.code == ResponseCode.SUCCESS
-    assert (await client.pull(one.address, 0, topic="%RETRY%CG")).code == ResponseCode.PULL_NOT_FOUND
-
-
 def test_queue_locks_are_exclusive_and_expire() -> None:
     locks = QueueLocks()
     assert locks.lock("G", "T", 0, "a", now_seconds=0.0)

@@ -23,19 +23,6 @@ async def send_many(client: Client, address: str, first: int, count: int) -> lis
     return bodies
 
 
-async def test_a_group_replicates_and_its_logs_are_equal(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
-    one, two, three = await start_group(start, controller)
-    assert (one.role, two.role, three.role) == ("MASTER", "SLAVE", "SLAVE")
-    bodies = await send_many(client, one.address, 0, 500)
-    end = one.process.store.max_offset
-    assert end > 65536, "the log must have gone over a file boundary"
-    assert one.log == two.log == three.log
-    assert one.process.store.confirm_offset == end
-    assert [message.body for message in await client.pull_all(one.address)] == bodies
-
-
 async def test_nothing_acknowledged_is_lost_over_a_failover_and_the_old_master_is_cut_and_follows(
     start: Starter, controller: FakeController, client: Client
 ) -> None:

@@ -188,22 +188,6 @@ async def test_a_batch_is_stored_message_by_message(start: Starter, controller: 
     assert b"one" not in (answer.body or b"")
 
 
-async def test_consumer_offsets_survive_a_restart(start: Starter, controller: FakeController, client: Client) -> None:
-    one = await start_master(start)
-    fields = {"consumerGroup": "CG", "topic": "Topic", "queueId": "0"}
-    answer = await client.ask(
-        one.address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields | {"commitOffset": "17"}
-    )
-    assert (answer.code, answer.remark) == (ResponseCode.TOPIC_NOT_EXIST, "Topic Topic not exist!")
-    assert (await client.send(one.address, b"makes the topic")).code == ResponseCode.SUCCESS
-    assert await client.commit(one.address, 17) == ResponseCode.SUCCESS
-    await one.stop()
-    one = await start("r1")
-    await eventually(lambda: one.role != "FENCED")
-    answer = await client.ask(one.address, RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
-    assert (answer.ext_fields or {})["offset"] == "17"
-
-
 async def test_906_moves_a_slave_to_another_ha_address(
     start: Starter, controller: FakeController, client: Client
 ) -> None:

@@ -142,12 +142,6 @@ def test_conflicts_are_counted_and_are_no_value() -> None:
     assert (sum(pieces["conflicts"].to_pylist()), sum(pieces["duplicates"].to_pylist())) == (1, 3)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 100])
-def test_a_series_that_comes_back_later_is_put_in_order(rows: int) -> None:
-    later_half_first = [("b", 3000, 1.0), ("b", 4000, 1.0), ("a", 1000, 1.0), ("b", 1000, 1.0), ("b", 2000, 1.0)]
-    assert _reduced(later_half_first, rows)[0] == [Run("a", 1.0, 1000, 1000, 1), Run("b", 1.0, 1000, 4000, 4)]
-
-
 def test_each_series_has_its_own_gap_limit_and_one_without_is_left_out() -> None:
     samples = [(name, at_ms, 1.0) for name in ("fast", "other", "slow") for at_ms in (0, 2500, 5001)]
     runs, _ = _reduced(samples, 100, Intervals({"fast": 1000, "slow": 2000}))

@@ -34,9 +34,7 @@ from sla_reports.states.spans import (
     combine,
     combine_present,
     gap_limit_ms,
-    overlay,
     spans_of,
-    total_ms,
 )
 from tests.sla.histories import INTERVAL_MS, START_MS, Sample, histories, instants, runs_of, series_of, state_at
 from tests.support.draws import examples
@@ -86,16 +84,6 @@ def test_a_step_for_each_change_finds_what_a_look_at_all_lines_finds(lines: list
     for together in (combine, combine_present):
         with pytest.raises(ValueError, match="different windows"):
             together([*lines, [Span(0, 99, State.UP)]], any_up)
-
-
-def test_what_is_put_over_replaces_what_was_there() -> None:
-    line = overlay(
-        [Span(0, 100, State.UP)], [Span(10, 20, State.DOWN), Span(15, 30, State.UNKNOWN), Span(90, 200, State.DOWN)]
-    )
-    assert [(span.start_ms, span.end_ms, span.state.value) for span in line] == [
-        (0, 10, "up"), (10, 15, "down"), (15, 30, "unknown"), (30, 90, "up"), (90, 100, "down"),
-    ]  # fmt: skip
-    assert total_ms(line, State.DOWN) == 15
 
 
 def _run(series: str, *points: tuple[int, float]) -> tuple[Run, ...]:
