@@ -15,7 +15,7 @@ import pytest
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.log import disk, side_files
-from rocketmq_replica.log.side_files import Deletion, TooManyDeletionsError
+from rocketmq_replica.log.side_files import TooManyDeletionsError
 from tests.replica.stores import open_store, put
 from tests.replica.support import (
     Client,
@@ -300,43 +300,6 @@ def test_what_is_deleted_is_what_was_there_before_in_every_file_and_after_every_
         store = open_store(tmp_path)
     store.delete_oldest_files(1)
     assert (shown(store), store.queues.queue("T", 0).min_offset) == ([40], 40)
-    store.close()
-
-
-def test_messages_that_come_later_than_their_deletion_are_hidden_too(tmp_path: Path) -> None:
-    """The marks are copied by another way than the log, which may be behind."""
-    master, slave = open_store(tmp_path / "master"), open_store(tmp_path / "slave")
-    master.begin_epoch(1)
-    for _ in range(3):
-        put(master, b"old")
-    master.delete_topic("T")
-    put(master, b"new")
-    slave.take_deleted_topics(master.deleted_topics)
-    slave.note_epoch(1, 0)
-    slave.append_replicated(0, master.log.read(0, master.max_offset))
-    assert shown(slave) == shown(master) == [3]
-    for store in (master, slave):
-        store.close()
-
-
-@pytest.mark.parametrize("end", ["truncate", "begin_epoch"])
-def test_what_another_master_writes_is_not_hidden_by_a_deletion_before(tmp_path: Path, end: str) -> None:
-    store = open_store(tmp_path)
-    store.begin_epoch(1)
-    ends = [put(store, b"old") for _ in range(3)]
-    store.delete_topic("T")
-    store.take_deleted_topics({"T": Deletion(store.max_offset + 1000, 1, 0)})  # a master's that was further ahead
-    if end == "truncate":
-        store.truncate(ends[1])
-        store.note_epoch(2, ends[1])
-    else:
-        store.begin_epoch(2)
-    after = store.queues.queue("T", 0).next_offset
-    put(store, b"new")
-    assert shown(store) == [after]
-    store.close()
-    store = open_store(tmp_path)
-    assert shown(store) == [after]
     store.close()
 
 

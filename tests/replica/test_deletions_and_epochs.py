@@ -54,30 +54,6 @@ def test_a_link_that_comes_back_takes_no_deletion_away(tmp_path: Path) -> None:
         store.close()
 
 
-def test_a_mark_that_was_copied_from_a_broker_before_it_was_master_hides_nothing_of_its_term(tmp_path: Path) -> None:
-    """Slaves hear of a new master first: one asks it while it is a slave yet, and reads the answer later."""
-    first, second, third = (open_store(tmp_path / name) for name in ("first", "second", "third"))
-    first.begin_epoch(1)
-    put(first, b"old")
-    linked(first, second)
-    linked(first, third)
-    for _ in range(5):
-        put(first, b"not replicated")
-    first.delete_topic("T")
-    second.take_deleted_topics(first.deleted_topics)
-    answer = dict(second.deleted_topics)
-    second.begin_epoch(2)
-    for _ in range(3):
-        put(second, b"acknowledged")
-    linked(second, third)
-    third.take_deleted_topics(answer)
-    assert shown(second) == shown(third) == [1, 2, 3]
-    third.begin_epoch(3)
-    assert shown(third) == [1, 2, 3]
-    for store in (first, second, third):
-        store.close()
-
-
 class Life:
     """A master makes a topic, writes, deletes it, makes it again, writes: cut off at each operation on its disk."""
 
