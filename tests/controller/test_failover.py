@@ -268,7 +268,16 @@ async def test_a_silent_master_whose_disk_goes_with_its_pod_is_never_fenced_with
     with capture_logs() as logs:
         first.freeze()
         await eventually(
-            lambda: len([line for line in logs if line["event"].startswith("master silent, and no member can take its place")]) > 1,
+            lambda: (
+                len(
+                    [
+                        line
+                        for line in logs
+                        if line["event"].startswith("master silent, and no member can take its place")
+                    ]
+                )
+                > 1
+            ),
             what="a longer silence than the patience to be waited out",
         )
     assert fencer.fenced == []
