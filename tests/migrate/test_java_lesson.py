@@ -25,7 +25,8 @@ from tests.support.fake_broker import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.timeout(180)]
+# Of a parameter alone, the mark `real` comes after the choice of the loop.
+pytestmark = [pytest.mark.timeout(180), pytest.mark.real_time]
 
 EPOCHS = [(1, 1), (1, 4), (2, 2), (2, 9), (3, 4), (3, 5), (25, 40)]
 SCANS_SECONDS = 11.0  # Java looks for masters that are not heard every 5 s
