@@ -377,23 +377,32 @@ def unlinked(bench: Bench) -> None:
     """A slave is heard and reaches no master: it is told again, cured, and in the end its process is replaced."""
 
     def act() -> None:
-        slaves = {
-            group: next(pod for pod in group.pods() if pod["metadata"]["name"] != group.master_name())
-            for group in groups
-        }
-        for group, slave in slaves.items():
-            faults.refuse_links(slave, group.implementation)
-        for group, slave in slaves.items():
-            name, uid = slave["metadata"]["name"], slave["metadata"]["uid"]
-            until(f"{name}'s process is replaced", partial(is_another, name, uid), REPLACED_SECONDS)
+        slaves = {group: least_replaced_slave(group) for group in groups}
+        for group, (name, _) in slaves.items():
+            pod = faults.pod_named(name)
+            uids[name] = pod["metadata"]["uid"]
+            faults.refuse_links(pod, group.implementation)
+        for group, (name, replacements) in slaves.items():
+            # Each pause is twice as long as the last one.
+            bound_seconds = REPLACED_SECONDS * 2**replacements
+            until(f"{name}'s process is replaced", partial(is_another, name, uids[name]), bound_seconds)
             told = get("events", "--field-selector", f"involvedObject.name={group.name},reason=UnlinkedMemberReplaced")
             expect(bool(told["items"]), f"{group.name}: {name} was replaced without an Event UnlinkedMemberReplaced")
 
+    uids: dict[str, str] = {}
     groups = list(bench.groups.values())
     masters = {group: group.master_name() for group in groups}
     under_load(bench, "unlinked", act)
     changed = {group.name: group.master_name() for group in groups if group.master_name() != masters[group]}
     expect(not changed, f"a slave's link cost the master its role: {changed}")
+
+
+def least_replaced_slave(group: Group) -> tuple[str, int]:
+    """Its pod's name, and how often its process was replaced."""
+    counts = {one["pod"]: one.get("replacements", 0) for one in group.status()["members"]}
+    slaves = [name for name in counts if name != group.master_name()]
+    name = min(slaves, key=counts.__getitem__)
+    return name, counts[name]
 
 
 def is_another(name: str, uid: str) -> bool:
