@@ -223,8 +223,7 @@ class ReplicationSpec(Struct, frozen=True, rename="camel", kw_only=True):
     slave_not_catch_up_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=300)] | None,
         Meta(
-            description="A slave that is behind for this long leaves the SyncStateSet (haMaxTimeSlaveNotCatchup; with Java also"
-            " haHousekeepingInterval, at least 3 s: a Java master notices a slave that is cut off by that alone). Until then,"
+            description="A slave that is behind for this long leaves the SyncStateSet (haMaxTimeSlaveNotCatchup). Until then,"
             " writes that wait for it stand still. Absent: 3 with Strict and Available, 15 with Fast."
         ),
     ] = None

@@ -44,8 +44,8 @@ OVERRIDABLE: Final = {
 # and idle cost is not measurable. One join of six still waits that second: its handshake was answered within 1 ms. -1 ended that,
 # and one join of 525 destroyed a slave: Java 5.5.0 answered its handshake twice, and it read the second answer as data.
 JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS: Final = 1
-# A Java slave that has nothing to read acknowledges once a second.
-JAVA_LEAST_HOUSEKEEPING_MILLISECONDS: Final = 3000
+# From an election to the moment in which slaves have been told.
+JAVA_TELLING_MILLISECONDS: Final = 1000
 # How soon a Java broker uses a list of NameServers that it was given while it runs; its own default is two minutes.
 JAVA_UPDATE_NAME_SERVERS_MILLISECONDS: Final = 10_000
 # After a change of master a Java slave registers before the new master has, gets the answer that there is none, and copies no
@@ -129,9 +129,7 @@ def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
     if spec.implementation is Implementation.REPLICA:
         defaults |= {"stopHandOverTimeout": str(1000 * hand_over_seconds(spec)), **certificate.replica_properties(spec)}
     if spec.implementation is Implementation.ROCKETMQ:
-        # A Java master counts a slave as caught up once its socket took the bytes: only this ends the link to one that is cut off.
-        silent_milliseconds = max(rule.slave_not_caught_up_milliseconds, JAVA_LEAST_HOUSEKEEPING_MILLISECONDS)
-        defaults["haHousekeepingInterval"] = str(silent_milliseconds)
+        defaults["haHousekeepingInterval"] = str(_java_housekeeping_milliseconds(spec))
         defaults["haSendHeartbeatInterval"] = str(JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS)
         defaults["updateNameServerAddrPeriod"] = str(JAVA_UPDATE_NAME_SERVERS_MILLISECONDS)
         defaults["registerNameServerPeriod"] = str(JAVA_REGISTER_NAME_SERVERS_MILLISECONDS)
@@ -142,6 +140,17 @@ def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
         # A Python replica takes changes from us only with the key. Off is the time in which the key changes: ours is new, its old.
         defaults["authenticationEnabled"] = "false" if spec.security.signature is Signature.OFF else "true"
     return defaults
+
+
+def _java_housekeeping_milliseconds(spec: BrokerGroupSpec) -> int:
+    """After how long without a byte either end of a replication link closes it.
+
+    A Java master counts a slave as caught up once its socket took the bytes: only this ends the link to a slave that is cut off,
+    and until then writes wait for it. But a slave that closes its link to a master that is cut off dials it again for 3 s, deaf to
+    the next master's address: it may not do so before another one is elected.
+    """
+    elected = spec.failover.heartbeat_timeout_milliseconds + spec.failover.fence_timeout_milliseconds
+    return max(acknowledgement_rule(spec).slave_not_caught_up_milliseconds, elected + JAVA_TELLING_MILLISECONDS)
 
 
 def hand_over_seconds(spec: BrokerGroupSpec) -> int:
