@@ -206,6 +206,33 @@ async def test_a_slave_that_was_unlinked_often_and_shortly_is_not_given_up(
     assert not snapshot_of(plane).lost_links
 
 
+async def test_the_time_in_which_the_master_does_not_answer_counts_against_no_slave(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """Its links are unknown then: only a look that finds none counts, and the one before it."""
+    plane = await start_plane(
+        directory=FixedDirectory(settings=STRICT),
+        link_check_seconds=0.05,
+        link_missing_seconds=0.05,
+        link_missing_longest_seconds=0.05,
+        link_given_up_seconds=6.0,
+    )
+    group.planes = [plane.address]
+    first, second, _ = await group.three()
+    await eventually(lambda: second.asked, what="the first look")
+    second.ignores_ha_pushes_for_ever = True
+    first.linked.discard(2)
+    tellings = group.journal.count("1008 to 2")
+    await eventually(lambda: group.journal.count("1008 to 2") > tellings + 3, what="it to be told again")
+    first.answers_ha_status = False
+    await asyncio.sleep(20.0)
+    first.answers_ha_status = True
+    looks = first.asked.count(RequestCode.GET_BROKER_HA_STATUS)
+    await eventually(lambda: first.asked.count(RequestCode.GET_BROKER_HA_STATUS) > looks + 1, what="two looks")
+    assert not snapshot_of(plane).lost_links
+    await eventually(lambda: snapshot_of(plane).lost_links.keys() == {2}, what="it to be given up in the end")
+
+
 async def test_no_epochs_are_spent_on_a_slave_that_does_not_answer(start_plane: StartPlane, group: FakeGroup) -> None:
     """As a Java broker that ends: its ports are closed, and its heartbeats go on for seconds."""
     told = Told()

@@ -253,7 +253,9 @@ class Links(Part):
             if now_seconds - doubt.linked_since_seconds >= self._settings.link_trusted_seconds:
                 del care.doubts[broker_id]
         elif doubt.linked_since_seconds is None:
-            doubt.missing_seconds += now_seconds - doubt.looked_seconds
+            # While the master does not answer, its links are unknown: no more counts than two pauses between looks.
+            longest_seconds = 2 * self._settings.keeper_slow_poll_seconds
+            doubt.missing_seconds += min(now_seconds - doubt.looked_seconds, longest_seconds)
         else:
             doubt.linked_since_seconds = None
         doubt.looked_seconds = now_seconds
