@@ -45,7 +45,7 @@ def test_what_is_no_time_is_named(text: str) -> None:
     assert repr(text) in str(caught.value)
 
 
-# Of tzdata's own: what a machine has that nobody has set up.
+# tzdata's own name for the zone of a machine that was never configured.
 NONE_TO_CHOOSE = {"Factory"}
 
 

@@ -114,7 +114,7 @@ def test_the_network_policy_of_the_docs_lets_the_fences_of_a_group_hear_each_oth
 
 
 def test_where_addresses_lead_to_no_fence_the_pods_are_asked_and_only_the_right_one_answers() -> None:
-    """Members behind load balancers: nobody answers at the advertised address, which may even be a name."""
+    """Members behind load balancers: no fence answers at the advertised address, which may even be a name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind((HOST, 0))
         port = free.getsockname()[1]

@@ -313,7 +313,7 @@ def test_an_invalid_object_names_its_fields() -> None:
 
 
 def test_a_patch_of_an_object_whose_name_is_anothers_by_now_is_a_conflict() -> None:
-    """Kube-apiserver says 422 where a PUT is told 409: no spec is wrong, and nobody has to do anything."""
+    """Kube-apiserver says 422 where a PUT is told 409: no spec is wrong, and no person has to act."""
     causes = [{"field": "metadata.uid", "message": 'Invalid value: "a": field is immutable'}]
     error = error_from_status("PATCH /x", 422, {"reason": "Invalid", "details": {"causes": causes}}, write=True)
     assert type(error) is ConflictError

@@ -170,7 +170,7 @@ def test_time_excluded_from_a_down_is_cut_out_of_it() -> None:
 
 
 def test_an_amendment_of_no_group_is_told_on_page_one() -> None:
-    """A slip of the pen excluded nothing, and nobody was told."""
+    """A mistyped group name excluded nothing, without a warning."""
     known = one_day.evidence()
     amendment = Amendment("default/c/order", one_day.START_MS, one_day.START_MS + 60_000, None, "move", "li")
     told = summarise(Agreement(one_day.DAY, 0.999), Evidence(known.fleet, known.log, amendments=[amendment]))

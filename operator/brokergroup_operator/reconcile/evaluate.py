@@ -151,7 +151,7 @@ def _repairs_as_configured(
 
 
 def _reading(group: BrokerGroup, config_map: JsonObject, action: ApplyObject) -> ApplyObject:
-    """The same pod, marked as made from the ConfigMap that there is, since the spec's can't be rendered now."""
+    """The same pod with the hash of the stored ConfigMap, since the one of the spec can't be rendered now."""
     metadata = action.object["metadata"]
     notes = metadata["annotations"] | {names.ANNOTATION_CONFIG_HASH: hot_config.cold_hash_of(group, config_map)}
     return replace(action, object=action.object | {"metadata": metadata | {"annotations": notes}})

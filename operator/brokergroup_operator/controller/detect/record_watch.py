@@ -265,8 +265,8 @@ class Recovery(Part):
 
     The acknowledgements of the acting master count, so it is preferred unless another member has a higher epoch
     (`ElectMaster.incumbent`). Other acting masters are told first: a third replica must not stay linked to one of them while
-    another is elected. They are asked before the record says that there is no master (`find_incumbent`): a Python master that
-    polls so stops acknowledging. If none acts as master, an election waits for reports younger than that answer.
+    another is elected. `find_incumbent` asks before the record loses its master: a Python master whose poll (1004) is answered
+    without one stops acknowledging. If none acts as master, an election waits for reports younger than that answer.
     """
 
     async def find_incumbent(self, group: Group) -> None:

@@ -48,8 +48,8 @@ JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS: Final = 1
 JAVA_TELLING_MILLISECONDS: Final = 1000
 # How soon a Java broker uses a list of NameServers that it was given while it runs; its own default is two minutes.
 JAVA_UPDATE_NAME_SERVERS_MILLISECONDS: Final = 10_000
-# After a change of master a Java slave registers before the new master has, gets the answer that there is none, and copies no
-# topics until it registers again. Its own default is 30 s; a Java broker takes nothing below 10 s.
+# After a change of master a Java slave may register before the new master does. The NameServer's answer then names no master, and
+# the slave copies no topics until it registers again. Its own default is 30 s; a Java broker takes nothing below 10 s.
 JAVA_REGISTER_NAME_SERVERS_MILLISECONDS: Final = 10_000
 # A Java 5.5.0 master answers a slave's copy of its topics in pages of 2000: a topic made while a page is cut, or one beyond a full
 # page, is left out, and the slave never asks again (apache/rocketmq #11041). Whole, as older versions answer, a copy has a frame of
