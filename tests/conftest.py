@@ -21,7 +21,7 @@ import structlog
 from tests.lanes import lane_of
 from tests.left_house import LeftHouses
 from tests.real.parts import install
-from tests.support import draws, order
+from tests.support import draws, order, virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    virtual_time.test_now = item
     for marker in item.iter_markers("real"):
         for name in marker.args:
             why = missing_part(name)
