@@ -89,6 +89,18 @@ def never_registered(seconds: float, *, claimed: bool = True, ready: bool = True
     return seen if ready else c.not_ready(seen, "orders-2")
 
 
+def registered_under(address: str, seconds: float = 61, **silence: Any) -> Observed:
+    """Broker 2 has a new pod since so long; its registration is that of a process before it, at this address."""
+    seen = unheard(2, seconds=seconds + 30, **({"linked": False, "answers": False} | silence))
+    assert seen.record is not None
+    replicas = dict(seen.record.replicas)
+    replicas[2] = replace(replicas[2], address=address)
+    members = seen.record.sync_state_set - {2}
+    return started(
+        replace(seen, record=replace(seen.record, replicas=replicas, sync_state_set=members)), seconds_ago=seconds
+    )
+
+
 STRICT_ON_TWO: dict[str, Any] = {"replicas": 2, "durability": "Strict"}
 CASES: list[tuple[str, Observed, list[str]]] = [
     ("all are heard", c.settled(), []),
@@ -96,6 +108,14 @@ CASES: list[tuple[str, Observed, list[str]]] = [
     ("runs, and has not taken its id", never_registered(61, claimed=False), ["replace orders-2"]),
     ("has not registered yet", never_registered(59), []),
     ("never registered, and its port is closed", never_registered(61, ready=False), []),
+    (
+        "registered as the pod before it, and never as this one",
+        registered_under("10.1.0.9:10911"),
+        ["replace orders-2"],
+    ),
+    ("and has not done so yet", registered_under("10.1.0.9:10911", seconds=59), []),
+    ("and another plane hears it", registered_under("10.1.0.9:10911", heard_by=("10.0.0.7:9878",)), []),
+    ("registered as this pod, and nothing shows that it runs", registered_under("10.1.0.2:10911"), []),
     ("long enough", unheard(2), ["replace orders-2"]),
     ("just long enough", unheard(2, seconds=30), ["replace orders-2"]),
     ("not long enough", unheard(2, seconds=29), []),

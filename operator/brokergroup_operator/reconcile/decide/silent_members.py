@@ -6,8 +6,9 @@ Until then the controller plane has asked an unheard one (907), and answered its
 (`controller/upkeep/links.py`). Neither is a failover candidate as it is, so a restart takes no candidate away; what it may
 cost is writes, and that is never paid: never the master, one at a time, and only if enough others acknowledge meanwhile. A member
 that stays so is replaced again after twice as long, then after four times: the status counts, so that an operator that
-starts anew does not begin from the first pause. So is a process that runs and has never registered: no plane can ask it, for none
-knows where it is.
+starts anew does not begin from the first pause. So is a process that runs and has never registered, or only its predecessor in
+another pod has: no plane can ask it, for none knows where it is. (A Java broker that signs with a key that the Secret no longer has
+is such a one.)
 """
 
 from __future__ import annotations
@@ -87,12 +88,16 @@ def _attempts_before(one: Standing) -> str:
 
 
 def _is_unheard_by_all(one: Standing) -> bool:
-    is_heard_elsewhere = one.view.silence is not None and bool(one.view.silence.heard_by)
-    return one.state is MemberState.UNHEARD and not one.is_master and not is_heard_elsewhere
+    return one.state is MemberState.UNHEARD and not one.is_master and not _is_heard_elsewhere(one)
 
 
 def _never_registered(one: Standing) -> bool:
-    return one.runs and one.is_ready and not one.is_registered and not one.is_live
+    is_silent = not one.is_live and not _is_heard_elsewhere(one)
+    return one.runs and one.is_ready and not one.is_registered and is_silent and not one.is_master
+
+
+def _is_heard_elsewhere(one: Standing) -> bool:
+    return one.view.silence is not None and bool(one.view.silence.heard_by)
 
 
 def _step(verb: Verb, one: Standing, what: str) -> Step:

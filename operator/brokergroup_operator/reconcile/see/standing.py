@@ -15,8 +15,10 @@ from brokergroup_operator.reconcile.see import learners, observed
 from brokergroup_operator.reconcile.see.going_claims import going_claims
 from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.see.pod_trouble import is_stuck_terminating
+from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.observe.member_view import MemberView
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -29,7 +31,7 @@ class Standing:
     member: Member
     view: MemberView
     is_claimed: bool  # a broker took the id
-    is_registered: bool  # and has said so to a controller, under an address
+    is_registered: bool  # and has said so to a controller, under an address that its pod has
     has_pod: bool
     is_going: bool  # its pod has been asked to stop
     is_stuck: bool  # and does not, because its node is lost
@@ -144,7 +146,7 @@ def standing(seen: Observed, member: Member, wanted_learners: frozenset[int]) ->
         member=member,
         view=member_view(record, seen.snapshot, member.broker_id),
         is_claimed=replica is not None and replica.claimed,
-        is_registered=replica is not None and replica.registered,
+        is_registered=replica is not None and replica.registered and _is_at(pod, replica.address),
         has_pod=pod is not None,
         is_going=going,
         is_stuck=pod is not None and going and is_stuck_terminating(pod, now=seen.now),
@@ -160,3 +162,14 @@ def standing(seen: Observed, member: Member, wanted_learners: frozenset[int]) ->
         is_learner=learners.is_learner(seen, member, wanted_learners),
         will_learn=member.broker_id in wanted_learners,
     )
+
+
+def _is_at(pod: JsonObject | None, address: str | None) -> bool:
+    """Whether the registered address may be this pod's. A new pod has another one until its own process registers.
+
+    Behind the address of a Service or a node each process of the member answers, the present one too.
+    """
+    if pod is None or address is None or names.ANNOTATION_ADDRESS in observed.annotations_of(pod):
+        return True
+    ips = observed.pod_ips(pod)
+    return not ips or host_of(address) in ips
