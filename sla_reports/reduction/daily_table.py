@@ -5,8 +5,9 @@
     day                                    2026-10-31, the partition
 
 It lies in a folder or in S3. A day is written whole and replaces what was there, in one commit: late data means to write its day
-again. Of two jobs at once the later one sees the earlier one's commit, compares and writes anew. Runs are stitched over midnights
-when they are read, exactly. Why delta-rs and not delta-spark: docs/adr/0013-delta-without-spark.md.
+again. A day that is not over yet is written as far as it goes, and its commit says so: `missing_days` names it until it is whole.
+Of two jobs at once the later one sees the other commit, compares and writes anew. Runs are stitched over midnights when they
+are read, exactly. Why delta-rs and not delta-spark: docs/adr/0013-delta-without-spark.md.
 """
 
 import datetime as dt
@@ -26,12 +27,14 @@ from pyspark.sql import DataFrame, SparkSession
 from sla_reports.reduction.jobs import Reduction, infer_intervals, reduce_lake, reduce_samples
 from sla_reports.reduction.runs import DAY_MS, DEFAULT_INTERVAL_MS, HOUR_MS, Intervals, Quality, stitched
 from sla_reports.sources import TableError
-from sla_reports.states.spans import gap_limit_ms
+from sla_reports.states.spans import Window, gap_limit_ms
 
 _COLUMNS: Final = ["series", "value", "start_ms", "end_ms", "n", "interval_ms"]
 _LONGER: Final = "longer_ms"
 _HELD_MS: Final = 3 * HOUR_MS
 _LATE: Final = "late"
+_DAYS: Final = "days"
+_OPEN: Final = "open"
 # Each lost race means that another job has written its days: more jobs than this do not run at once.
 _ATTEMPTS: Final = 20
 # The commits hold what came late, so they are kept for as long as an agreement may be argued about.
@@ -59,13 +62,16 @@ class Appended:
 
 
 def append_days(
-    table: str | Path, samples: DataFrame, *, interval_ms: int | None = None, default_ms: int = DEFAULT_INTERVAL_MS
-) -> Appended:
+    table: str | Path, samples: DataFrame, *, interval_ms: int | None = None, default_ms: int = DEFAULT_INTERVAL_MS,
+    until_ms: int | None = None,
+) -> Appended:  # fmt: skip
     """Reduce samples and write every UTC day that occurs in them, whole. The frame must hold each such day completely.
 
-    `interval_ms` is the scrape interval; without it each series' own is inferred. Raises TableError.
+    `interval_ms` is the scrape interval; without it each series' own is inferred. `until_ms`: the day of this instant has samples
+    up to it only. Raises TableError.
     """
-    return _append(table, reduce_samples(samples, interval_ms, by_day=True, default_ms=default_ms))
+    reduction = reduce_samples(samples, interval_ms, by_day=True, default_ms=default_ms)
+    return _append(table, reduction, until_ms=until_ms)
 
 
 def append_lake(
@@ -79,16 +85,17 @@ def append_lake(
     return _append(table, reduce_lake(spark, lake, known, metrics=metrics, days=days, by_day=True))
 
 
-def _append(table: str | Path, reduction: Reduction) -> Appended:
+def _append(table: str | Path, reduction: Reduction, *, until_ms: int | None = None) -> Appended:
     intervals = [reduction.intervals_ms[series] for series in reduction.runs["series"].to_pylist()]
     runs = reduction.runs.append_column("interval_ms", pa.array(intervals, pa.int64()))
-    return write_runs(table, runs, reduction.quality)
+    return write_runs(table, runs, reduction.quality, until_ms=until_ms)
 
 
-def write_runs(table: str | Path, runs: pa.Table, told: Quality) -> Appended:
+def write_runs(table: str | Path, runs: pa.Table, told: Quality, *, until_ms: int | None = None) -> Appended:
     """Write the days that occur, whole, in one commit; its metadata has what changed in days that were there.
 
-    `runs` have `interval_ms`, the usual one of their series; a run's own longer one is written in its place.
+    The day of `until_ms`, unless that is a midnight, is one that goes on: its samples after it are not late. `runs` have
+    `interval_ms`, the usual one of their series; a run's own longer one is written in its place.
     """
     if _LONGER in runs.column_names:
         own = pc.if_else(pc.greater(runs[_LONGER], 0), runs[_LONGER], runs["interval_ms"])
@@ -105,12 +112,13 @@ def write_runs(table: str | Path, runs: pa.Table, told: Quality) -> Appended:
         known = _opened(table) or _made(table, dated.schema)
         before = _days_of(known)
         replaced = tuple(day for day in days if day in before)
-        late = _late(known, dated, replaced) if replaced else ()
+        went_on = _open_days(known)
+        late = _late(known, dated, [day for day in replaced if day not in went_on])
         try:
             write_deltalake(
                 known, dated, mode="overwrite", partition_by="day",
                 predicate=" OR ".join(f"day = '{day}'" for day in days),
-                commit_properties=CommitProperties(custom_metadata={_LATE: json.dumps([asdict(one) for one in late])}),
+                commit_properties=_told(days, late, until_ms),
             )  # fmt: skip
         except CommitFailedError:
             continue
@@ -120,6 +128,39 @@ def write_runs(table: str | Path, runs: pa.Table, told: Quality) -> Appended:
     raise TableError(
         f"table {table}: {_ATTEMPTS} times another job wrote these days first; expected fewer jobs at once"
     )
+
+
+def _told(days: Sequence[dt.date], late: Sequence[Late], until_ms: int | None) -> CommitProperties:
+    goes_on = [
+        day for day in days if until_ms is not None and _midnight_ms(day) < until_ms < _midnight_ms(day) + DAY_MS
+    ]
+    told = {
+        _LATE: [asdict(one) for one in late],
+        _DAYS: [day.isoformat() for day in days],
+        _OPEN: [day.isoformat() for day in goes_on],
+    }
+    return CommitProperties(custom_metadata={key: json.dumps(value) for key, value in told.items()})
+
+
+def missing_days(table: str | Path, *, back: int, now_ms: int) -> list[dt.date]:
+    """Return the UTC days, from so many days back to today, that the table lacks, or has from when they were not over.
+
+    Raises TableError.
+    """
+    known = _opened(table)
+    whole = set[dt.date]() if known is None else set(_days_of(known)) - _open_days(known)
+    today = day_of(now_ms)
+    wanted = [today - dt.timedelta(days=number) for number in range(back, -1, -1)]
+    return [day for day in wanted if day not in whole]
+
+
+def stretches_of(days: Sequence[dt.date], *, now_ms: int) -> list[Window]:
+    """Return the time of these days in as few windows as there are stretches of them; the last one ends now at the latest."""
+    found: list[Window] = []
+    for start_ms in map(_midnight_ms, days):
+        first_ms = found.pop().start_ms if found and found[-1].end_ms == start_ms else start_ms
+        found.append(Window(first_ms, min(start_ms + DAY_MS, now_ms)))
+    return found
 
 
 def read_runs(table: str | Path, *, start_ms: int, end_ms: int) -> pa.Table:
@@ -171,7 +212,22 @@ def day_of(at_ms: int) -> dt.date:
     return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).date()
 
 
+def _midnight_ms(day: dt.date) -> int:
+    return (day - dt.date(1970, 1, 1)).days * DAY_MS
+
+
+def _open_days(known: DeltaTable) -> set[dt.date]:
+    """The days that were not over when they were last written."""
+    found: set[dt.date] = set()
+    for commit in reversed(known.history()):
+        found -= {dt.date.fromisoformat(day) for day in json.loads(commit.get(_DAYS, "[]"))}
+        found |= {dt.date.fromisoformat(day) for day in json.loads(commit.get(_OPEN, "[]"))}
+    return found
+
+
 def _late(known: DeltaTable, dated: pa.Table, replaced: Sequence[dt.date]) -> tuple[Late, ...]:
+    if not replaced:
+        return ()
     names = [day.isoformat() for day in replaced]
     before = _counts(known.to_pyarrow_table(columns=["day", "series", "n"], filters=[("day", "in", names)]))
     now = _counts(dated.filter(pc.is_in(dated["day"], pa.array(names))))

@@ -18,7 +18,10 @@ HTTP: dict[str, Any] = {
     "slaReport__volumes[0].name": "incidents",
     "slaReport__volumes[0].claimName": "incidents",
     "slaReport__volumes[0].mountPath": "/inputs/incidents",
+    "slaReport__daily__enabled": "false",
 }
+# As the values file has it: each day is reduced once.
+DAILY: dict[str, Any] = {**HTTP, "slaReport__daily__enabled": "true", "slaReport__output__storage": "1Gi"}
 MODES: dict[str, dict[str, Any]] = {
     "cron job": {},
     "client": {"slaReport__mode": "SparkSubmit"},
@@ -56,7 +59,8 @@ def pod_templates(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     found = {}
     for item in objects:
         if item["kind"] == "CronJob":
-            found["job"] = item["spec"]["jobTemplate"]["spec"]["template"]
+            name = "daily" if item["metadata"]["name"].endswith("-daily") else "job"
+            found[name] = item["spec"]["jobTemplate"]["spec"]["template"]
         elif item["kind"] == "ConfigMap":
             found |= {key: yaml.safe_load(text) for key, text in item["data"].items() if key.endswith(".yaml")}
         elif item["kind"] == "ScheduledSparkApplication":
@@ -75,7 +79,7 @@ def words_of(objects: list[dict[str, Any]]) -> list[str]:
 
 
 def parsed(words: list[str]) -> dict[str, Any]:
-    """The values that the command's own parser reads from these words."""
+    """The values that the command's own parser reads from these words, of which the first is the command."""
     sla: Any = typer.main.get_group(app).commands["sla"]
-    found: dict[str, Any] = sla.commands["report"].make_context("report", words[1:]).params
+    found: dict[str, Any] = sla.commands[words[0]].make_context(words[0], words[1:]).params
     return found

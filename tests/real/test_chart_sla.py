@@ -13,6 +13,7 @@ from brokergroup_operator.cli.group_objectives import objectives_of_cluster
 from sla_reports.class_archive import jvm_options
 from tests.real.parts import helm
 from tests.real.sla_release import (
+    DAILY,
     DRIVERS,
     HTTP,
     MODES,
@@ -55,13 +56,15 @@ def test_without_a_word_there_is_nothing_of_it() -> None:
 
 
 @pytest.mark.real("kube-apiserver")
-@pytest.mark.parametrize("mode", ["cron job", "client", "cluster"])
+@pytest.mark.parametrize(
+    "values", [EVERYTHING | MODES["client"], EVERYTHING | MODES["cluster"], EVERYTHING, EVERYTHING | DAILY]
+)
 def test_the_real_apiserver_accepts_it_and_its_pods_are_restricted(
-    with_kinds: KubeApiserver, namespace: str, mode: str
+    with_kinds: KubeApiserver, namespace: str, values: dict[str, Any]
 ) -> None:
     """The namespace enforces Pod Security `restricted`: a pod of each template is made, not only a CronJob."""
     with_kinds.must("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
-    objects = rendered(namespace, **EVERYTHING, **MODES[mode])
+    objects = rendered(namespace, **values)
     pods = []
     for name, template in pod_templates(objects).items():
         container = template["spec"]["containers"][0]
@@ -127,6 +130,40 @@ def test_the_command_line_understands_it_and_finds_its_files(mode: str) -> None:
     claim = one(objects, "PersistentVolumeClaim")
     assert volumes["reports"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_each_day_is_reduced_once_and_reports_read_the_table_of_days() -> None:
+    """The default. The report's pod first makes up for days that the daily job missed, and for today's beginning."""
+    values = EVERYTHING | DAILY | {"slaReport__source__prometheusUrl": "https://prometheus:9090"}
+    objects = rendered(**values)
+    pods = pod_templates(objects)
+    assert set(pods) == {"job", "daily"}
+    [table] = pods["daily"]["spec"]["containers"]
+    assert pods["job"]["spec"]["initContainers"] == [table]
+    wanted = parsed(table["args"][1:])
+    assert (table["args"][0], wanted["form"], wanted["catch_up_days"]) == ("sla", "http", 13)
+    report = parsed(pods["job"]["spec"]["containers"][0]["args"][1:])
+    assert (report["form"], report["exports"], report["url"]) == ("runs", [wanted["store"]], None)
+    claim = one(objects, "PersistentVolumeClaim")["metadata"]["name"]
+    for pod in pods.values():
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        assert volumes["reports"]["persistentVolumeClaim"]["claimName"] == claim
+    mounts = {mount["mountPath"]: mount["name"] for mount in table["volumeMounts"]}
+    assert set(mounts.values()) == {volume["name"] for volume in pods["daily"]["spec"]["volumes"]}
+    secrets = (wanted[name] for name in ("bearer_token_file", "header_file", "ca_file", "cert_file", "key_file"))
+    for file in (*secrets, wanted["store"]):
+        assert any(Path(file).is_relative_to(path) for path in mounts), file
+    # It speaks to no API server.
+    assert pods["daily"]["spec"]["automountServiceAccountToken"] is False
+    long_name = rendered(**DAILY, fullnameOverride="n" * 52)
+    assert {len(item["metadata"]["name"]) for item in long_name if item["kind"] == "CronJob"} == {52}
+
+
+@pytest.mark.parametrize("mode", ["client", "cluster", "spark operator"])
+def test_executors_and_files_read_the_whole_period(mode: str) -> None:
+    assert set(pod_templates(rendered(**{**DAILY, **MODES[mode]}))) == set(
+        pod_templates(rendered(**HTTP, **MODES[mode]))
+    )
 
 
 def test_files_instead_of_a_server() -> None:
@@ -330,6 +367,12 @@ def test_only_who_makes_pods_has_a_right_beside_the_one_to_list_groups() -> None
         ({"slaReport__enable": "true"}, "enable"),
         ({"slaReport__mode": "Job"}, "mode"),
         ({"slaReport__schedule": "0 1 * *"}, "schedule"),
+        ({"slaReport__daily__schedule": "daily"}, "schedule"),
+        ({"slaReport__daily__catchUpDays": "0"}, "catchUpDays"),
+        (
+            {"slaReport__daily__enabled": "true"},
+            r"slaReport.output: expected claimName or storage, for the table of days \(slaReport.daily.enabled\)",
+        ),
         ({"slaReport__period": "2026-10, 2026-11"}, "period"),
         ({"slaReport__objective": "100"}, "objective"),
         ({"slaReport__objective": "three nines"}, "objective"),

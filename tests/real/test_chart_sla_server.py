@@ -44,6 +44,7 @@ LABELS = {"replicaLabels": ["receive_replica", "rack_copy"], "match": {"region":
 WHOLE: dict[str, Any] = {
     "enabled": True,
     "groupObjectives": False,
+    "daily": {"enabled": False},
     "period": "2026-10",
     "source": {"prometheusUrl": "https://prometheus:9090/select/0"},
     "incidents": ["/inputs/incidents"],

@@ -54,7 +54,9 @@ def _of_day(samples: Iterable[Sample], number: int) -> list[Sample]:
     return [sample for sample in samples if sample[1] // DAY_MS == FIRST_DAY + number]
 
 
-def _append(table: str | Path, samples: list[Sample], interval_ms: int = INTERVAL_MS) -> Appended:
+def _append(
+    table: str | Path, samples: list[Sample], interval_ms: int = INTERVAL_MS, *, until_ms: int | None = None
+) -> Appended:
     """As the reduction hands runs over: none crosses midnight."""
     from sla_reports.reduction.daily_table import write_runs
 
@@ -64,7 +66,7 @@ def _append(table: str | Path, samples: list[Sample], interval_ms: int = INTERVA
     ]
     columns = {name: [getattr(run, name) for run in runs] for name in ("series", "value", "start_ms", "end_ms", "n")}
     frame = pa.table({**columns, "interval_ms": pa.array([interval_ms] * len(runs), pa.int64())})
-    return write_runs(table, frame, Quality(len(samples), 0, 0, 0, 0))
+    return write_runs(table, frame, Quality(len(samples), 0, 0, 0, 0), until_ms=until_ms)
 
 
 def _days(table: Path) -> list[dt.date]:
@@ -133,6 +135,33 @@ def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(t
     next_day = reduced_from_table(table, Window(start_ms + DAY_MS, start_ms + 2 * DAY_MS)).quality
     assert isinstance(next_day, StoredQuality)
     assert (next_day.late_samples, next_day.missing_samples) == (0, 0)
+
+
+def test_a_day_is_missing_until_it_is_there_whole(tmp_path: Path) -> None:
+    """A job that was down for a day catches up; what a day brings after it was written in part is not late."""
+    from sla_reports.reduction.daily_table import late_days, missing_days, stretches_of
+
+    table, samples = tmp_path / "table", [sample for sample in _planted() if sample[0] == "a"]
+    last_ms = (FIRST_DAY + 2) * DAY_MS
+    noon_ms, next_ms = last_ms + DAY_MS // 2, last_ms + DAY_MS
+    before = DAYS[0] - dt.timedelta(days=1)
+    assert missing_days(table, back=3, now_ms=noon_ms) == [before, *DAYS]
+    _append(table, _of_day(samples, 0), until_ms=last_ms - DAY_MS)
+    _append(table, [sample for sample in _of_day(samples, 2) if sample[1] < noon_ms], until_ms=noon_ms)
+    missing = missing_days(table, back=3, now_ms=noon_ms)
+    assert missing == [before, DAYS[1], DAYS[2]]
+    assert stretches_of(missing, now_ms=noon_ms) == [
+        Window(last_ms - 3 * DAY_MS, last_ms - 2 * DAY_MS),
+        Window(last_ms - DAY_MS, noon_ms),
+    ]
+    # The next day is over an hour old; the job was down at midnight.
+    next_day = DAYS[2] + dt.timedelta(days=1)
+    assert missing_days(table, back=1, now_ms=next_ms + DAY_MS // 24) == [DAYS[2], next_day]
+    appended = _append(table, _of_day(samples, 2), until_ms=next_ms + DAY_MS // 24)
+    assert (appended.replaced, appended.late, late_days(table)) == ((DAYS[2],), (), [])
+    assert missing_days(table, back=1, now_ms=next_ms + DAY_MS // 24) == [next_day]
+    # From now on, more samples of that day are late.
+    assert _append(table, [*_of_day(samples, 2), ("b", last_ms, 1.0)]).late != ()
 
 
 def test_a_day_with_another_scrape_interval_keeps_its_own(tmp_path: Path) -> None:

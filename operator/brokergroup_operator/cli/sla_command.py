@@ -21,6 +21,8 @@ from sla_reports.connection import Access, ConnectionOptionError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from sla_reports.readers.samples import Noted
+    from sla_reports.reduction.daily_table import Appended
     from sla_reports.sources import Origin
     from sla_reports.states.spans import Window
 
@@ -129,6 +131,17 @@ class OriginOptions:
         return origin_of(
             self.form, self.exports or (), self.url, access=server.access(), accept_partial=accept_partial, **edges
         )
+
+
+class Failing:
+    """Prints why the command fails, and returns its exit: `raise fail("...")`."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __call__(self, message: str, *, code: int = 1) -> typer.Exit:
+        typer.echo(f"{self.command}: {message}", err=True)
+        return typer.Exit(code)
 
 
 @app.command("export")
@@ -281,57 +294,101 @@ def backfill(
         str, typer.Option("--store", help="The daily table: a folder or s3://bucket/path; made where it is missing")
     ],
     samples: OriginOptions,
-    period: Annotated[str | None, typer.Option("--period", help="With --from http: whole days UTC, as 2026-10")] = None,
+    period: Annotated[
+        str | None, typer.Option("--period", help="With --from http: whole days UTC, as 2026-10 or previous-day")
+    ] = None,
+    catch_up_days: Annotated[
+        int | None,
+        typer.Option(
+            "--catch-up-days",
+            help="With --from http, for a job that runs daily: of so many last days (UTC) those that the table lacks, and today"
+            " up to now",
+            min=1,
+            max=365,
+        ),
+    ] = None,
     scrape_interval_seconds: Interval = None,
     progress: ShowProgress = True,
     given: ServerOptions,
 ) -> None:
     """Reduce whole days (UTC) once and keep their runs; a day that is there already is replaced."""
     fail = Failing("sla backfill")
-    if samples.form == "runs":
-        raise fail("--from runs: expected a form that has samples, and not a table that was made of them")
-    if period is not None and samples.form != "http":
-        raise fail(f"--period {period}: expected none with --from {samples.form}: every day of the files is taken")
+    _check_backfill(samples.form, period, catch_up_days, fail)
     with known_errors(fail):
-        from sla_reports.measures.periods import window_of
+        from sla_reports.readers.samples import readable_errors
+        from sla_reports.report import no_series_of_ours
 
+        windows = _backfilled_windows(store, period, catch_up_days)
         # No margin: a day of the table is whole, or it replaces a whole one.
-        origin = samples.of(given, window_of(period, "UTC") if period else None, margin_ms=0)
-        from sla_reports.readers.samples import NOT_COUNTED, readable_errors
-        from sla_reports.reduction.daily_table import append_days, append_lake
-        from sla_reports.report import no_series_of_ours, wanted
-        from sla_reports.sources import REPORT_METRICS, samples_of
-
-        noted = NOT_COUNTED
+        origins = [samples.of(given, window, margin_ms=0) for window in windows]
         interval_ms = None if scrape_interval_seconds is None else round(scrape_interval_seconds * 1000)
         with _spark("backfill", progress=progress) as spark, readable_errors():
-            if samples.form == "lake":
-                told = append_lake(spark, store, origin.paths[0], metrics=REPORT_METRICS, interval_ms=interval_ms)
-            else:
-                read = samples_of(spark, origin, REPORT_METRICS)
-                frame = read.frame if read.packed is None else read.packed
-                told = append_days(store, wanted(frame), interval_ms=interval_ms)
-                noted = read.noted()
-    days, replaced = ([day.isoformat() for day in some] for some in (told.days, told.replaced))
-    typer.echo(f"{len(days)} days written, {len(replaced)} of them replaced; {told.quality.samples} samples")
-    for one in told.late:
+            written = [_backfilled(spark, store, origin, interval_ms) for origin in origins]
+        days = [day.isoformat() for appended, _ in written for day in appended.days]
+        if not days:
+            raise fail(f"no day was written: {no_series_of_ours(origins[-1], written[-1][1])}")
+    replaced = [day.isoformat() for appended, _ in written for day in appended.replaced]
+    late = [one for appended, _ in written for one in appended.late]
+    read = sum(appended.quality.samples for appended, _ in written)
+    typer.echo(f"{len(days)} days written, {len(replaced)} of them replaced; {read} samples")
+    for one in late:
         typer.echo(f"{one.day}: {one.more} samples came late, {one.fewer} are not there any more")
-    change = {"late": sum(one.more for one in told.late), "missing": sum(one.fewer for one in told.late)}
-    counted = {"samples": told.quality.samples, "foreign_series": noted.foreign_series}
-    typer.echo(json.dumps({"days": days, "replaced": replaced, **counted, **change}))
-    if not days:
-        raise fail(f"no day was written: {no_series_of_ours(origin, noted)}")
+    foreign = [noted.foreign_series for _, noted in written if noted.foreign_series is not None]
+    told = {
+        "days": days,
+        "replaced": replaced,
+        "samples": read,
+        "foreign_series": sum(foreign) if foreign else None,
+        "late": sum(one.more for one in late),
+        "missing": sum(one.fewer for one in late),
+    }
+    typer.echo(json.dumps(told))
 
 
-class Failing:
-    """Prints why the command fails, and returns its exit: `raise fail("...")`."""
+def _check_backfill(form: str, period: str | None, catch_up_days: int | None, fail: Failing) -> None:
+    if form == "runs":
+        raise fail("--from runs: expected a form that has samples, and not a table that was made of them")
+    for option, value in (("--period", period), ("--catch-up-days", catch_up_days)):
+        if value is not None and form != "http":
+            raise fail(f"{option} {value}: expected none with --from {form}: every day of the files is taken")
+    if period is not None and catch_up_days is not None:
+        raise fail(f"--catch-up-days {catch_up_days}: expected none with --period {period}: each says which days")
 
-    def __init__(self, command: str) -> None:
-        self.command = command
 
-    def __call__(self, message: str, *, code: int = 1) -> typer.Exit:
-        typer.echo(f"{self.command}: {message}", err=True)
-        return typer.Exit(code)
+def _backfilled_windows(store: str, period: str | None, catch_up_days: int | None) -> "list[Window] | list[None]":
+    """The days to reduce; None: all that the files have. Raises PeriodError, TableError."""
+    from sla_reports.measures.periods import PeriodError, named, window_of
+    from sla_reports.states.spans import Window
+
+    now_ms = time.time_ns() // 1_000_000
+    if period is not None:
+        window = window_of(named(period, "UTC", now_ms=now_ms), "UTC", now_ms=now_ms)
+        if window.start_ms >= now_ms:
+            raise PeriodError(f"period {period!r}: it has not begun; expected one whose first day has")
+        return [Window(window.start_ms, min(window.end_ms, now_ms))]
+    if catch_up_days is None:
+        return [None]
+    from sla_reports.reduction.daily_table import missing_days, stretches_of
+
+    return stretches_of(missing_days(store, back=catch_up_days, now_ms=now_ms), now_ms=now_ms)
+
+
+def _backfilled(
+    spark: "SparkSession", store: str, origin: "Origin", interval_ms: int | None
+) -> "tuple[Appended, Noted]":
+    """Reduce the days of this origin and write them; what was written, and what was odd about the samples."""
+    from sla_reports.readers.samples import NOT_COUNTED
+    from sla_reports.reduction.daily_table import append_days, append_lake
+    from sla_reports.report import wanted
+    from sla_reports.sources import REPORT_METRICS, samples_of
+
+    if origin.form == "lake":
+        told = append_lake(spark, store, origin.paths[0], metrics=REPORT_METRICS, interval_ms=interval_ms)
+        return told, NOT_COUNTED
+    read = samples_of(spark, origin, REPORT_METRICS)
+    frame = read.frame if read.packed is None else read.packed
+    told = append_days(store, wanted(frame), interval_ms=interval_ms, until_ms=origin.end_ms or None)
+    return told, read.noted()
 
 
 def _made_folder(out: Path, fail: Failing) -> Path:

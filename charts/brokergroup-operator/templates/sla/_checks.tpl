@@ -21,6 +21,9 @@
 {{- if and $report.output.claimName $report.output.storage }}
 {{- fail "slaReport.output: expected claimName (a claim that is there) or storage (one to make), not both" }}
 {{- end }}
+{{- if and (include "sla.daily" .) (not (include "sla.outputClaim" .)) }}
+{{- fail "slaReport.output: expected claimName or storage, for the table of days (slaReport.daily.enabled) outlives the jobs; or daily.enabled false, which asks Prometheus for the whole period at once" }}
+{{- end }}
 {{- if and (eq $report.mode "ScheduledSparkApplication") (not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication")) }}
 {{- fail "slaReport.mode ScheduledSparkApplication: this cluster does not know sparkoperator.k8s.io/v1beta2; install Kubeflow's Spark operator first, or take mode CronJob or SparkSubmit" }}
 {{- end }}

@@ -29,10 +29,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (ternary (include "sla.name" .) "" (not (empty .Values.slaReport.output.storage))) .Values.slaReport.output.claimName }}
 {{- end }}
 
-{{/* The arguments after `brokergroup sla`. */}}
-{{- define "sla.words" -}}
+{{/* Whether each day is reduced once and reports read the table of days. A file is there whole, and executors read a month at once. */}}
+{{- define "sla.daily" -}}
 {{- $report := .Values.slaReport }}
-- report
+{{- if and $report.daily.enabled (eq $report.source.form "http") (eq $report.mode "CronJob") }}true{{ end }}
+{{- end }}
+
+{{/* Where the samples come from. */}}
+{{- define "sla.originWords" -}}
+{{- $report := .Values.slaReport }}
 - --from={{ $report.source.form }}
 {{- if eq $report.source.form "http" }}
 - --url={{ $report.source.prometheusUrl }}
@@ -56,6 +61,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- range $report.source.exports }}
 - --export={{ . }}
+{{- end }}
+{{- end }}
+
+{{/* The arguments after `brokergroup sla` that bring the table of days up to now. */}}
+{{- define "sla.tableWords" -}}
+- backfill
+{{ include "sla.originWords" . | trim }}
+- --store=/reports/runs
+- --catch-up-days={{ .Values.slaReport.daily.catchUpDays }}
+{{- end }}
+
+{{/* The arguments after `brokergroup sla` that make the report. */}}
+{{- define "sla.words" -}}
+{{- $report := .Values.slaReport }}
+- report
+{{- if include "sla.daily" . }}
+- --from=runs
+- --export=/reports/runs
+{{- else }}
+{{ include "sla.originWords" . | trim }}
 {{- end }}
 {{- range $report.incidents }}
 - --incidents={{ . }}
@@ -177,7 +202,7 @@ prometheus-tls: {secret: {{ . | quote }}, keys: [ca.crt{{ if $source.tls.clientC
 {{- end }}
 {{- end }}
 
-{{- define "sla.driverVolumes" -}}
+{{- define "sla.tableVolumes" -}}
 {{ include "sla.volumes" . }}
 - name: reports
   {{- with include "sla.outputClaim" . }}
@@ -186,6 +211,10 @@ prometheus-tls: {secret: {{ . | quote }}, keys: [ca.crt{{ if $source.tls.clientC
   {{- else }}
   emptyDir: {}
   {{- end }}
+{{- end }}
+
+{{- define "sla.driverVolumes" -}}
+{{ include "sla.tableVolumes" . }}
 {{- with .Values.slaReport.amendmentsConfigMapName }}
 - name: amendments
   configMap:
@@ -196,6 +225,27 @@ prometheus-tls: {secret: {{ . | quote }}, keys: [ca.crt{{ if $source.tls.clientC
   configMap:
     name: {{ . }}
 {{- end }}
+{{- end }}
+
+{{/* The container that brings the table of days up to now. */}}
+{{- define "sla.tableContainer" -}}
+- name: table
+  image: {{ include "sla.image" . }}
+  imagePullPolicy: {{ .Values.slaReport.image.pullPolicy }}
+  args:
+    - sla
+    {{- include "sla.tableWords" . | trim | nindent 4 }}
+  env:
+    - name: PYSPARK_SUBMIT_ARGS
+      value: --driver-memory {{ .Values.slaReport.driverMemory }} pyspark-shell
+  resources:
+    {{- toYaml .Values.slaReport.resources | nindent 4 }}
+  securityContext:
+    {{- include "sla.containerSecurity" . | nindent 4 }}
+  volumeMounts:
+    {{- include "sla.mounts" . | nindent 4 }}
+    - name: reports
+      mountPath: /reports
 {{- end }}
 
 {{- define "sla.placement" -}}
