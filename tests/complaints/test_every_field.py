@@ -45,8 +45,6 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("nameServers", ["nameserver:9876"], "configuration", {}),
     ("durability", "Available", "hot", {}),
     ("replication.minInSyncReplicas", 3, "hot", {}),
-    ("replication.inSyncReplicas", 2, "hot", FAST),
-    ("replication.allAckInSyncStateSet", True, "hot", FAST),
     ("replication.slaveNotCatchUpSeconds", 9, "hot", {}),
     ("failover.heartbeatTimeoutMilliseconds", 5000, "controller", {}),
     ("failover.minimumHeartbeatTimeoutMilliseconds", 1500, "controller", {}),

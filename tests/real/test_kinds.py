@@ -100,7 +100,7 @@ EXPLAINED = {
     "brokergroup.spec.network.firstNodePort": "absent otherwise",
     "brokergroup.spec.storage.commitLog": "the commit log has a claim of its own",
     "brokergroup.spec.storage.ephemeral": "a pod that goes takes its data",
-    "brokergroup.spec.replication.allAckInSyncStateSet": "once every replica that is in sync has it",
+    "brokergroup.spec.replication.minInSyncReplicas": "A write is refused while fewer replicas",
     "brokergroup.spec.podTemplate.spec.containers.name": "Name of the container",
     "brokergroupoperation.spec.elect.acknowledgeDataLoss": "may be lost",
 }

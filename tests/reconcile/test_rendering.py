@@ -68,7 +68,7 @@ def test_durability_follows_the_number_of_replicas_where_the_spec_is_silent(
     ("spec", "expected"),
     [
         ({"replication": {"minInSyncReplicas": 3}, "replicas": 5}, ("true", "3", "3", "3000")),
-        ({"durability": "Fast", "replication": {"inSyncReplicas": 2}}, ("false", "2", "1", "15000")),
+        ({"durability": "Fast", "replication": {"minInSyncReplicas": 2}}, ("false", "2", "2", "15000")),
         ({"replication": {"slaveNotCatchUpSeconds": 7}}, ("true", "2", "2", "7000")),
     ],
 )

@@ -201,23 +201,9 @@ class ReplicationSpec(Struct, frozen=True, rename="camel", kw_only=True):
     min_in_sync_replicas: Annotated[
         Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None,
         Meta(
-            description="A write is refused while fewer replicas than that are in sync (minInSyncReplicas). Absent: 2 with"
-            " durability Strict, else 1. Never below 2 with Strict."
-        ),
-    ] = None
-    in_sync_replicas: Annotated[
-        Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None,
-        Meta(
-            description="With durability Fast: how many replicas have a message before it is acknowledged (inSyncReplicas)."
-            " Absent: as many as minInSyncReplicas. Strict and Available always wait for every replica that is in sync."
-        ),
-    ] = None
-    all_ack_in_sync_state_set: Annotated[
-        bool | None,
-        Meta(
-            description="True: a message is acknowledged once every replica that is in sync has it (allAckInSyncStateSet)."
-            " False: once inSyncReplicas of them have it; durability Fast alone allows that. Absent: false with Fast, else true."
-            " Fast with true waits as Available does, and promises as little across a failover as Fast."
+            description="A write is refused while fewer replicas than that are in sync (minInSyncReplicas). With durability Fast"
+            " so many have a message before it is acknowledged (inSyncReplicas). Absent: 2 with durability Strict, else 1. Never"
+            " below 2 with Strict."
         ),
     ] = None
     slave_not_catch_up_seconds: Annotated[

@@ -95,7 +95,7 @@ RESERVED_CONFIG_KEYS: Final = {
     "fetchControllerAddrByDnsLookup": "the operator is the controller",
     "fetchNamesrvAddrByAddressServer": "use spec.nameServers",
     "haListenPort": "use spec.network.haPort",
-    "inSyncReplicas": "use spec.durability, and spec.replication.inSyncReplicas",
+    "inSyncReplicas": "use spec.durability",
     "innerClientAuthenticationCredentials": "use spec.security.credentialsSecretName",
     "listenPort": "use spec.network.listenPort",
     "minInSyncReplicas": "use spec.durability, and spec.replication.minInSyncReplicas",

@@ -98,7 +98,7 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
     rule = acknowledgement_rule(spec)
     return properties | {
         "allAckInSyncStateSet": "true" if rule.all_acknowledge else "false",
-        "inSyncReplicas": str(rule.acknowledging),
+        "inSyncReplicas": str(rule.minimum_in_sync),
         "minInSyncReplicas": str(rule.minimum_in_sync),
     }
 
