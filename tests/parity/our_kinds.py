@@ -26,7 +26,7 @@ async def broker_groups(peer: Peer) -> None:
         {"replicas": 1, "durability": "Strict"},
         {"durability": "Strict", "failover": {"uncleanElection": "Allowed"}},
         {"failover": {"uncleanElection": "Allowed"}},
-        {"failover": {"heartbeatTimeoutMilliseconds": 600, "heartbeatIntervalMilliseconds": 500}},
+        {"failover": {"heartbeatTimeoutMilliseconds": 400}},
         {"config": {"brokerId": "1", "namesrvAddr": "x", "a b": "c"}},
         {"version": "5.5.0", "image": "x"},
         {"storage": {"size": "much"}},

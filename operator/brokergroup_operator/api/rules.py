@@ -80,7 +80,7 @@ RESERVED_CONFIG_KEYS: Final = {
     "bindAddress": "the operator sets where a broker listens",
     "listenAddress": "the operator sets where a broker listens",
     "brokerClusterName": "use spec.brokerClusterName",
-    "brokerHeartbeatInterval": "use spec.failover.heartbeatIntervalMilliseconds",
+    "brokerHeartbeatInterval": "use spec.failover.heartbeatTimeoutMilliseconds, of which it is a sixth",
     "brokerIP1": "use spec.network.addressing",
     "brokerIP2": "use spec.network.addressing",
     "brokerId": "the controller assigns the broker id",

@@ -66,9 +66,8 @@ class Heartbeats(Part):
     ) -> None:
         now_seconds = asyncio.get_running_loop().time()
         wished_seconds = group.binding.heartbeat_timeout_seconds or header.heartbeat_timeout_ms / 1000
-        minimum_seconds = group.binding.minimum_heartbeat_timeout_seconds
         if not group.members.beats_regularly(broker_id, now_seconds):
-            wished_seconds, minimum_seconds = max(wished_seconds, self._settings.startup_timeout_seconds), None
+            wished_seconds = max(wished_seconds, self._settings.startup_timeout_seconds)
         heartbeat = Heartbeat(
             broker_id=broker_id,
             address=address,
@@ -76,7 +75,6 @@ class Heartbeats(Part):
             max_offset=header.max_offset,
             confirm_offset=header.confirm_offset,
             heartbeat_timeout_seconds=wished_seconds,
-            minimum_timeout_seconds=minimum_seconds,
             election_priority=header.election_priority,
         )
         known = group.table.entry(broker_id)
