@@ -458,7 +458,6 @@ def test_printer_columns_show_the_group(with_kinds: KubeApiserver, namespace: st
     status = {
         "readyReplicas": 3,
         "inSyncReplicas": 3,
-        "masterEpoch": 7,
         "master": {"brokerId": 2, "pod": "orders-2", "address": "10.0.0.2:10911", "epoch": 7},
         "conditions": [
             condition | {"type": "Ready", "status": "True", "reason": "AllMembersInSync"},

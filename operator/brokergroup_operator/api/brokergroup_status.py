@@ -223,7 +223,7 @@ class MasterStatus(Struct, frozen=True, rename="camel", kw_only=True):
     broker_id: Annotated[bounds.BrokerId, Meta(description="The master's broker id (the NameServer shows it as 0).")]
     pod: Annotated[bounds.NameText, Meta(description="Its pod; empty for a broker from elsewhere.")]
     address: Annotated[bounds.AddressText, Meta(description="Where it was last known.")]
-    epoch: Annotated[bounds.Epoch, Meta(description="The epoch in which it is master.")]
+    epoch: Annotated[bounds.Epoch, Meta(description="The epoch in which it is master. Raised by every election.")]
     since: Annotated[
         bounds.TimeText | None, Meta(description="When the operator first saw it master in this epoch.")
     ] = None
@@ -403,7 +403,6 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(description="Selects the group's pods; for the scale subresource."),
     ] = None
     master: MasterStatus | None = None
-    master_epoch: Annotated[bounds.Epoch | None, Meta(description="Raised by every election.")] = None
     sync_state_set: SyncStateSetStatus | None = None
     members: (
         Annotated[
@@ -421,7 +420,6 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
     ] = None
     update_revision: Annotated[bounds.WordText | None, Meta(description="What every pod should run.")] = None
     endpoints: Endpoints | None = None
-    last_failover: FailoverStatus | None = None
     failovers: (
         Annotated[
             list[FailoverStatus],
