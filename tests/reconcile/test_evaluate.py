@@ -620,10 +620,6 @@ def test_status_says_who_is_who() -> None:
         "node": "node-1",
         "podIP": "10.1.0.2",
         "address": "10.1.0.2:10911",
-        "addresses": [
-            {"source": "PodWatch", "address": "10.1.0.2", "since": b.NOW},
-            {"source": "Registration", "address": "10.1.0.2:10911", "since": b.NOW},
-        ],
         "claim": "orders-2",
         "revision": status["updateRevision"],
         "role": "slave",

@@ -181,28 +181,6 @@ class MemberSeat(StrEnum):
     NONE = "None"
 
 
-class AddressSource(StrEnum):
-    """Where a member's address is known from."""
-
-    POD_WATCH = "PodWatch"
-    REGISTRATION = "Registration"
-    HEARTBEAT = "Heartbeat"
-
-
-class MemberAddress(Struct, frozen=True, rename="camel", kw_only=True):
-    """One address of a member, from one source."""
-
-    source: Annotated[
-        AddressSource,
-        Meta(
-            description="PodWatch: the pod's status. Registration: what the broker registered. Heartbeat: where the connection of"
-            " its heartbeats comes from."
-        ),
-    ]
-    address: Annotated[bounds.AddressText, Meta(description="The address; without a port where the source has none.")]
-    since: Annotated[bounds.TimeText, Meta(description="Since when this source has reported this address.")]
-
-
 class Endpoints(Struct, frozen=True, rename="camel", kw_only=True):
     """Where the group is reached inside the cluster."""
 
@@ -263,17 +241,6 @@ class MemberStatus(Struct, frozen=True, rename="camel", kw_only=True):
     address: Annotated[
         bounds.AddressText, Meta(description="The address by which the controller knows the broker.")
     ] = ""
-    addresses: (
-        Annotated[
-            list[MemberAddress],
-            Meta(
-                max_length=3,
-                description="Where the member is, by each source that has reported it. They differ for a moment after a restart.",
-                extra_json_schema=bounds.ATOMIC_LIST,
-            ),
-        ]
-        | None
-    ) = None
     lag_bytes: Annotated[
         Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)] | None,
         Meta(description="How far it is behind the master's log, roughly; by what it last reported."),

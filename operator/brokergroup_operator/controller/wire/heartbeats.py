@@ -8,7 +8,6 @@ from weakref import WeakSet
 
 from brokergroup_operator.controller.directory.places import advertises
 from brokergroup_operator.controller.peers.services import Part
-from brokergroup_operator.observe.group_view import AddressSource
 from controller_core.liveness import Heartbeat
 from controller_core.membership import MAX_IDS_AHEAD
 
@@ -81,7 +80,7 @@ class Heartbeats(Part):
         is_carried = known is not None and known.connection_id == connection.id
         table = group.table if is_carried else self.table_for(group, connection)
         came_back = table.heartbeat(now_seconds, heartbeat, connection.id)
-        group.addresses.heard_from(broker_id, connection.peer_host, address, now_seconds)
+        group.addresses.heard_from(broker_id, connection.peer_host)
         group.heard(broker_id, header.epoch, came_back=came_back)
         self._holdings.heard(group, broker_id)
 
@@ -90,8 +89,7 @@ class Heartbeats(Part):
         now_seconds = asyncio.get_running_loop().time()
         table = self.table_for(group, connection)
         table.registered(now_seconds, broker_id, connection.id, address=address)
-        group.addresses.note(broker_id, AddressSource.REGISTRATION, address, now_seconds)
-        group.addresses.heard_from(broker_id, connection.peer_host, address, now_seconds)
+        group.addresses.heard_from(broker_id, connection.peer_host)
         group.new_process(broker_id)
 
     def sign_of_life(self, group: Group, broker_id: int, connection: RemotingConnection) -> None:
