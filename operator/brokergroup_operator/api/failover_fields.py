@@ -115,7 +115,8 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
             description="A broker silent for this long is lost. The other times of a failover follow from it: heartbeats (a sixth;"
             " 100 to 500), the wait for the confirmation that a silent master's process is dead, after which another is elected,"
             " Unfenced (the same; at least 3000), and how long a Java master may run without its pod reaching any controller"
-            " (five sixths; at least 2500). Raise it on slow or busy machines. Running pods keep a shorter one that they have.",
+            " (five sixths; at least 2500). Raise it on slow or busy machines: a running Java broker and its fence keep the shorter"
+            " times until their pod's next restart.",
         ),
     ] = 3000
     isolation: Annotated[IsolationSpec, Meta(description="The fence inside the pod.")] = IsolationSpec()
