@@ -11,7 +11,6 @@ Times are monotonic seconds of one process. docs/reference/controller.md (904) h
   the member holds its seat and cannot be elected (`LiveReplica.doubted`).
 * A request of the replica itself is a sign of life: its ElectMaster may overtake its heartbeat.
 * After a pause of this process, or its start, no silence counts yet (`restart_deadlines`).
-* The timeout may follow the replica's own rhythm, if its heartbeat gives a lower bound.
 
 The table also keeps what safety rules 1 and 2 need: what members told while they were in the SyncStateSet (`note_seats`), which
 marks this process knew when an earlier heartbeat came (`HeartbeatEntry.seen`), and which reports may be older than the last
@@ -22,8 +21,6 @@ comes `MADE_LATER_SECONDS` later was made after the loss.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import sqrt
-from statistics import NormalDist
 from typing import NamedTuple
 
 from controller_core.events import Mark
@@ -35,60 +32,9 @@ NOTHING_DEMANDED = Demand()
 # Two heartbeats of one process this far apart did not wait in the same socket.
 MADE_LATER_SECONDS = 0.25
 
-PHI = 9.7
-LEAST_SILENCE_SECONDS = 1.5
-PAUSE_ALLOWANCE_SECONDS = 1.0
-LEARNING_INTERVALS = 20
-"""With fewer intervals a replica has no rhythm, and the longest timeout applies."""
-MEMORY_INTERVALS = 100
-
-_DEVIATIONS = -NormalDist().inv_cdf(10**-PHI)
-
-
-class Rhythm(NamedTuple):
-    """The running mean and variance of one replica's heartbeat intervals."""
-
-    intervals: int = 0
-    mean_seconds: float = 0.0
-    variance: float = 0.0
-
-    def after(self, interval_seconds: float) -> "Rhythm":
-        """Return the rhythm after one more interval. Old intervals fade (West 1979, with a floor on the weight)."""
-        if interval_seconds < 0:
-            return self
-        weight = 1 / min(self.intervals + 1, MEMORY_INTERVALS)
-        difference = interval_seconds - self.mean_seconds
-        mean_seconds = self.mean_seconds + weight * difference
-        variance = (1 - weight) * (self.variance + weight * difference * difference)
-        return Rhythm(min(self.intervals + 1, MEMORY_INTERVALS), mean_seconds, variance)
-
-    @property
-    def silence_seconds(self) -> float:
-        """The silence that is kept by chance with probability 10^-PHI."""
-        return self.mean_seconds + _DEVIATIONS * sqrt(self.variance)
-
-
-NO_RHYTHM = Rhythm()
-
-
-def adaptive_timeout_seconds(rhythm: Rhythm, *, minimum_seconds: float, maximum_seconds: float) -> float:
-    """Return a replica's timeout within the bounds; the maximum until it has a rhythm, and where the bounds leave no room.
-
-    It is the silence that this replica would keep by chance with probability 10^-PHI (the phi accrual detector: at intervals of
-    0.5 s, 1,000 groups see less than one false suspicion a month), plus a second, because pauses of a JVM are not normally
-    distributed. It follows the last hundred intervals or so, so one long pause widens it for a while.
-    """
-    if minimum_seconds >= maximum_seconds or rhythm.intervals < LEARNING_INTERVALS:
-        return maximum_seconds
-    wanted_seconds = max(LEAST_SILENCE_SECONDS, rhythm.silence_seconds) + PAUSE_ALLOWANCE_SECONDS
-    return min(max(wanted_seconds, minimum_seconds), maximum_seconds)
-
 
 class Heartbeat(NamedTuple):
-    """904, as sent. A broker that leaves out its timeout or priority gets the defaults.
-
-    With `minimum_timeout_seconds` below the timeout, the timeout is the upper bound of one that follows the broker's rhythm.
-    """
+    """904, as sent. A broker that leaves out its timeout or priority gets the defaults."""
 
     broker_id: int
     address: str = ""
@@ -97,15 +43,12 @@ class Heartbeat(NamedTuple):
     confirm_offset: int = -1
     heartbeat_timeout_seconds: float | None = None
     election_priority: int = DEFAULT_ELECTION_PRIORITY
-    minimum_timeout_seconds: float | None = None
 
 
 class HeartbeatEntry(NamedTuple):
     """One replica's line in the table. `connection_id` is None once its connection closed.
 
     `mark` is what its heartbeats prove that it holds (`told_mark`).
-    `last_beat_seconds` is None where the next interval says nothing about the broker's rhythm: on a new connection, after a
-    silence of our own.
     """
 
     broker_id: int
@@ -115,8 +58,6 @@ class HeartbeatEntry(NamedTuple):
     timeout_seconds: float
     deadline_seconds: float
     mark: Mark
-    last_beat_seconds: float | None = None
-    rhythm: Rhythm = NO_RHYTHM
     told_as_member: bool = True
     # What the replica's words are held to: `demanded` was known when it was heard at `demanded_seconds`, and becomes `seen` with a
     # heartbeat that came so much later that it was made later.
@@ -156,8 +97,8 @@ class HeartbeatTable:
         fresh = first_since_loss_seconds is None or waited_seconds >= MADE_LATER_SECONDS
         self._remember(entry)
         replica = self._told(entry, heartbeat, fresh=fresh)
-        rhythm = _rhythm(entry, now_seconds, connection_id)
-        timeout_seconds = self._timeout_for(heartbeat, rhythm)
+        wished_seconds = heartbeat.heartbeat_timeout_seconds
+        timeout_seconds = self.timeout_seconds if wished_seconds is None else wished_seconds
         demanded, demanded_seconds, seen = self._held_to(entry, heartbeat.broker_id, now_seconds)
         self._entries[heartbeat.broker_id] = HeartbeatEntry(
             broker_id=heartbeat.broker_id,
@@ -167,8 +108,6 @@ class HeartbeatTable:
             timeout_seconds=timeout_seconds,
             deadline_seconds=now_seconds + timeout_seconds,
             mark=told_mark(replica),
-            last_beat_seconds=now_seconds,
-            rhythm=rhythm,
             demanded=demanded,
             demanded_seconds=demanded_seconds,
             seen=seen,
@@ -281,7 +220,6 @@ class HeartbeatTable:
             if entry.connection_id is not None:
                 self._entries[broker_id] = entry._replace(
                     deadline_seconds=now_seconds + entry.timeout_seconds,
-                    last_beat_seconds=None,
                     # What waited for us in a socket is older than what the others have written meanwhile.
                     demanded=NOTHING_DEMANDED,
                 )
@@ -375,15 +313,6 @@ class HeartbeatTable:
             NOTHING_DEMANDED if before is None else before.demanded,
         )
 
-    def _timeout_for(self, heartbeat: Heartbeat, rhythm: Rhythm) -> float:
-        wished_seconds = heartbeat.heartbeat_timeout_seconds
-        longest_seconds = self.timeout_seconds if wished_seconds is None else wished_seconds
-        if heartbeat.minimum_timeout_seconds is None:
-            return longest_seconds
-        return adaptive_timeout_seconds(
-            rhythm, minimum_seconds=heartbeat.minimum_timeout_seconds, maximum_seconds=longest_seconds
-        )
-
 
 def _is_master_lost(before: BrokerGroupRecord | None, now: BrokerGroupRecord) -> bool:
     """Whether the record shows a loss. This process may be cut off from the brokers and have noticed none."""
@@ -399,11 +328,3 @@ def _first_offset(entry: HeartbeatEntry | None, heartbeat: Heartbeat) -> int:
     if entry is None or entry.replica.epoch != heartbeat.epoch or not reported:
         return heartbeat.max_offset
     return min(entry.replica.epoch_first_offset, heartbeat.max_offset)
-
-
-def _rhythm(entry: HeartbeatEntry | None, now_seconds: float, connection_id: int) -> Rhythm:
-    if entry is None:
-        return NO_RHYTHM
-    if entry.connection_id != connection_id or entry.last_beat_seconds is None:
-        return entry.rhythm
-    return entry.rhythm.after(now_seconds - entry.last_beat_seconds)

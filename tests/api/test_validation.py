@@ -103,9 +103,7 @@ async def test_defaults_are_filled_in(api: KubernetesApi) -> None:
     )
     assert spec["failover"] == {
         "heartbeatTimeoutMilliseconds": 3000,
-        "heartbeatIntervalMilliseconds": 500,
-        "fenceTimeoutMilliseconds": 3000,
-        "isolation": {"enabled": True, "timeoutMilliseconds": 2500},
+        "isolation": {"enabled": True},
         "delaySeconds": 0,
         "uncleanElection": "Never",
         "electionPolicy": "most-data",
@@ -131,7 +129,7 @@ async def test_a_partial_object_gets_the_other_defaults(api: KubernetesApi) -> N
     )
     spec = (await api.create(BROKER_GROUPS, group))["spec"]
 
-    assert spec["failover"]["heartbeatIntervalMilliseconds"] == 500
+    assert spec["failover"]["isolation"] == {"enabled": True}
     assert spec["failover"]["heartbeatTimeoutMilliseconds"] == 9000
 
 

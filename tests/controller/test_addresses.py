@@ -9,12 +9,12 @@ import pytest
 from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer, PodPlace
 from brokergroup_operator.controller.group.groups import PROOF_SECONDS, ReceiverCheck
 from brokergroup_operator.controller.group.notes import AddressNotes
-from brokergroup_operator.observe.group_view import AddressFact, AddressSource, BrokerUnreachableError
+from brokergroup_operator.observe.group_view import BrokerUnreachableError
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, Replica
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode
-from tests.controller.conftest import KEY, StartPlane, group_of, snapshot_of
+from tests.controller.conftest import KEY, StartPlane, group_of
 from tests.support.fake_broker import FakeGroup, eventually
 from tests.support.pods_directory import PodsDirectory
 
@@ -23,39 +23,6 @@ STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
 def _pod(number: int, *, group: GroupKey = KEY) -> Peer:
     return Peer(namespace=group.namespace, pod_name=f"{group.name}-{number}", group=group)
-
-
-async def test_every_source_of_an_address_is_told_with_its_age(start_plane: StartPlane, group: FakeGroup) -> None:
-    directory = PodsDirectory(settings=STRICT)
-    plane = await start_plane(directory=directory)
-    group.planes = [plane.address]
-    host = "127.64.8.1"
-    directory.introduce(host, _pod(1))
-    first = await group.broker(host=host)
-    await eventually(lambda: snapshot_of(plane).writable or first.beats > 1)
-    facts = snapshot_of(plane).member_addresses[1]
-    assert {(one.address, one.source) for one in facts} == {
-        (host, AddressSource.POD),
-        (first.address, AddressSource.REGISTRATION),
-        (first.address, AddressSource.HEARTBEAT),
-    }
-    assert all(one.age_seconds >= 0 for one in facts)
-    assert [one.age_seconds for one in facts] == sorted(one.age_seconds for one in facts)
-
-
-def test_a_fact_is_as_old_as_it_has_been_so() -> None:
-    notes = AddressNotes()
-    notes.note(1, AddressSource.POD, "10.0.0.1", 10.0)
-    notes.note(1, AddressSource.POD, "10.0.0.1", 20.0)
-    notes.heard_from(1, "10.0.0.9", "10.0.0.1:10911", 25.0)  # its heartbeats come from elsewhere than it says
-    assert notes.facts({1: None, 2: None}, 30.0) == {
-        1: (AddressFact("10.0.0.9", AddressSource.HEARTBEAT, 5.0), AddressFact("10.0.0.1", AddressSource.POD, 20.0)),
-        2: (),
-    }
-    notes.note(1, AddressSource.POD, "10.0.0.2", 31.0)
-    assert notes.facts({1: None}, 31.0)[1][0] == AddressFact("10.0.0.2", AddressSource.POD, 0.0)
-    notes.note(1, AddressSource.POD, "", 32.0)
-    assert [one.source for one in notes.facts({1: None}, 32.0)[1]] == [AddressSource.HEARTBEAT]
 
 
 async def test_an_address_that_changed_hands_is_told_nothing(start_plane: StartPlane, group: FakeGroup) -> None:
@@ -81,7 +48,7 @@ async def test_where_the_channel_proves_nothing_the_broker_is_asked_once_whose_i
     start_plane: StartPlane, group: FakeGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        AddressNotes, "heard_from", lambda self, broker_id, host, address, now: None
+        AddressNotes, "heard_from", lambda self, broker_id, host: None
     )  # as behind NAT: no member's heartbeats come from its address
     plane = await start_plane(directory=PodsDirectory(settings=STRICT))
     group.planes = [plane.address]

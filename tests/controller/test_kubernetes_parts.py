@@ -123,11 +123,11 @@ TERMINATED = {"terminated": {"exitCode": 137}}
 
 
 def test_a_java_groups_election_may_be_trusted_by_the_bound_of_the_fences_in_its_pods() -> None:
-    spec: dict[str, Any] = {"failover": {"fenceTimeoutMilliseconds": 1500}}
+    spec: dict[str, Any] = {"failover": {"heartbeatTimeoutMilliseconds": 1500}}
     group = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND, "spec": spec}
     binding = binding_of(group | {"metadata": {"namespace": "default", "name": "orders"}})
-    # Heartbeat timeout less interval, and two thirds of the fence timeout.
-    assert "no controller for 2.5 s, at the latest after 3.5 s" in binding.unconfirmed_trust
+    # Heartbeat timeout less interval, and two thirds of the fence time.
+    assert "no controller for 2.5 s, at the latest after 3.25 s" in binding.unconfirmed_trust
     spec["failover"] |= {"isolation": {"enabled": False}}
     assert binding_of(group | {"metadata": {"namespace": "default", "name": "orders"}}).unconfirmed_trust == ""
 
@@ -137,7 +137,7 @@ def test_a_java_groups_election_may_be_trusted_by_the_bound_of_the_fences_in_its
     [
         pytest.param({"FENCE_TIMEOUT": 4000, "FENCE_HEARTBEAT_TIMEOUT": 3000}, 7.0, id="a longer fence timeout"),
         pytest.param({"FENCE_TIMEOUT": 1500, "FENCE_HEARTBEAT_TIMEOUT": 9000}, 10.5, id="a longer heartbeat timeout"),
-        pytest.param({"FENCE_TIMEOUT": 1000, "FENCE_HEARTBEAT_TIMEOUT": 3000}, 4.5, id="shorter ones"),
+        pytest.param({"FENCE_TIMEOUT": 1000, "FENCE_HEARTBEAT_TIMEOUT": 500}, 4.5, id="shorter ones"),
         pytest.param({"FENCE_TIMEOUT": 9000}, 4.5, id="one that was told only half: no fence of ours"),
         pytest.param({}, 4.5, id="none"),
     ],
@@ -146,7 +146,7 @@ async def test_a_group_waits_for_the_fence_that_was_told_the_longest_time(
     api: KubernetesApi, directory: KubernetesDirectory, told: dict[str, int], waits_seconds: float
 ) -> None:
     """The owner has shortened the times; until a pod is made anew, the fence in it kills by those of before."""
-    await create_group(api, implementation="rocketmq", version="5.5.0", failover={"fenceTimeoutMilliseconds": 1500})
+    await create_group(api, implementation="rocketmq", version="5.5.0", failover={"heartbeatTimeoutMilliseconds": 1500})
     env = [{"name": f"{name}_MILLISECONDS", "value": str(milliseconds)} for name, milliseconds in told.items()]
     await create_pod(api, fence_env=env)
     await eventually(lambda: directory.known_peer("127.64.1.1"))
@@ -159,13 +159,13 @@ async def test_a_group_waits_for_the_fence_that_was_told_the_longest_time(
 async def test_a_group_is_found_by_its_broker_name_with_what_its_owner_wants(
     api: KubernetesApi, directory: KubernetesDirectory
 ) -> None:
-    await create_group(api, nameServers=["ns:9876"], failover={"fenceTimeoutMilliseconds": 1500})
+    await create_group(api, nameServers=["ns:9876"], failover={"heartbeatTimeoutMilliseconds": 4500})
     binding = await eventually(lambda: directory.find("orders", cluster_name="DefaultCluster"), within_seconds=30)
     assert binding.key == KEY
     assert binding.name_servers == ("ns.default:9876",)
-    assert binding.fence_timeout_seconds == 1.5
+    assert binding.fence_timeout_seconds == 4.5
     assert binding.unconfirmed_trust == "", "Python replicas have no fence of their own"
-    assert binding.heartbeat_timeout_seconds == 3.0
+    assert binding.heartbeat_timeout_seconds == 4.5
     # Three replicas are Strict by default: the shrink floor is on (safety rule 1).
     assert binding.settings.shrink_floor
     # A replica asks before it acts on a smaller set.
@@ -463,12 +463,13 @@ async def test_what_a_group_wants_of_its_elections_reaches_the_controller(
     api: KubernetesApi, directory: KubernetesDirectory
 ) -> None:
     failover = {
-        "minimumHeartbeatTimeoutMilliseconds": 1200,
+        "heartbeatTimeoutMilliseconds": 1200,
         "priorities": [{"brokerId": 2, "priority": 0}, {"brokerId": 3, "priority": 5}],
     }
     await create_group(api, replicas=5, failover=failover)
     binding = await eventually(lambda: directory.binding(KEY))
-    assert binding.minimum_heartbeat_timeout_seconds == 1.2
+    assert binding.heartbeat_timeout_seconds == 1.2
+    assert binding.fence_timeout_seconds == 3.0
     assert binding.settings.election_priorities == {2: 0, 3: 5}
     assert not binding.settings.may_be_master(2)
     assert binding.settings.election_policy == "most-data"

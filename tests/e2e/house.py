@@ -240,7 +240,7 @@ class WholeGroup:
             seen.is_ready()
             and seen.master_id is not None
             and len(seen.sync_state_set) == self.replicas - self.learners
-            and seen.status.get("masterEpoch") == seen.master_epoch
+            and (seen.status.get("master") or {}).get("epoch") == seen.master_epoch
             and seen.status.get("readyReplicas") == self.replicas
             and sorted(member.state for member in seen.members()) == self._states()
             and all(self.pids().values())

@@ -52,8 +52,6 @@ READ_SECONDS = 60.0
 ENOUGH_CONTROLS = 10
 # As measured: what a master has in flight when it freezes is given up after 3 s.
 HEARTBEAT_TIMEOUT_MS = 1500
-# The control's fence is cut off, so there is nothing to wait for: the least that the kind takes.
-UNFENCED_TIMEOUT_MS = 400
 SPY_PAUSE_SECONDS = 0.03
 # A backlog as large as it can be, where few strikes are made (all of the log is read after each).
 CONTROL_PAUSE_SECONDS = 0.01
@@ -205,12 +203,7 @@ async def under_spies(
 ) -> AsyncIterator[Strikes]:
     """A group of three Java brokers, and producers that never stop."""
     await asyncio.to_thread(_empty, folder)
-    failover: dict[str, Any] = {
-        "heartbeatTimeoutMilliseconds": HEARTBEAT_TIMEOUT_MS,
-        "isolation": {"enabled": isolation},
-    }
-    if not isolation:
-        failover["fenceTimeoutMilliseconds"] = UNFENCED_TIMEOUT_MS
+    failover = {"heartbeatTimeoutMilliseconds": HEARTBEAT_TIMEOUT_MS, "isolation": {"enabled": isolation}}
     spec = {"failover": failover, "version": options.java_version}
     name_server = read_yaml(REPOSITORY / "examples" / "nameserver.yaml")
     async with java_cluster(folder, bridge=BRIDGE, subnet=SUBNET, name_server=name_server, spec=spec) as cluster:

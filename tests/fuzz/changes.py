@@ -1,7 +1,7 @@
 """Draws changes of a spec: at one leaf, or of what holds it. Field by field, as a person edits: set, delete, grow, to a bound.
 
 A change that the rules refuse is mended where they say so: the fields that a complaint's rule looks at are drawn anew until the
-spec is taken. So a field that needs another one (inSyncReplicas needs durability Fast) is reached as well.
+spec is taken. So a field that needs another one (monitoring.exporter needs implementation rocketmq) is reached as well.
 """
 
 from __future__ import annotations

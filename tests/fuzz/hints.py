@@ -50,7 +50,6 @@ HINTS: Final = {
     # As numbers of the same few replicas: larger ones are refused, whatever else is drawn.
     "spec.replication.learners": Hint((0, 1, 2)),
     "spec.replication.minInSyncReplicas": Hint((1, 2, 3)),
-    "spec.replication.inSyncReplicas": Hint((1, 2, 3)),
     "spec.resources.requests{key}": Hint(("cpu", "memory", "ephemeral-storage"), only=True),
     "spec.resources.limits{key}": Hint(("cpu", "memory", "ephemeral-storage"), only=True),
     "spec.resources.requests{}": Hint(AMOUNTS),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.durability import beyond_voters
@@ -32,6 +32,7 @@ from tests.sieve.world import NAMESPACE, comparable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.kube.resources import Resource
     from tests.fuzz.world import FuzzWorld
 
@@ -117,8 +118,8 @@ async def differences(world: FuzzWorld) -> list[str]:
         PERSISTENT_VOLUME_CLAIMS: [children.build_claim(group, member) for member in members],
         PODS: [
             build_pod(
-                # A fence that was told a shorter time than the present one may go on with it.
-                fence_container.with_time_of(group, found[PODS].get(member.pod) or {}),
+                # A pod whose fence has shorter times than the present ones may go on with them.
+                fence_container.with_times_of(group, found[PODS].get(member.pod) or {}),
                 member,
                 SETTINGS,
                 place=addressing.place_of(group, member, found[SERVICES]),
@@ -139,7 +140,7 @@ async def differences(world: FuzzWorld) -> list[str]:
         for one in objects:
             name = one["metadata"]["name"]
             wrong += lacking(one, found[resource].get(name), f"{resource.kind} {name}")
-    return wrong + list(_running_otherwise(world, group_object, wanted[CONFIG_MAPS][0]))
+    return wrong + list(_running_otherwise(world, group_object, group, found[PODS]))
 
 
 def _is_child(item: dict[str, Any]) -> bool:
@@ -179,17 +180,35 @@ def _same(wanted: Any, found: Any) -> bool:
         return False
 
 
-def _running_otherwise(world: FuzzWorld, group: dict[str, Any], config_map: dict[str, Any]) -> Iterator[str]:
-    declared = decode_properties(config_map["data"][names.CONFIG_FILE].encode())
+# With what a pod keeps a shorter heartbeat timeout.
+TOLD_TIMES: Final = {
+    pod_fence.FENCE_TIMEOUT,
+    pod_fence.FENCE_HEARTBEAT_TIMEOUT,
+    "FENCE_ISOLATION_MILLISECONDS",
+    "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS",
+}
+HEARTBEAT_KEYS: Final = {"brokerHeartbeatInterval", "controllerHeartBeatTimeoutMills"}
+
+
+def _running_otherwise(
+    world: FuzzWorld, group_object: dict[str, Any], group: BrokerGroup, pods: dict[str, dict[str, Any]]
+) -> Iterator[str]:
+    declared = _properties(group)
     for name, life in world.node.pods.items():
-        broker = life.broker
+        broker, as_made = life.broker, _properties(fence_container.with_times_of(group, pods.get(name) or {}))
         assert isinstance(broker, ConfiguredBroker)
         for key in sorted(declared.keys() | broker.runs_with.keys()):
+            if key in HEARTBEAT_KEYS and broker.runs_with.get(key) == as_made[key]:
+                continue
             if declared.get(key) != broker.runs_with.get(key):
                 yield f"broker in {name}: {key} is {broker.runs_with.get(key)!r}, declared {declared.get(key)!r}"
     masters = [life.broker.broker_id for life in world.node.pods.values() if life.broker.is_master]
-    if masters != [group["status"]["master"]["brokerId"]]:
-        yield f"brokers {masters} believe to be master, status.master is {group['status']['master']['brokerId']}"
+    if masters != [group_object["status"]["master"]["brokerId"]]:
+        yield f"brokers {masters} believe to be master, status.master is {group_object['status']['master']['brokerId']}"
+
+
+def _properties(group: BrokerGroup) -> dict[str, str]:
+    return decode_properties(children.build_config_map(group, SETTINGS)["data"][names.CONFIG_FILE].encode())
 
 
 def renamed(everything: dict[str, Any], group: dict[str, Any]) -> dict[str, Any]:
@@ -249,8 +268,11 @@ async def snapshot(world: FuzzWorld, *, status: bool = True) -> dict[str, Any]:
 
 
 def _forget_told_times(pod: dict[str, Any]) -> None:
-    """A fence that was told a shorter time goes on with it: the time depends on the way, and `differences` looks at it."""
+    """A pod whose fence was told shorter times goes on with them: they depend on the way, and `differences` looks at them."""
+    told = False
     for container in pod["spec"]["containers"]:
         for entry in container.get("env") or []:
-            if entry["name"] == pod_fence.FENCE_TIMEOUT:
-                entry["value"] = "told"
+            if entry["name"] in TOLD_TIMES:
+                entry["value"], told = "told", True
+    if told:  # then only the times, which are part of it, may differ: what the broker runs with is compared with what is declared
+        pod["metadata"]["annotations"][names.ANNOTATION_CONFIG_HASH] = "told"

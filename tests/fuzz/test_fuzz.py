@@ -149,6 +149,21 @@ FOUND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "slaves were sent to another port than the log's": ({"network": {"haPort": 20_000}}, {"image": "example.com/x:2"}),
 }
+# A pod whose fence was told shorter times keeps them.
+OF_TIMES = {
+    "a pod keeps shorter times, its broker their heartbeats": (
+        {"failover": {"heartbeatTimeoutMilliseconds": 2000}},
+        {"failover": {"heartbeatTimeoutMilliseconds": 6000}},
+    ),
+    "a pod keeps the shorter times of a change that was taken back": (
+        {"failover": {"heartbeatTimeoutMilliseconds": 6000}},
+        {"failover": {"heartbeatTimeoutMilliseconds": 2000}},
+    ),
+    "a Python broker keeps no times": (
+        {"implementation": "replica", "failover": {"heartbeatTimeoutMilliseconds": 2000}},
+        {"failover": {"heartbeatTimeoutMilliseconds": 6000}},
+    ),
+}
 ONE_MAY_LEAD: dict[str, Any] = {
     "implementation": "replica",
     "replicas": 2,
@@ -170,7 +185,7 @@ NOBODY_MAY_FOLLOW: dict[str, tuple[dict[str, Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("base", "change"), FOUND.values(), ids=list(FOUND))
+@pytest.mark.parametrize(("base", "change"), (FOUND | OF_TIMES).values(), ids=list(FOUND | OF_TIMES))
 def test_what_was_found(base: dict[str, Any], change: dict[str, Any]) -> None:
     spec = {"implementation": "rocketmq", **base}
     wishes = iter([Change({**spec, **change}, Kind.SET, "spec.image")])

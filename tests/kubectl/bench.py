@@ -26,7 +26,6 @@ STATUS: dict[str, Any] = {
     "observedGeneration": 1,
     "replicas": 3,
     "readyReplicas": 3,
-    "masterEpoch": 5,
     "durability": "Strict",
     "master": {"brokerId": 2, "pod": "orders-2", "address": "10.0.0.2:10911", "epoch": 5},
     "syncStateSet": {"brokerIds": [1, 2], "epoch": 9},
@@ -39,10 +38,10 @@ STATUS: dict[str, Any] = {
         }
         for number in (1, 2, 3)
     ],
-    "lastFailover": {
+    "failovers": [{
         "trigger": "connectionRefused", "from": 1, "to": 2, "epoch": 5, "startedAt": "2026-01-01T00:00:00Z",
         "durationMilliseconds": 41, "phases": {"detected": 0, "committed": 12, "roleChanged": 41},
-    },
+    }],
     "conditions": [
         {
             "type": "Ready", "status": "False", "reason": "MembersOutOfSync", "message": "Not in the SyncStateSet: orders-3",

@@ -55,7 +55,7 @@ def test_status_of_a_group_that_the_operator_has_not_seen(bench: Bench) -> None:
 def test_status_wide_and_whole(bench: Bench) -> None:
     bench.create_group()
     assert "node-3" in bench.must("status", "orders", "-o", "wide")
-    assert json.loads(bench.must("status", "orders", "-o", "json"))["status"]["masterEpoch"] == 5
+    assert json.loads(bench.must("status", "orders", "-o", "json"))["status"]["master"]["epoch"] == 5
     assert yaml.safe_load(bench.must("status", "orders", "-o", "yaml"))["metadata"]["name"] == "orders"
 
 
@@ -89,17 +89,17 @@ def test_a_watch_shows_every_change_once(bench: Bench, monkeypatch: pytest.Monke
         """The third page is there."""
 
     def render(group: dict[str, Any]) -> str:
-        epoch = int(group["status"]["masterEpoch"])
+        epoch = int(group["status"]["syncStateSet"]["epoch"])
         if not pages:
             threading.Thread(target=change).start()
         pages.append(epoch)
-        if epoch == 7:
+        if epoch == 11:
             raise EnoughError
         return f"epoch {epoch}"
 
     def change() -> None:
-        for epoch in (6, 7):
-            bench.set_status(BrokerGroup, "orders", {"masterEpoch": epoch})
+        for epoch in (10, 11):
+            bench.set_status(BrokerGroup, "orders", {"syncStateSet": {"brokerIds": [1, 2], "epoch": epoch}})
 
     def watch() -> None:
         try:
@@ -111,11 +111,11 @@ def test_a_watch_shows_every_change_once(bench: Bench, monkeypatch: pytest.Monke
     thread.start()
     thread.join(DEADLINE_SECONDS)
     assert not thread.is_alive()
-    assert pages == [5, 6, 7]
+    assert pages == [9, 10, 11]
 
 
 def test_history_is_failovers_and_operations_the_latest_first(bench: Bench) -> None:
-    bench.create_group(status=STATUS | {"failovers": [STATUS["lastFailover"]]})
+    bench.create_group()
     bench.create(BrokerGroupOperation, "move", spec=SWITCHOVER)
     result = {"message": "done", "fromBrokerId": 2, "toBrokerId": 1, "epoch": 6, "milliseconds": 80}
     status = {"phase": "Succeeded", "startedAt": "2026-02-01T00:00:00Z", "result": result}

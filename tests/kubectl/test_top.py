@@ -131,14 +131,14 @@ def test_what_changes_comes_and_goes_is_drawn(bench: Bench, monkeypatch: pytest.
     """Each change is made when the one before is on the screen."""
     bench.create_group()
     steps: list[tuple[set[tuple[str, int]], Callable[[], object]]] = [
-        ({("orders", 5)}, lambda: bench.set_status(BrokerGroup, "orders", {"masterEpoch": 6})),
+        ({("orders", 5)}, lambda: bench.set_status(BrokerGroup, "orders", {"master": STATUS["master"] | {"epoch": 6}})),
         ({("orders", 6)}, lambda: bench.create_group("second")),
         ({("orders", 6), ("second", 5)}, lambda: bench.api("DELETE", bench.path(BrokerGroup, "orders"))),
         ({("second", 5)}, lambda: None),
     ]
 
     def render(groups: list[dict[str, Any]]) -> str:
-        seen = {(one["metadata"]["name"], (one.get("status") or {}).get("masterEpoch", 0)) for one in groups}
+        seen = {(one["metadata"]["name"], one.get("status", {}).get("master", {}).get("epoch", 0)) for one in groups}
         if seen == steps[0][0]:
             _, change = steps.pop(0)
             if not steps:

@@ -220,7 +220,7 @@ class Bench:
             until("an incident", lambda: self._new(group, before), INCIDENT_SECONDS, 0.5)
         time.sleep(OTHERS_SECONDS)
         after, new, status = Seen.of(self, group), self._new(group, before), group.status()
-        self.false_failovers += max(0, status["masterEpoch"] - before.epoch - 1)
+        self.false_failovers += max(0, epoch_of(status) - before.epoch - 1)
         self.unfenced.setdefault(name, {})[group.label] = self.times_unfenced(group, before, new)
         if len(new) == 1:
             self.told.setdefault(name, {})[group.label] = new[0]
@@ -244,21 +244,26 @@ def described(incident: dict[str, Any]) -> str:
     return f"{incident['kind']} {incident['outcome']} epoch {incident.get('epoch')} by {incident.get('writtenBy')}"
 
 
+def epoch_of(status: dict[str, Any]) -> int:
+    """The master's epoch; 0 without a master."""
+    return int((status.get("master") or {}).get("epoch", 0))
+
+
 def told_wrong(status: dict[str, Any], new: list[dict[str, Any]], counted: Counter[str], kind: str | None) -> list[str]:
     """What is wrong with how one failover is told: by the incidents that are new, the metric's rise and the group's status."""
-    epoch, last = status["masterEpoch"], (status.get("lastFailover") or {}).get("epoch")
+    epoch, last = epoch_of(status), next((one.get("epoch") for one in status.get("failovers") or []), None)
     wrong = []
     if [one["outcome"] for one in new] != ["completed"]:
         wrong.append(f"one failover, {len(new)} incidents: expected one that is completed")
     if kind is not None and {one["kind"] for one in new} != {kind}:
         wrong.append(f"expected a {kind}")
     if epoch not in [one.get("epoch") for one in new]:
-        wrong.append(f"no incident of masterEpoch {epoch}")
+        wrong.append(f"no incident of epoch {epoch}")
     if any(one["kind"] == "failover" for one in new):
         if sum(counted.values()) != 1:
             wrong.append(f"failovers_total rose by {dict(counted)}: expected 1")
         if last != epoch:
-            wrong.append(f"lastFailover.epoch is {last}, masterEpoch {epoch}")
+            wrong.append(f"failovers[0].epoch is {last}, master.epoch {epoch}")
     return wrong
 
 
@@ -280,7 +285,7 @@ class Seen:
         known = frozenset(map(incident_key, bench.records.incidents(group.name)))
         events = get("events", "--field-selector", f"involvedObject.name={group.name}")["items"]
         told = frozenset(one["metadata"]["uid"] for one in events)
-        return Seen(group.status().get("masterEpoch", 0), known, bench.records.failovers_total(group.name), told)
+        return Seen(epoch_of(group.status()), known, bench.records.failovers_total(group.name), told)
 
 
 def operator_pods() -> list[dict[str, Any]]:

@@ -25,11 +25,6 @@ from tests.node.cluster import say
 from tests.node.places import REPOSITORY
 
 SECONDS = 900.0
-GROUP_CRDS = (
-    "crds/brokergroup.dev_brokergroups.yaml",
-    "charts/brokergroup-operator/files/crds/brokergroup.dev_brokergroups.yaml",
-)
-FIELD = " " * 20
 
 
 @dataclass(frozen=True)
@@ -76,21 +71,8 @@ MUTANTS = {
         (
             Edit(
                 "operator/brokergroup_operator/api/failover_fields.py",
-                'whatever grace is asked for.",\n        ),\n    ] = 3000\n',
-                'whatever grace is asked for.",\n        ),\n    ] = 2000\n',
-            ),
-            # Of the field, and of the whole of `failover`, which a group that says nothing of it gets.
-            *(
-                Edit(
-                    file,
-                    f"minimum: 400\n{FIELD}maximum: 60000\n{FIELD}default: 3000\n",
-                    f"minimum: 400\n{FIELD}default: 2000\n",
-                )
-                for file in GROUP_CRDS
-            ),
-            *(
-                Edit(file, "fenceTimeoutMilliseconds: 3000\n", "fenceTimeoutMilliseconds: 2000\n")
-                for file in GROUP_CRDS
+                "fence_milliseconds=max(timeout, LEAST_FENCE),",
+                "fence_milliseconds=2000,",
             ),
             Edit(
                 "operator/brokergroup_operator/fence/watchman.py",

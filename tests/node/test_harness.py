@@ -25,7 +25,7 @@ def incident(**changed: Any) -> dict[str, Any]:
     return {"kind": "failover", "outcome": "completed", "epoch": 2, "writtenBy": "operator-0", **changed}
 
 
-STATUS = {"masterEpoch": 2, "lastFailover": {"epoch": 2}}
+STATUS = {"master": {"epoch": 2}, "failovers": [{"epoch": 2}, {"epoch": 1}]}
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ STATUS = {"masterEpoch": 2, "lastFailover": {"epoch": 2}}
         (STATUS, [incident(outcome="incomplete")], {"incomplete": 1}, "expected one that is completed"),
         (STATUS, [incident()], {"completed": 1, "cancelled": 2}, "failovers_total rose by"),
         (STATUS, [incident(kind="switchover")], {"completed": 1}, "expected a failover"),
-        ({**STATUS, "masterEpoch": 3}, [incident()], {"completed": 1}, "no incident of masterEpoch 3"),
-        ({**STATUS, "lastFailover": {"epoch": 1}}, [incident()], {"completed": 1}, "lastFailover.epoch is 1"),
-        ({"masterEpoch": 2}, [incident()], {"completed": 1}, "lastFailover.epoch is None"),
+        ({**STATUS, "master": {"epoch": 3}}, [incident()], {"completed": 1}, "no incident of epoch 3"),
+        ({**STATUS, "failovers": [{"epoch": 1}]}, [incident()], {"completed": 1}, "failovers[0].epoch is 1"),
+        ({"master": {"epoch": 2}}, [incident()], {"completed": 1}, "failovers[0].epoch is None"),
     ],
 )
 def test_one_failover_is_told_as_one(

@@ -53,11 +53,10 @@ async def told(api: GroupApi, *calls: tuple[str, Any]) -> dict[str, Any]:
 async def test_a_failover_is_put_in_front_of_those_that_others_wrote() -> None:
     api = GroupApi()
     older = {"trigger": "silence", "from": 2, "to": 1, "epoch": 4, "startedAt": "1999-01-01T00:00:00Z"}
-    api.group["status"] |= {"failovers": [older], "lastFailover": older}
+    api.group["status"] |= {"failovers": [older]}
     status = await told(api, ("master_changed", timeline(epoch_after=5)))
     assert [one["epoch"] for one in status["failovers"]] == [5, 4]
-    assert status["lastFailover"] == status["failovers"][0]
-    assert status["lastFailover"]["durationMilliseconds"] == 200
+    assert status["failovers"][0]["durationMilliseconds"] == 200
     assert status["phase"] == "Ready", "the rest is the reconcile plane's"
 
 
@@ -76,7 +75,7 @@ async def test_a_conflict_and_an_outage_are_tried_again(monkeypatch: Any) -> Non
     api = GroupApi()
     api.refusals = [ConflictError("the status moved"), ApiUnavailableError("the API server is away")]
     status = await told(api, ("master_changed", timeline(epoch_after=5)))
-    assert (api.patches, status["lastFailover"]["epoch"]) == (3, 5)
+    assert (api.patches, status["failovers"][0]["epoch"]) == (3, 5)
 
 
 async def test_what_was_cancelled_and_what_was_planned_is_no_failover() -> None:

@@ -26,7 +26,7 @@ async def broker_groups(peer: Peer) -> None:
         {"replicas": 1, "durability": "Strict"},
         {"durability": "Strict", "failover": {"uncleanElection": "Allowed"}},
         {"failover": {"uncleanElection": "Allowed"}},
-        {"failover": {"heartbeatTimeoutMilliseconds": 600, "heartbeatIntervalMilliseconds": 500}},
+        {"failover": {"heartbeatTimeoutMilliseconds": 400}},
         {"config": {"brokerId": "1", "namesrvAddr": "x", "a b": "c"}},
         {"version": "5.5.0", "image": "x"},
         {"storage": {"size": "much"}},
@@ -103,8 +103,8 @@ async def broker_group_operations(peer: Peer) -> None:
     await peer.post(GROUPS, group(), fieldValidation="Strict")
     status = {"apiVersion": group()["apiVersion"], "kind": "BrokerGroup", "metadata": {"name": "g"}}
     how: dict[str, Any] = {"fieldManager": "brokergroup-status", "force": "true"}
-    await peer.apply(f"{GROUPS}/g/status", {**status, "status": {"masterEpoch": 1, "replicas": 3}}, **how)
-    await peer.apply(f"{GROUPS}/g/status", {**status, "status": {"masterEpoch": 1, "nonsense": 3}}, **how)
+    await peer.apply(f"{GROUPS}/g/status", {**status, "status": {"uncleanElections": 1, "replicas": 3}}, **how)
+    await peer.apply(f"{GROUPS}/g/status", {**status, "status": {"uncleanElections": 1, "nonsense": 3}}, **how)
     await peer.apply(f"{GROUPS}/g", {**group(), "spec": {"replicas": 2}}, fieldManager="kubectl")
     paused = {"spec": {"maintenance": {"paused": True}}}
     await peer.merge(f"{GROUPS}/g", paused, fieldValidation="Strict")

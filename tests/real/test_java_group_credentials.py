@@ -116,13 +116,13 @@ async def check_a_broker_with_another_key_is_not_heard(cluster: Cluster) -> None
     async def slave_is(state: str) -> bool:
         return [item["state"] for item in (await status(cluster))["members"] if item["role"] == "slave"] == [state]
 
-    before = (await status(cluster))["masterEpoch"]
+    before = (await status(cluster))["master"]["epoch"]
     for key, annotation, state in (("another-key", "rotated=yes", "OutOfSync"), (PLANTED, "rotated-", "InSync")):
         changed = json.dumps({"stringData": {"secretKey": key}})
         await cluster.kubectl("patch", "secret", "orders-credentials", "-n", NAMESPACE, "--type=merge", "-p", changed)
         await cluster.kubectl("annotate", "bg", GROUP, "-n", NAMESPACE, annotation)
         await eventually(partial(slave_is, state), lambda: cluster.story(NAMESPACE), SECOND_PAUSE_SECONDS)
-    assert (await status(cluster))["masterEpoch"] == before
+    assert (await status(cluster))["master"]["epoch"] == before
     assert cluster.operator is not None
     assert "the signature is wrong for access key 'orders'" in (cluster.folder / "operator.log").read_text()
 

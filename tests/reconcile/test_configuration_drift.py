@@ -106,6 +106,21 @@ def test_another_key_is_named_and_left(spec: dict[str, Any], key: str, found: st
     assert condition(seen, "DegradedDurability") is None
 
 
+@pytest.mark.parametrize("times_of", ["when its pod was made", "now"])
+@pytest.mark.parametrize(
+    ("key", "found"), [("", ""), ("enableControllerMode", "false"), ("flushDiskType", "SYNC_FLUSH")]
+)
+def test_a_pod_that_keeps_shorter_times_has_those_or_after_a_restart_in_it_the_present_ones(
+    times_of: str, key: str, found: str
+) -> None:
+    short, long = (JAVA | {"failover": {"heartbeatTimeoutMilliseconds": one}} for one in (1200, 6000))
+    made, now = c.settled(**short), c.wishing(c.settled(**short), **long)
+    said = saying(now if times_of == "now" else made, **({key: found} if key else {}))
+    seen = replace(now, snapshot=said.snapshot)
+    cold = [one.key for one in drifted_keys(seen, b.SETTINGS) if one.key != "haHousekeepingInterval"]
+    assert cold == ([key] if key else [])
+
+
 @pytest.mark.parametrize("change", [{"in_progress": failing_over()}, {"is_changing": True}], ids=["here", "elsewhere"])
 def test_nothing_is_put_back_while_the_master_changes(change: dict[str, Any]) -> None:
     seen = saying(c.settled(), minInSyncReplicas="1")

@@ -1,4 +1,4 @@
-"""Addresses with their sources and ages, lag that does not flicker, and where a member runs."""
+"""Lag that does not flicker, and where a member runs."""
 
 from __future__ import annotations
 
@@ -8,44 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.observe.group_view import AddressFact, AddressSource
 from controller_core.model import LiveReplica
-from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import run, status_of
+from tests.reconcile.test_evaluate import status_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
 
 
-def facts(age_seconds: float) -> dict[int, tuple[AddressFact, ...]]:
-    return {
-        2: (
-            AddressFact("10.1.0.2:10911", AddressSource.HEARTBEAT, age_seconds),
-            AddressFact("10.1.0.2:10911", AddressSource.REGISTRATION, age_seconds + 60),
-        )
-    }
-
-
 def second(seen: Observed) -> dict[str, Any]:
     member: dict[str, Any] = status_of(seen)["members"][1]
     return member
-
-
-def test_each_source_has_its_age() -> None:
-    assert second(c.live(c.settled(), 1, 2, 3, member_addresses=facts(60.0)))["addresses"] == [
-        {"source": "PodWatch", "address": "10.1.0.2", "since": b.NOW},
-        {"source": "Registration", "address": "10.1.0.2:10911", "since": "2026-11-20T23:58:00Z"},
-        {"source": "Heartbeat", "address": "10.1.0.2:10911", "since": "2026-11-20T23:59:00Z"},
-    ]
-
-
-def test_an_age_that_grows_is_no_change_of_the_status() -> None:
-    seen = c.live(c.settled(), 1, 2, 3, member_addresses=facts(60.0))
-    shown = b.group_object() | {"status": status_of(seen)}
-    later = c.live(replace(seen, group_object=shown), 1, 2, 3, member_addresses=facts(61.4))
-
-    assert run(later).actions == ()
 
 
 @pytest.mark.parametrize(

@@ -33,21 +33,20 @@ def born(seen: Observed, time: str, *pods: str) -> Observed:
     return c.with_pods(seen, lambda pod: pod["metadata"].update(creationTimestamp=time), *pods)
 
 
-def fence(milliseconds: int) -> dict[str, Any]:
-    isolation = {"timeoutMilliseconds": 2500}
+def patient(milliseconds: int, **isolation: bool) -> dict[str, Any]:
     return {
         "implementation": "rocketmq",
-        "failover": {"fenceTimeoutMilliseconds": milliseconds, "isolation": isolation},
+        "failover": {"heartbeatTimeoutMilliseconds": milliseconds, "isolation": isolation},
     }
 
 
-def fenced(milliseconds: int, *, was: int) -> Observed:
-    """Java brokers: the fence beside each was told another time when its pod was made."""
-    return c.wishing(c.settled(**fence(was)), **fence(milliseconds))
+def told(milliseconds: int, *, was: int, **isolation: bool) -> Observed:
+    """Java brokers: the fence beside each was told other times when its pod was made."""
+    return c.wishing(c.settled(**patient(was, **isolation)), **patient(milliseconds, **isolation))
 
 
-MORE_TIME = fenced(4000, was=2000)
-MORE_TIME_AND_IMAGE = c.wishing(MORE_TIME, **fence(4000), image="example.com/x:1")
+MORE_TIME = told(6000, was=2000)
+MORE_TIME_AND_IMAGE = c.wishing(MORE_TIME, **patient(6000), image="example.com/x:1")
 ALL = ("orders-1", "orders-2", "orders-3")
 RESTART = c.running(c.settled(), "Restart", brokerIds=[])
 CASES: list[tuple[str, Observed, dict[str, str]]] = [
@@ -56,7 +55,8 @@ CASES: list[tuple[str, Observed, dict[str, str]]] = [
     ("a cold key", c.wishing(c.settled(), config={"maxMessageSize": "1"}), dict.fromkeys(ALL, "ConfigurationChanged")),
     ("one is of an older revision", c.outdated(c.settled(), "orders-2"), {"orders-2": "PodChanged"}),
     ("a fence is to have more time", MORE_TIME, {}),
-    ("a fence is to have less time", fenced(2000, was=4000), dict.fromkeys(ALL, "PodChanged")),
+    ("a fence is to have less time", told(2000, was=4000), dict.fromkeys(ALL, "PodChanged")),
+    ("without a fence there is to be more time", told(6000, was=2000, enabled=False), dict.fromkeys(ALL, "ConfigurationChanged")),
     ("a fence is to have more time, of an older revision", c.outdated(MORE_TIME, "orders-2"), {"orders-2": "PodChanged"}),
     ("a fence is to have more time, and another image", MORE_TIME_AND_IMAGE, dict.fromkeys(ALL, "PodChanged")),
     ("a restart mark", restarted_at(c.settled(), "2026-11-21"), dict.fromkeys(ALL, "RestartedAt")),

@@ -115,7 +115,7 @@ def test_whatever_is_written_has_a_volume(implementation: str) -> None:
 
 
 def test_the_fence_knows_its_broker_and_nothing_else() -> None:
-    of = pod(implementation="rocketmq", brokerName="orders-a", failover={"isolation": {"timeoutMilliseconds": 1500}})
+    of = pod(implementation="rocketmq", brokerName="orders-a", failover={"heartbeatTimeoutMilliseconds": 6000})
     both = containers(of)
     fence = {entry["name"]: entry for entry in both[names.CONTAINER_FENCE]["env"]}
     broker = {entry["name"]: entry for entry in both[names.CONTAINER_BROKER]["env"]}
@@ -124,7 +124,7 @@ def test_the_fence_knows_its_broker_and_nothing_else() -> None:
     assert fence["POD_UID"] == broker["POD_UID"]
     assert (fence["BROKERGROUP_CONTAINER"]["value"], broker["BROKERGROUP_CONTAINER"]["value"]) == ("fence", "broker")
     assert fence["FENCE_BROKER_NAME"]["value"] == "orders-a"
-    assert fence["FENCE_ISOLATION_MILLISECONDS"]["value"] == "1500"
+    assert fence["FENCE_ISOLATION_MILLISECONDS"]["value"] == "5000"
     assert fence["FENCE_CONTROLLERS"]["value"].split(";") == list(b.SETTINGS.controller_addresses)
     # Kubernetes fills $(POD_IP) in only from a variable that stands before it.
     assert list(fence).index("POD_IP") < list(fence).index("FENCE_BROKER_ADDRESS")
@@ -161,11 +161,15 @@ def test_without_tls_the_fence_knows_nothing_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failover", "expected"), [({}, "3000"), ({"minimumHeartbeatTimeoutMilliseconds": 1500}, "1500")]
+    ("failover", "expected"),
+    [({}, ("3000", "3000", "500")), ({"heartbeatTimeoutMilliseconds": 1500}, ("1500", "3000", "250"))],
 )
-def test_the_fence_knows_when_another_is_elected_at_the_earliest(failover: dict[str, Any], expected: str) -> None:
+def test_the_fence_knows_when_another_is_elected_at_the_earliest(
+    failover: dict[str, Any], expected: tuple[str, ...]
+) -> None:
     told = fence_environment(pod(implementation="rocketmq", failover=failover))
-    assert told["FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS"] == expected
+    found = (told[f"FENCE_{name}_MILLISECONDS"] for name in ("HEARTBEAT_TIMEOUT", "TIMEOUT", "HEARTBEAT_INTERVAL"))
+    assert tuple(found) == expected
 
 
 def test_the_fence_of_a_python_broker_only_waits_for_the_deletion_of_its_pod() -> None:

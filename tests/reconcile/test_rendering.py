@@ -68,7 +68,7 @@ def test_durability_follows_the_number_of_replicas_where_the_spec_is_silent(
     ("spec", "expected"),
     [
         ({"replication": {"minInSyncReplicas": 3}, "replicas": 5}, ("true", "3", "3", "3000")),
-        ({"durability": "Fast", "replication": {"inSyncReplicas": 2}}, ("false", "2", "1", "15000")),
+        ({"durability": "Fast", "replication": {"minInSyncReplicas": 2}}, ("false", "2", "2", "15000")),
         ({"replication": {"slaveNotCatchUpSeconds": 7}}, ("true", "2", "2", "7000")),
     ],
 )
@@ -108,7 +108,8 @@ def test_a_user_may_override_tuning_but_never_what_the_operator_sets() -> None:
     [
         # Not before another master is elected: 3 s of silence, 3 s for the fence, 1 s to tell the slaves.
         ("rocketmq", {}, "7000"),
-        ("rocketmq", {"failover": {"heartbeatTimeoutMilliseconds": 5000}}, "9000"),
+        ("rocketmq", {"failover": {"heartbeatTimeoutMilliseconds": 5000}}, "11000"),
+        ("rocketmq", {"failover": {"heartbeatTimeoutMilliseconds": 1000}}, "5000"),
         ("rocketmq", {"replication": {"slaveNotCatchUpSeconds": 1}}, "7000"),
         ("rocketmq", {"replication": {"slaveNotCatchUpSeconds": 10}}, "10000"),
         ("replica", {}, None),

@@ -190,7 +190,7 @@ VOLATILE = {
     "uid", "resourceVersion", "generation", "observedGeneration", "creationTimestamp", "deletionTimestamp",
     "lastTransitionTime", "managedFields", "clusterIP", "clusterIPs", "brokergroup.dev/last-write", "brokergroup.dev/revision",
     "podIP", "podIPs", "hostIP", "hostIPs", "address", "registerCheckCode", "startTime", "startedAt", "completedAt", "since",
-    "epoch", "masterEpoch", "syncStateSetEpoch", "heldEpoch", "heldOffset", "lastFailover", "failovers", "history",
+    "epoch", "masterEpoch", "syncStateSetEpoch", "heldEpoch", "heldOffset", "failovers", "history",
     "durationMilliseconds", "milliseconds", "phases", "podUID", "message", "podIPSince", "currentRevision", "updateRevision",
     "revision", "endpoints", "lagBytes", "changeId", "role", names.LABEL_ROLE, "master", "masterBrokerId",
 }  # fmt: skip

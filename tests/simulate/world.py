@@ -226,7 +226,7 @@ class World:
             "replicas": self.brokers,
             "durability": "Strict",
             "nameServers": self.name_server_addresses,
-            "failover": {"heartbeatTimeoutMilliseconds": 2000, "heartbeatIntervalMilliseconds": 500},
+            "failover": {"heartbeatTimeoutMilliseconds": 2000},
         }
         return {
             "apiVersion": names.API_VERSION,

@@ -362,32 +362,6 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
             field_path=".replication.minInSyncReplicas",
         ),
         Rule(
-            "!has(self.replication.allAckInSyncStateSet) || self.replication.allAckInSyncStateSet ||"
-            " (has(self.durability) && self.durability == 'Fast')",
-            "replication.allAckInSyncStateSet false needs durability Fast: Strict and Available promise that every replica in sync"
-            " has what was acknowledged",
-            field_path=".replication.allAckInSyncStateSet",
-        ),
-        Rule(
-            "!has(self.replication.allAckInSyncStateSet) || !self.replication.allAckInSyncStateSet ||"
-            " !has(self.replication.inSyncReplicas)",
-            "replication.inSyncReplicas is not looked at while replication.allAckInSyncStateSet is true: give one of them",
-            field_path=".replication.inSyncReplicas",
-        ),
-        Rule(
-            "!has(self.replication.inSyncReplicas) || (has(self.durability) && self.durability == 'Fast')",
-            "replication.inSyncReplicas needs durability Fast: Strict and Available wait for every replica that is in sync",
-            field_path=".replication.inSyncReplicas",
-        ),
-        Rule(
-            "!has(self.replication.inSyncReplicas) || (self.replication.inSyncReplicas <="
-            " self.replicas - self.replication.learners &&"
-            " self.replication.inSyncReplicas >="
-            " (has(self.replication.minInSyncReplicas) ? self.replication.minInSyncReplicas : 1))",
-            "replication.inSyncReplicas must be between replication.minInSyncReplicas and replicas without learners",
-            field_path=".replication.inSyncReplicas",
-        ),
-        Rule(
             "!has(self.replication.slaveNotCatchUpSeconds) || !('haMaxTimeSlaveNotCatchup' in self.config)",
             "replication.slaveNotCatchUpSeconds and config.haMaxTimeSlaveNotCatchup say the same: give one of them",
             field_path=".replication.slaveNotCatchUpSeconds",

@@ -181,28 +181,6 @@ class MemberSeat(StrEnum):
     NONE = "None"
 
 
-class AddressSource(StrEnum):
-    """Where a member's address is known from."""
-
-    POD_WATCH = "PodWatch"
-    REGISTRATION = "Registration"
-    HEARTBEAT = "Heartbeat"
-
-
-class MemberAddress(Struct, frozen=True, rename="camel", kw_only=True):
-    """One address of a member, from one source."""
-
-    source: Annotated[
-        AddressSource,
-        Meta(
-            description="PodWatch: the pod's status. Registration: what the broker registered. Heartbeat: where the connection of"
-            " its heartbeats comes from."
-        ),
-    ]
-    address: Annotated[bounds.AddressText, Meta(description="The address; without a port where the source has none.")]
-    since: Annotated[bounds.TimeText, Meta(description="Since when this source has reported this address.")]
-
-
 class Endpoints(Struct, frozen=True, rename="camel", kw_only=True):
     """Where the group is reached inside the cluster."""
 
@@ -223,7 +201,7 @@ class MasterStatus(Struct, frozen=True, rename="camel", kw_only=True):
     broker_id: Annotated[bounds.BrokerId, Meta(description="The master's broker id (the NameServer shows it as 0).")]
     pod: Annotated[bounds.NameText, Meta(description="Its pod; empty for a broker from elsewhere.")]
     address: Annotated[bounds.AddressText, Meta(description="Where it was last known.")]
-    epoch: Annotated[bounds.Epoch, Meta(description="The epoch in which it is master.")]
+    epoch: Annotated[bounds.Epoch, Meta(description="The epoch in which it is master. Raised by every election.")]
     since: Annotated[
         bounds.TimeText | None, Meta(description="When the operator first saw it master in this epoch.")
     ] = None
@@ -263,17 +241,6 @@ class MemberStatus(Struct, frozen=True, rename="camel", kw_only=True):
     address: Annotated[
         bounds.AddressText, Meta(description="The address by which the controller knows the broker.")
     ] = ""
-    addresses: (
-        Annotated[
-            list[MemberAddress],
-            Meta(
-                max_length=3,
-                description="Where the member is, by each source that has reported it. They differ for a moment after a restart.",
-                extra_json_schema=bounds.ATOMIC_LIST,
-            ),
-        ]
-        | None
-    ) = None
     lag_bytes: Annotated[
         Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)] | None,
         Meta(description="How far it is behind the master's log, roughly; by what it last reported."),
@@ -403,7 +370,6 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(description="Selects the group's pods; for the scale subresource."),
     ] = None
     master: MasterStatus | None = None
-    master_epoch: Annotated[bounds.Epoch | None, Meta(description="Raised by every election.")] = None
     sync_state_set: SyncStateSetStatus | None = None
     members: (
         Annotated[
@@ -421,7 +387,6 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
     ] = None
     update_revision: Annotated[bounds.WordText | None, Meta(description="What every pod should run.")] = None
     endpoints: Endpoints | None = None
-    last_failover: FailoverStatus | None = None
     failovers: (
         Annotated[
             list[FailoverStatus],

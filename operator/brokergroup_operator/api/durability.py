@@ -38,10 +38,8 @@ class AcknowledgementRule:
     """When a broker answers SEND_OK."""
 
     all_acknowledge: bool
-    # A write is refused while the SyncStateSet is smaller.
+    # A write is refused while the SyncStateSet is smaller. Without all_acknowledge this many disks hold a message before SEND_OK.
     minimum_in_sync: int
-    # Without all_acknowledge: how many disks hold a message before SEND_OK.
-    acknowledging: int = 1
     # How long a slave may lag before the master drops it from the set; while it lags, all-ack writes wait for it.
     slave_not_caught_up_milliseconds: int
 
@@ -74,14 +72,10 @@ def effective_durability(spec: BrokerGroupSpec) -> Durability:
 def acknowledgement_rule(spec: BrokerGroupSpec) -> AcknowledgementRule:
     """Return the durability's rule, overridden by spec.replication."""
     rule, wish = RULES[effective_durability(spec)], spec.replication
-    minimum = wish.min_in_sync_replicas or rule.minimum_in_sync
     lag_seconds = wish.slave_not_catch_up_seconds
     return AcknowledgementRule(
-        all_acknowledge=rule.all_acknowledge
-        if wish.all_ack_in_sync_state_set is None
-        else wish.all_ack_in_sync_state_set,
-        minimum_in_sync=minimum,
-        acknowledging=wish.in_sync_replicas or minimum,
+        all_acknowledge=rule.all_acknowledge,
+        minimum_in_sync=wish.min_in_sync_replicas or rule.minimum_in_sync,
         slave_not_caught_up_milliseconds=rule.slave_not_caught_up_milliseconds
         if lag_seconds is None
         else lag_seconds * 1000,

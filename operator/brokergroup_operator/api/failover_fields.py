@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
@@ -54,46 +55,68 @@ class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
         bool,
         Meta(
             description="A second container in each pod kills a stopped broker whose pod is deleted; a Java broker also when"
-            " no controller can be reached from the pod for timeoutMilliseconds, or when it was frozen: a Python master asks"
-            " the controller anew before it acknowledges. The container has no access to the Kubernetes API."
+            " no controller can be reached from the pod for five sixths of the heartbeat timeout (at least 2.5 s), or when it was"
+            " frozen: a Python master asks the controller anew before it acknowledges. The container has no access to the"
+            " Kubernetes API."
         ),
     ] = True
-    timeout_milliseconds: Annotated[
-        int,
-        Meta(
-            ge=500,
-            le=60_000,
-            description="How long a Java broker may run without its pod reaching any controller. At least 100 ms below the"
-            " heartbeat timeout plus fenceTimeoutMilliseconds less heartbeatIntervalMilliseconds: by then another master may be"
-            " elected.",
-        ),
-    ] = 2500
+
+
+# All in milliseconds. More heartbeats would be load and no news. Fewer: a controller that has just started takes a broker that it
+# has not heard for dead, and the fence in a pod waits 3 s before it then calls its master alone.
+LEAST_HEARTBEAT_INTERVAL: Final = 100
+MOST_HEARTBEAT_INTERVAL: Final = 500
+# A kubelet takes at least 2 s for a pod that does not end by itself, whatever grace is asked for.
+LEAST_FENCE: Final = 3000
+# A shorter one gains nothing: no other master is elected before the fence time has passed. And it would leave the fence in the pod
+# no time to find another controller, and to ask its broker and the other fences.
+LEAST_ISOLATION: Final = 2500
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectionTimes:
+    """The times in which a master is lost, fenced and replaced. `docs/adr/0008-in-pod-fence.md` says why they must fit:
+
+    * heartbeat timeout >= 2 heartbeat intervals: one lost heartbeat is no lost broker;
+    * isolation + 100 <= heartbeat timeout - interval + fence, the earliest election: an isolated master is dead by then. The last
+      heartbeat may have left an interval before the cut, and the fence in the pod looks every 50 ms;
+    * fence > isolation / 3: else an outage of all operators kills masters.
+    """
+
+    # After this silence a broker is lost.
+    heartbeat_timeout_milliseconds: int
+    # Between two heartbeats of a broker.
+    heartbeat_interval_milliseconds: int
+    # How long a failover of a silent master waits for the confirmation that its process is dead.
+    fence_milliseconds: int
+    # How long a Java master may run without its pod reaching any controller.
+    isolation_milliseconds: int
+
+
+def times_of(heartbeat_timeout_milliseconds: int) -> DetectionTimes:
+    """Return the times that go with this heartbeat timeout."""
+    timeout = heartbeat_timeout_milliseconds
+    return DetectionTimes(
+        heartbeat_timeout_milliseconds=timeout,
+        heartbeat_interval_milliseconds=min(max(timeout // 6, LEAST_HEARTBEAT_INTERVAL), MOST_HEARTBEAT_INTERVAL),
+        fence_milliseconds=max(timeout, LEAST_FENCE),
+        isolation_milliseconds=max(timeout * 5 // 6, LEAST_ISOLATION),
+    )
 
 
 class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
     """When a master is given up, and what may replace it."""
 
     heartbeat_timeout_milliseconds: Annotated[
-        int, Meta(ge=500, le=60_000, description="A broker silent for this long is lost. At least twice the interval.")
-    ] = 3000
-    minimum_heartbeat_timeout_milliseconds: Annotated[
-        Annotated[int, Meta(ge=500, le=60_000)] | None,
-        Meta(
-            description="Lower bound of the adaptive timeout: a broker whose heartbeats come evenly is given up sooner"
-            " than after heartbeatTimeoutMilliseconds, but never before this. Absent: not adaptive.",
-        ),
-    ] = None
-    heartbeat_interval_milliseconds: Annotated[
-        int, Meta(ge=100, le=30_000, description="How often a broker sends its heartbeat to the controller.")
-    ] = 500
-    fence_timeout_milliseconds: Annotated[
         int,
         Meta(
-            ge=400,
+            ge=500,
             le=60_000,
-            description="How long a failover of a silent master waits for the confirmation that its process is dead."
-            " After that it elects and says Unfenced. A kubelet takes at least 2 s for a pod that does not end by itself,"
-            " whatever grace is asked for.",
+            description="A broker silent for this long is lost. The other times of a failover follow from it: heartbeats (a sixth;"
+            " 100 to 500), the wait for the confirmation that a silent master's process is dead, after which another is elected,"
+            " Unfenced (the same; at least 3000), and how long a Java master may run without its pod reaching any controller"
+            " (five sixths; at least 2500). Raise it on slow or busy machines: a running Java broker and its fence keep the shorter"
+            " times until their pod's next restart.",
         ),
     ] = 3000
     isolation: Annotated[IsolationSpec, Meta(description="The fence inside the pod.")] = IsolationSpec()
@@ -145,37 +168,12 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = []
 
+    @property
+    def times(self) -> DetectionTimes:
+        """The times that follow from the heartbeat timeout."""
+        return times_of(self.heartbeat_timeout_milliseconds)
+
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "self.heartbeatTimeoutMilliseconds >= 2 * self.heartbeatIntervalMilliseconds",
-            "heartbeatTimeoutMilliseconds must be at least twice heartbeatIntervalMilliseconds:"
-            " one lost heartbeat is no lost broker",
-            field_path=".heartbeatTimeoutMilliseconds",
-        ),
-        Rule(
-            "!has(self.minimumHeartbeatTimeoutMilliseconds) ||"
-            " self.minimumHeartbeatTimeoutMilliseconds <= self.heartbeatTimeoutMilliseconds",
-            "minimumHeartbeatTimeoutMilliseconds must not exceed heartbeatTimeoutMilliseconds:"
-            " it is the lower bound of the timeout, the other one the upper",
-            field_path=".minimumHeartbeatTimeoutMilliseconds",
-        ),
-        Rule(
-            "!has(self.minimumHeartbeatTimeoutMilliseconds) ||"
-            " self.minimumHeartbeatTimeoutMilliseconds >= 2 * self.heartbeatIntervalMilliseconds",
-            "minimumHeartbeatTimeoutMilliseconds must be at least twice heartbeatIntervalMilliseconds:"
-            " one lost heartbeat is no lost broker",
-            field_path=".minimumHeartbeatTimeoutMilliseconds",
-        ),
-        Rule(
-            "!self.isolation.enabled || self.isolation.timeoutMilliseconds + 100 <= self.fenceTimeoutMilliseconds +"
-            " (has(self.minimumHeartbeatTimeoutMilliseconds)"
-            " ? self.minimumHeartbeatTimeoutMilliseconds : self.heartbeatTimeoutMilliseconds)"
-            " - self.heartbeatIntervalMilliseconds",
-            "isolation.timeoutMilliseconds must be at least 100 below the heartbeat timeout (the minimum one, where it is given)"
-            " plus fenceTimeoutMilliseconds, less heartbeatIntervalMilliseconds: an isolated master must be dead before another"
-            " is elected, which is counted from its last heartbeat, and its fence looks every 50 ms",
-            field_path=".isolation.timeoutMilliseconds",
-        ),
         Rule(
             "!has(self.preferredMaster) ||"
             " !self.priorities.exists(entry, entry.brokerId == self.preferredMaster && entry.priority == 0)",
@@ -201,23 +199,9 @@ class ReplicationSpec(Struct, frozen=True, rename="camel", kw_only=True):
     min_in_sync_replicas: Annotated[
         Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None,
         Meta(
-            description="A write is refused while fewer replicas than that are in sync (minInSyncReplicas). Absent: 2 with"
-            " durability Strict, else 1. Never below 2 with Strict."
-        ),
-    ] = None
-    in_sync_replicas: Annotated[
-        Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None,
-        Meta(
-            description="With durability Fast: how many replicas have a message before it is acknowledged (inSyncReplicas)."
-            " Absent: as many as minInSyncReplicas. Strict and Available always wait for every replica that is in sync."
-        ),
-    ] = None
-    all_ack_in_sync_state_set: Annotated[
-        bool | None,
-        Meta(
-            description="True: a message is acknowledged once every replica that is in sync has it (allAckInSyncStateSet)."
-            " False: once inSyncReplicas of them have it; durability Fast alone allows that. Absent: false with Fast, else true."
-            " Fast with true waits as Available does, and promises as little across a failover as Fast."
+            description="A write is refused while fewer replicas than that are in sync (minInSyncReplicas). With durability Fast"
+            " so many have a message before it is acknowledged (inSyncReplicas). Absent: 2 with durability Strict, else 1. Never"
+            " below 2 with Strict."
         ),
     ] = None
     slave_not_catch_up_seconds: Annotated[

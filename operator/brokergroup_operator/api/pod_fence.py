@@ -18,7 +18,6 @@ from brokergroup_operator.fence.decide import FenceRules
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
-    from brokergroup_operator.api.failover_fields import FailoverSpec
 
 
 # Variables of the fence's container.
@@ -36,21 +35,16 @@ def kills_the_isolated(spec: BrokerGroupSpec) -> bool:
     return wanted(spec) and spec.implementation is Implementation.ROCKETMQ
 
 
-def shortest_heartbeat_timeout_milliseconds(failover: FailoverSpec) -> int:
-    """Return the shortest silence after which a broker counts as lost."""
-    return failover.minimum_heartbeat_timeout_milliseconds or failover.heartbeat_timeout_milliseconds
-
-
 def trust_without_confirmation(spec: BrokerGroupSpec) -> str:
     """Return why an election is safe without the kubelet's confirmation of the master's death; empty: it is not."""
     if not kills_the_isolated(spec):
         return ""
-    failover = spec.failover
+    times = spec.failover.times
     rules = FenceRules(
-        isolation_seconds=failover.isolation.timeout_milliseconds / 1000,
-        fence_timeout_seconds=failover.fence_timeout_milliseconds / 1000,
-        heartbeat_timeout_seconds=shortest_heartbeat_timeout_milliseconds(failover) / 1000,
-        heartbeat_interval_seconds=failover.heartbeat_interval_milliseconds / 1000,
+        isolation_seconds=times.isolation_milliseconds / 1000,
+        fence_timeout_seconds=times.fence_milliseconds / 1000,
+        heartbeat_timeout_seconds=times.heartbeat_timeout_milliseconds / 1000,
+        heartbeat_interval_seconds=times.heartbeat_interval_milliseconds / 1000,
     )
     return (
         f"if its pod was cut off, the fence inside it kills a master that has heard no controller for"

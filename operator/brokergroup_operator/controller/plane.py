@@ -25,7 +25,7 @@ from brokergroup_operator.controller.change.switchover import Drain, Switchover
 from brokergroup_operator.controller.change.takeover import Takeover
 from brokergroup_operator.controller.detect.master_watch import MasterWatch, PauseGuard
 from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, HoldingsWatch, Recovery
-from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck, credentials_at, dialled_at, note_pods
+from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck, credentials_at, dialled_at
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.services import Planes, Services, is_running
 from brokergroup_operator.controller.settings import PlaneSettings, open_client, open_server
@@ -209,7 +209,6 @@ class ControllerPlane(GroupVerbs):
     def _snapshot(self, group: Group) -> GroupSnapshot:
         now_seconds = asyncio.get_running_loop().time()
         entries = group.table.entries()
-        note_pods(group, self._directory)
         return GroupSnapshot(
             key=group.key,
             record=group.record,
@@ -225,7 +224,6 @@ class ControllerPlane(GroupVerbs):
             replication_speeds=group.links.speeds if group.is_live(group.granted_master_id or 0) else {},
             silences={one: silence for one, silence in group.unheard.silences.items() if not group.is_live(one)},
             metadata_diverged=self._metadata.differences(group.key),
-            member_addresses=group.addresses.facts(group.record.replicas if group.record else {}, now_seconds),
             spared_on_testimony=group.silence.spared,
             member_facts=group.binding.member_facts,
             member_configuration=dict(group.configuration.said),

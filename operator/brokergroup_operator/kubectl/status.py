@@ -147,8 +147,9 @@ def history(group: GroupName, *, output: Output = Format.TABLE, place: Place) ->
 def entries(group: JsonObject, operations: list[JsonObject]) -> list[JsonObject]:
     """Return what `history -o json` prints; the keys are the columns."""
     status = group.get("status") or {}
-    failovers = status.get("failovers") or ([status["lastFailover"]] if status.get("lastFailover") else [])
-    found = [_of_failover(item) for item in failovers] + [_of_operation(item) for item in operations]
+    found = [_of_failover(item) for item in status.get("failovers") or []] + [
+        _of_operation(item) for item in operations
+    ]
     return sorted(found, key=lambda entry: str(entry["time"]), reverse=True)
 
 
@@ -197,20 +198,21 @@ def group_list(groups: list[JsonObject], *, everywhere: bool, wide: bool) -> str
 
 def _line(group: JsonObject, *, everywhere: bool, wide: bool) -> list[object]:
     metadata, status = group["metadata"], group.get("status") or {}
+    master = status.get("master") or {}
     cells: list[object] = [metadata["namespace"]] if everywhere else []
     cells += [
         metadata["name"],
         group["spec"].get("replicas"),
         status.get("readyReplicas"),
-        (status.get("master") or {}).get("brokerId"),
-        status.get("masterEpoch"),
+        master.get("brokerId"),
+        master.get("epoch"),
         len((status.get("syncStateSet") or {}).get("brokerIds") or []),
         condition(group, "FailoverSafe").get("status"),
         state_word(group),
         age(metadata.get("creationTimestamp")),
     ]
     if wide:
-        last = status.get("lastFailover") or {}
+        last = last_failover(status)
         took = f"{last['durationMilliseconds']}ms" if last else None
         version = group["spec"].get("version") or group["spec"].get("image")
         cells += [version, status.get("durability"), age(last.get("startedAt")), took]
@@ -249,7 +251,7 @@ def _sections(group: JsonObject, operations: list[JsonObject], *, heard: Heartbe
     if conditions:
         yield ""
         yield columns(("", "CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"), map(_condition_row, conditions))
-    yield from _last_failover(group)
+    yield from _failover_lines(last_failover(group.get("status") or {}))
     rows = [_operation_row(item) for item in operations]
     if unfinished := [row for row in rows if row[2] not in ("Succeeded", "Failed", "Rejected")]:
         yield ""
@@ -270,7 +272,7 @@ def _head(group: JsonObject) -> Iterator[str]:
         since = f", since {master['since']}" if master.get("since") else ""
         yield f"  master broker {master['brokerId']} ({master.get('pod') or master.get('address')}), epoch {master['epoch']}{since}"
     else:
-        yield f"  master NONE, epoch {status.get('masterEpoch', 0)}"
+        yield "  master NONE"
     ids = ", ".join(str(broker_id) for broker_id in in_sync.get("brokerIds") or []) or "none"
     yield f"  SyncStateSet {ids} (epoch {in_sync.get('epoch', 0)})   ready {status.get('readyReplicas', 0)}/{spec.get('replicas')}"
 
@@ -300,8 +302,12 @@ def _condition_row(item: JsonObject) -> list[object]:
     return [mark, item["type"], item["status"], since, item["reason"], aged(item["message"])]
 
 
-def _last_failover(group: JsonObject) -> Iterator[str]:
-    last = (group.get("status") or {}).get("lastFailover")
+def last_failover(status: JsonObject) -> JsonObject:
+    """Return the latest failover that the status has; empty if there was none."""
+    return next(iter(status.get("failovers") or []), {})
+
+
+def _failover_lines(last: JsonObject) -> Iterator[str]:
     if last:
         yield ""
         yield (

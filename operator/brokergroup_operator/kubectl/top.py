@@ -11,7 +11,7 @@ import typer
 
 from brokergroup_operator.kubectl.command_line import AllNamespaces, Place
 from brokergroup_operator.kubectl.printing import age, aged, columns, in_units, show_all
-from brokergroup_operator.kubectl.status import condition
+from brokergroup_operator.kubectl.status import condition, last_failover
 from brokergroup_operator.option_groups import with_option_groups
 
 JsonObject = dict[str, Any]
@@ -95,13 +95,13 @@ def _standing(kind: tuple[str, str], why: str) -> Standing:
 
 def _line(standing: Standing, group: JsonObject, *, everywhere: bool) -> list[object]:
     metadata, status = group["metadata"], group.get("status") or {}
-    last = status.get("lastFailover") or {}
+    master, last = status.get("master") or {}, last_failover(status)
     return [
         standing.sign,
         f"{metadata['namespace']}/{metadata['name']}" if everywhere else metadata["name"],
         standing.word,
-        (status.get("master") or {}).get("brokerId"),
-        status.get("masterEpoch"),
+        master.get("brokerId"),
+        master.get("epoch"),
         f"{len((status.get('syncStateSet') or {}).get('brokerIds') or [])}/{group['spec'].get('replicas')}",
         in_units(max((member.get("lagBytes") or 0 for member in status.get("members") or []), default=None)),
         age(last.get("startedAt")),

@@ -1,7 +1,7 @@
-"""`status.failovers` and `status.lastFailover`: written by the operator pod that carried the failover out.
+"""`status.failovers`: written by the operator pod that carried the failover out.
 
-The reconcile plane knows only the failovers of its own process, so it leaves these fields alone. The pod that committed the
-election writes them when the new master has confirmed its role, and again when the incident ends. The patch names the
+The reconcile plane knows only the failovers of its own process, so it leaves the field alone. The pod that committed the
+election writes it when the new master has confirmed its role, and again when the incident ends. The patch names the
 resourceVersion that was read: of two writers one reads again.
 
 Nothing waits for a write. A failed one is retried with backoff until `GIVE_UP_SECONDS`; the incident log has the failover anyway.
@@ -128,12 +128,12 @@ class FailoverHistory(Observer):
 
 
 def shown(group: JsonObject, failover: FailoverStatus) -> dict[str, Any]:
-    """Return both fields with this failover first; it replaces its own earlier entry, which had fewer phases."""
+    """Return the field with this failover first; it replaces its own earlier entry, which had fewer phases."""
     status = group.get("status") or {}
     latest: JsonObject = msgspec.to_builtins(failover)
     kept = [one for one in status.get("failovers") or [] if _identity(one) != _identity(latest)]
     failovers = sorted([latest, *kept], key=lambda one: str(one["startedAt"]), reverse=True)[:FAILOVERS_KEPT]
-    return {"failovers": failovers, "lastFailover": failovers[0]}
+    return {"failovers": failovers}
 
 
 def _identity(failover: JsonObject) -> tuple[Any, ...]:

@@ -95,23 +95,6 @@ class MetadataDifference:
     master_version: str = ""
 
 
-class AddressSource(StrEnum):
-    """Where a member's address comes from."""
-
-    POD = "Pod"
-    REGISTRATION = "Registration"
-    HEARTBEAT = "Heartbeat"
-
-
-@dataclass(frozen=True, slots=True)
-class AddressFact:
-    """An address of a member, its source, and for how long the source has had it."""
-
-    address: str
-    source: AddressSource
-    age_seconds: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
     """A registered slave whose heartbeats this controller plane does not receive, and what the plane has learned since."""
@@ -182,8 +165,6 @@ class GroupSnapshot:
     silences: Mapping[int, Silence] = field(default_factory=dict)
     # The master's metadata that slaves lack, as of the last comparison.
     metadata_diverged: tuple[MetadataDifference, ...] = ()
-    # Each member's addresses by source, the youngest first.
-    member_addresses: Mapping[int, tuple[AddressFact, ...]] = field(default_factory=dict)
     # Each member's facts, by names of ``metric_names.MEMBER_FACTS``.
     member_facts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     # The configuration that living brokers last reported (26), of the keys in ``api.meaning.broker_keys.watched_keys``.

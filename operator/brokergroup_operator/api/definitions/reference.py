@@ -421,6 +421,6 @@ FIELD_MANAGERS: Final = {
     names.FIELD_MANAGER_RECONCILE: "Children of a group.",
     names.FIELD_MANAGER_CLUSTER: "Parts of a RocketMQCluster.",
     names.FIELD_MANAGER_STATUS: "The status of a group or a RocketMQCluster.",
-    names.FIELD_MANAGER_FAILOVERS: "`status.failovers` and `status.lastFailover`, by the operator pod that acted.",
+    names.FIELD_MANAGER_FAILOVERS: "`status.failovers`, by the operator pod that acted.",
     names.FIELD_MANAGER_ROLE: "Role and broker id on pods.",
 }

@@ -388,7 +388,7 @@ class Failover(Part):
         the loss earlier.
         """
         binding = group.binding
-        if not binding.unconfirmed_trust or binding.shortest_heartbeat_timeout_seconds is None:
+        if not binding.unconfirmed_trust or binding.heartbeat_timeout_seconds is None:
             return 0.0
         last_heard = asyncio.get_running_loop().time() - group.silent_for_seconds(master)
         return last_heard + binding.pod_fence_seconds

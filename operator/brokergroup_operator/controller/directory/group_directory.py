@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 # As of a BrokerGroup that does not say it.
-DEFAULT_FENCE_TIMEOUT_SECONDS = FailoverSpec().fence_timeout_milliseconds / 1000
+DEFAULT_FENCE_TIMEOUT_SECONDS = FailoverSpec().times.fence_milliseconds / 1000
 LONGEST_NAME = 255
 MOST_GROUPS = 10_000
 # Of names that no broker has registered under: there is nothing to lose of the one that was not heard for longest.
@@ -71,8 +71,6 @@ class GroupBinding:
     name_servers: tuple[str, ...] = ()
     # None: the timeout of the broker's own heartbeat.
     heartbeat_timeout_seconds: float | None = None
-    # The lower bound of a timeout that follows the broker's own rhythm. None: the timeout is fixed.
-    minimum_heartbeat_timeout_seconds: float | None = None
     fence_timeout_seconds: float = DEFAULT_FENCE_TIMEOUT_SECONDS
     # The longest silence after which a fence in one of the group's pods has killed its broker, by the times with which that pod was
     # made; 0 where no pod has such a fence.
@@ -110,16 +108,9 @@ class GroupBinding:
     member_facts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
     @property
-    def shortest_heartbeat_timeout_seconds(self) -> float | None:
-        """The shortest silence that may count as death; None: as long as the broker's own heartbeat says."""
-        return self.minimum_heartbeat_timeout_seconds or self.heartbeat_timeout_seconds
-
-    @property
     def pod_fence_seconds(self) -> float:
         """After this silence the fence in a master's pod has killed it: by the spec, or by longer times of an older pod."""
-        return max(
-            (self.shortest_heartbeat_timeout_seconds or 0.0) + self.fence_timeout_seconds, self.told_fence_seconds
-        )
+        return max((self.heartbeat_timeout_seconds or 0.0) + self.fence_timeout_seconds, self.told_fence_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

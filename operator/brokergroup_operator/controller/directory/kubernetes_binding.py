@@ -57,16 +57,15 @@ def binding_of(obj: JsonObject) -> GroupBinding:
     group = msgspec.convert(obj, BrokerGroup)
     namespace, name = key_of(obj)
     spec = group.spec
-    minimum = spec.failover.minimum_heartbeat_timeout_milliseconds
+    times = spec.failover.times
     return GroupBinding(
         key=GroupKey(namespace, name),
         cluster_name=spec.broker_cluster_name,
         broker_name=spec.broker_name or name,
         settings=_settings_of(spec, up_to_epoch=_accepted_epoch(obj)),
         name_servers=tuple(_as_brokers_mean(address, namespace) for address in spec.name_servers),
-        heartbeat_timeout_seconds=spec.failover.heartbeat_timeout_milliseconds / 1000,
-        minimum_heartbeat_timeout_seconds=None if minimum is None else minimum / 1000,
-        fence_timeout_seconds=spec.failover.fence_timeout_milliseconds / 1000,
+        heartbeat_timeout_seconds=times.heartbeat_timeout_milliseconds / 1000,
+        fence_timeout_seconds=times.fence_milliseconds / 1000,
         unconfirmed_trust=trust_without_confirmation(spec),
         failover_delay_seconds=float(spec.failover.delay_seconds),
         deleting="deletionTimestamp" in obj["metadata"] or spec.maintenance.hibernated,

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.controller.directory.places import own_address, pod_ip_behind
 from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.group.notes import Proof
-from brokergroup_operator.observe.group_view import AddressSource
 from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
@@ -225,14 +224,3 @@ def _other_than(group: Group, broker_id: int, address: str, said: Mapping[str, s
     if own.isascii() and own.isdecimal() and int(own) not in (0, broker_id):
         return f"{address} says that it is broker {own}, not broker {broker_id} of {group.binding.broker_name!r}"
     return None
-
-
-def note_pods(group: Group, directory: GroupDirectory) -> None:
-    """Note where the pod watch says that the members are."""
-    record, now_seconds = group.record, asyncio.get_running_loop().time()
-    if record is None:
-        return
-    hosts = directory.pod_hosts(group.key)
-    for broker_id, replica in record.replicas.items():
-        if replica.reserved_for:
-            group.addresses.note(broker_id, AddressSource.POD, hosts.get(replica.reserved_for, ""), now_seconds)

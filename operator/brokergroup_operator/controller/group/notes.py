@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from brokergroup_operator.observe.group_view import AddressFact, AddressSource
 from rocketmq_remoting.address import host_of, one_spelling
 
 if TYPE_CHECKING:
@@ -229,13 +228,12 @@ class Spelled(NamedTuple):
 
 
 class AddressNotes:
-    """Where each member is, by pod watch, registration and heartbeats, and since when each of them says so.
+    """Where each member was last heard from.
 
     A pod's IP is a fact with an age, not an identity: pods get new ones, and other pods get the old ones (safety rule 8).
     """
 
     def __init__(self) -> None:
-        self._facts: dict[int, dict[AddressSource, tuple[str, float]]] = {}
         # The host that each member's heartbeats come from, and the connections on which a broker proved to be the member.
         self.channel_hosts: dict[int, str] = {}
         self.proven: dict[int, tuple[Proof, float]] = {}
@@ -250,33 +248,9 @@ class AddressNotes:
             known = self._spelled[broker_id] = Spelled(sent, address, host_of(address))
         return known
 
-    def note(self, broker_id: int, source: AddressSource, address: str, now_seconds: float) -> None:
-        """Note where a source says that a member is; an empty address: nowhere any more."""
-        facts = self._facts.setdefault(broker_id, {})
-        if not address:
-            facts.pop(source, None)
-        elif source not in facts or facts[source][0] != address:
-            facts[source] = (address, now_seconds)
-
-    def heard_from(self, broker_id: int, host: str, address: str, now_seconds: float) -> None:
-        """A heartbeat, or another request of the member itself, came from this host."""
+    def heard_from(self, broker_id: int, host: str) -> None:
+        """A heartbeat, or a registration, of the member came from this host."""
         self.channel_hosts[broker_id] = host
-        known = self._spelled.get(broker_id)
-        own_host = known.host if known is not None and known.address == address else host_of(address)
-        own = address if own_host == host else host
-        self.note(broker_id, AddressSource.HEARTBEAT, own, now_seconds)
-
-    def facts(self, broker_ids: Mapping[int, object], now_seconds: float) -> dict[int, tuple[AddressFact, ...]]:
-        """Return what is known of these members' addresses, the youngest first."""
-        return {
-            broker_id: tuple(
-                AddressFact(address, source, max(0.0, now_seconds - since_seconds))
-                for source, (address, since_seconds) in sorted(
-                    self._facts.get(broker_id, {}).items(), key=lambda item: -item[1][1]
-                )
-            )
-            for broker_id in broker_ids
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from weakref import WeakSet
 
 from brokergroup_operator.controller.directory.places import advertises
 from brokergroup_operator.controller.peers.services import Part
-from brokergroup_operator.observe.group_view import AddressSource
 from controller_core.liveness import Heartbeat
 from controller_core.membership import MAX_IDS_AHEAD
 
@@ -66,9 +65,8 @@ class Heartbeats(Part):
     ) -> None:
         now_seconds = asyncio.get_running_loop().time()
         wished_seconds = group.binding.heartbeat_timeout_seconds or header.heartbeat_timeout_ms / 1000
-        minimum_seconds = group.binding.minimum_heartbeat_timeout_seconds
         if not group.members.beats_regularly(broker_id, now_seconds):
-            wished_seconds, minimum_seconds = max(wished_seconds, self._settings.startup_timeout_seconds), None
+            wished_seconds = max(wished_seconds, self._settings.startup_timeout_seconds)
         heartbeat = Heartbeat(
             broker_id=broker_id,
             address=address,
@@ -76,14 +74,13 @@ class Heartbeats(Part):
             max_offset=header.max_offset,
             confirm_offset=header.confirm_offset,
             heartbeat_timeout_seconds=wished_seconds,
-            minimum_timeout_seconds=minimum_seconds,
             election_priority=header.election_priority,
         )
         known = group.table.entry(broker_id)
         is_carried = known is not None and known.connection_id == connection.id
         table = group.table if is_carried else self.table_for(group, connection)
         came_back = table.heartbeat(now_seconds, heartbeat, connection.id)
-        group.addresses.heard_from(broker_id, connection.peer_host, address, now_seconds)
+        group.addresses.heard_from(broker_id, connection.peer_host)
         group.heard(broker_id, header.epoch, came_back=came_back)
         self._holdings.heard(group, broker_id)
 
@@ -92,8 +89,7 @@ class Heartbeats(Part):
         now_seconds = asyncio.get_running_loop().time()
         table = self.table_for(group, connection)
         table.registered(now_seconds, broker_id, connection.id, address=address)
-        group.addresses.note(broker_id, AddressSource.REGISTRATION, address, now_seconds)
-        group.addresses.heard_from(broker_id, connection.peer_host, address, now_seconds)
+        group.addresses.heard_from(broker_id, connection.peer_host)
         group.new_process(broker_id)
 
     def sign_of_life(self, group: Group, broker_id: int, connection: RemotingConnection) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import broker_keys, names
 from brokergroup_operator.reconcile.plan import PutBackBrokerConfig
-from brokergroup_operator.reconcile.render import hot_config
+from brokergroup_operator.reconcile.render import fence_container, hot_config
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import membership
 
@@ -58,23 +58,26 @@ def drifted_keys(seen: Observed, settings: ReconcileSettings) -> tuple[Drift, ..
         return ()
     if observed.being_deleted(seen.group_object) or seen.group.spec.maintenance.hibernated:
         return ()
-    written = hot_config.start_values(seen.group, settings)
     found: list[Drift] = []
     for member in membership(seen).members:
         pod, said = seen.pods.get(member.pod), snapshot.member_configuration.get(member.broker_id)
         if pod is None or said is None or not observed.pod_is_ready(pod) or member.broker_id not in snapshot.live:
             continue
-        expected = {**_at_the_start(seen, pod, written), **hot_config.given_to(pod), **_as_master(seen, member, said)}
+        expected = {**_at_the_start(seen, pod, settings), **hot_config.given_to(pod), **_as_master(seen, member, said)}
         found += _differences(member, said, expected)
     return tuple(found)
 
 
-def _at_the_start(seen: Observed, pod: JsonObject, written: hot_config.StartValues) -> Mapping[str, str]:
-    """What the process read when it started; of a pod that was made from another configuration nothing is known."""
-    have = observed.annotations_of(pod).get(names.ANNOTATION_CONFIG_HASH)
-    if have != written.cold_hash:
+def _at_the_start(seen: Observed, pod: JsonObject, settings: ReconcileSettings) -> Mapping[str, str]:
+    """What the process read when it started; of a pod that was made from another configuration nothing is known.
+
+    If the pod keeps shorter times, its process may have been started before or after the present ones were written.
+    """
+    made = hot_config.start_values(fence_container.with_times_of(seen.group, pod), settings)
+    if observed.annotations_of(pod).get(names.ANNOTATION_CONFIG_HASH) != made.cold_hash:
         return {}
-    return {**broker_keys.DEFAULTS[seen.group.spec.implementation], **written.cold}
+    written = hot_config.start_values(seen.group, settings)
+    return {**broker_keys.DEFAULTS[seen.group.spec.implementation], **dict(made.cold.items() & written.cold.items())}
 
 
 def _as_master(seen: Observed, member: Member, said: Mapping[str, str]) -> Mapping[str, str]:

@@ -2,7 +2,8 @@
 
 What a pod was made from stands in its annotations, so nothing is remembered anywhere else: the revision of its spec, the
 hash of the configuration keys that only a start reads, the hot keys that its process was given last, the group's restart
-mark, and the operation in whose course it was made. A fence that runs with a shorter fenceTimeout than the present one keeps it.
+mark, and the operation in whose course it was made. A pod whose fence runs with a shorter heartbeat timeout than the present
+one keeps it.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def restart_reason(
         return RestartReason.RESTARTED_AT
     if _named_by_restart(seen, member, pod):
         return RestartReason.RESTART_OPERATION
-    as_made = fence_key.with_key_of(fence_container.with_time_of(seen.group, pod), pod)
+    as_made = fence_key.with_key_of(fence_container.with_times_of(seen.group, pod), pod)
     as_told = dataclasses.replace(seen, group=as_made)
     wanted = observed.annotations_of(wanted_pod(as_told, member, settings))
     if have.get(names.ANNOTATION_REVISION) != wanted[names.ANNOTATION_REVISION]:

@@ -70,6 +70,7 @@ def broker_properties(group_name: str, spec: BrokerGroupSpec, settings: Reconcil
 
 
 def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileSettings) -> dict[str, str]:
+    times = spec.failover.times
     properties = {
         "brokerClusterName": spec.broker_cluster_name,
         "brokerName": broker_name(group_name, spec),
@@ -79,8 +80,8 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
         "haListenPort": str(spec.network.ha_port),
         "enableControllerMode": "true",
         "controllerAddr": ";".join(settings.controller_addresses),
-        "brokerHeartbeatInterval": str(spec.failover.heartbeat_interval_milliseconds),
-        "controllerHeartBeatTimeoutMills": str(spec.failover.heartbeat_timeout_milliseconds),
+        "brokerHeartbeatInterval": str(times.heartbeat_interval_milliseconds),
+        "controllerHeartBeatTimeoutMills": str(times.heartbeat_timeout_milliseconds),
         "storePathRootDir": "${STORE_DIR}",
         # Not the volume itself: what a file system keeps there (lost+found) is no part of a log.
         "storePathCommitLog": f"${{{'STORE_DIR' if spec.storage.commit_log is None else 'COMMIT_LOG_DIR'}}}/commitlog",
@@ -98,7 +99,7 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
     rule = acknowledgement_rule(spec)
     return properties | {
         "allAckInSyncStateSet": "true" if rule.all_acknowledge else "false",
-        "inSyncReplicas": str(rule.acknowledging),
+        "inSyncReplicas": str(rule.minimum_in_sync),
         "minInSyncReplicas": str(rule.minimum_in_sync),
     }
 
@@ -149,7 +150,8 @@ def _java_housekeeping_milliseconds(spec: BrokerGroupSpec) -> int:
     and until then writes wait for it. But a slave that closes its link to a master that is cut off dials it again for 3 s, deaf to
     the next master's address: it may not do so before another one is elected.
     """
-    elected = spec.failover.heartbeat_timeout_milliseconds + spec.failover.fence_timeout_milliseconds
+    times = spec.failover.times
+    elected = times.heartbeat_timeout_milliseconds + times.fence_milliseconds
     return max(acknowledgement_rule(spec).slave_not_caught_up_milliseconds, elected + JAVA_TELLING_MILLISECONDS)
 
 

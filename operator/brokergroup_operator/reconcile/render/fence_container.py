@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.network_fields import Addressing
-from brokergroup_operator.api.pod_fence import shortest_heartbeat_timeout_milliseconds
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render import certificate, fence_key
 from brokergroup_operator.reconcile.render.broker_config import broker_name, hand_over_seconds
@@ -79,7 +78,7 @@ def _port(spec: BrokerGroupSpec) -> JsonObject:
 def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | None) -> JsonObject:
     """It also kills a master that is cut off or was frozen, so it gets the addresses to ask and how long to wait."""
     spec = group.spec
-    port = spec.network.listen_port
+    port, times = spec.network.listen_port, spec.failover.times
     return {
         "command": list(COMMAND),
         "env": [
@@ -92,15 +91,12 @@ def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | No
             {"name": "FENCE_BROKER_ADDRESS", "value": f"$({own_hosts(spec, known_host(spec))}):{port}"},
             {"name": "FENCE_LOCAL_ADDRESS", "value": f"$({own_hosts(spec, 'POD_IP')}):{port}"},
             {"name": "FENCE_CONTROLLERS", "value": ";".join(settings.controller_addresses)},
-            {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(spec.failover.isolation.timeout_milliseconds)},
-            {"name": pod_fence.FENCE_TIMEOUT, "value": str(spec.failover.fence_timeout_milliseconds)},
-            {
-                "name": pod_fence.FENCE_HEARTBEAT_TIMEOUT,
-                "value": str(shortest_heartbeat_timeout_milliseconds(spec.failover)),
-            },
+            {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(times.isolation_milliseconds)},
+            {"name": pod_fence.FENCE_TIMEOUT, "value": str(times.fence_milliseconds)},
+            {"name": pod_fence.FENCE_HEARTBEAT_TIMEOUT, "value": str(times.heartbeat_timeout_milliseconds)},
             {
                 "name": "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS",
-                "value": str(spec.failover.heartbeat_interval_milliseconds),
+                "value": str(times.heartbeat_interval_milliseconds),
             },
             *_pods(group),
             *_tls(spec, settings),
@@ -115,16 +111,17 @@ def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | No
     }
 
 
-def with_time_of(group: BrokerGroup, pod: JsonObject) -> BrokerGroup:
-    """The group with the fenceTimeout that the pod's fence runs with, if that is shorter than the present one: it may keep it.
+def with_times_of(group: BrokerGroup, pod: JsonObject) -> BrokerGroup:
+    """The group with the heartbeat timeout that the pod was made with, if that is shorter than the present one: it may keep it.
 
-    All that the fence does by it must be done before the operator has waited that long; by a shorter time it does so sooner.
-    One that runs with a longer time would kill too late: its pod must be made anew.
+    All that its fence does must be done before the operator elects; by shorter times it does so sooner, and its broker sends
+    heartbeats more often. A fence with longer times would kill too late: its pod must be made anew. A pod whose fence was told no
+    times keeps none.
     """
-    told = pod_fence.told(pod, pod_fence.FENCE_TIMEOUT)
-    if told is None or told >= group.spec.failover.fence_timeout_milliseconds:
+    told = pod_fence.told(pod, pod_fence.FENCE_HEARTBEAT_TIMEOUT)
+    if told is None or told >= group.spec.failover.heartbeat_timeout_milliseconds:
         return group
-    failover = replace(group.spec.failover, fence_timeout_milliseconds=told)
+    failover = replace(group.spec.failover, heartbeat_timeout_milliseconds=told)
     return replace(group, spec=replace(group.spec, failover=failover))
 
 

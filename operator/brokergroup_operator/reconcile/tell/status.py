@@ -60,8 +60,8 @@ def status_action(
 
 
 def _without_failovers(status: JsonObject) -> JsonObject:
-    """The operator pod that carried a failover out writes these, whether or not it reconciles (observe/failover_history.py)."""
-    return {field: value for field, value in status.items() if field not in {"lastFailover", "failovers"}}
+    """The operator pod that carried a failover out writes it, whether or not it reconciles (observe/failover_history.py)."""
+    return {field: value for field, value in status.items() if field != "failovers"}
 
 
 def _only_lags(seen: Observed, wanted: JsonObject, before: JsonObject) -> bool:
@@ -108,7 +108,6 @@ def build_status(
         in_sync_replicas=len(record.sync_state_set) if record else 0,
         selector=identity.selector_text(identity.selector_labels(seen.group)),
         master=_master(seen, members),
-        master_epoch=record.master_epoch if record else 0,
         sync_state_set=SyncStateSetStatus(broker_ids=sorted(record.sync_state_set), epoch=record.sync_state_set_epoch)
         if record
         else None,
