@@ -20,6 +20,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionType
 from brokergroup_operator.kubectl.main import app
 from tests.node.runbooks import FOLDER, PARTS, commands_of, filled, parts_of
+from tests.real.test_alerts import CASES
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "brokergroup-operator"
 RULES = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text(encoding="utf-8"))
@@ -39,6 +40,7 @@ def plain(command: str) -> list[str]:
 
 def test_each_alert_has_a_page_and_names_it() -> None:
     assert {rule["alert"] for rule in ALERTS} == PAGES.keys()
+    assert CASES.keys() == PAGES.keys(), "tests/real/test_alerts.py judges each alert"
     for rule in ALERTS:
         assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{rule['alert']}.md"
 
