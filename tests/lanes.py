@@ -120,7 +120,7 @@ PROOFS = (
         "java",
         "prometheus",
     ),
-    real("charts", PARTS, "helm", "prometheus", "actionlint", "package-index"),
+    real("charts", PARTS, "helm", "prometheus", "alertmanager", "actionlint", "package-index"),
     real("spark", ["java"], "java", "prometheus"),
     real("api", ["kube-apiserver", "etcd", "netns", "nft"], *API, "java", "prometheus", "netns", "nft"),
     program("parity", "tests/parity/run.py", "", "", "kube-apiserver", "etcd"),

@@ -81,11 +81,17 @@ def test_what_commands_select_by_is_there() -> None:
         assert f"| `{reason}` |" in told, reason
 
 
-def test_inhibition_names_alerts_that_are_there_and_silences_no_cause() -> None:
+def inhibit_rules() -> list[dict[str, Any]]:
+    """Those that a user copies from docs/tasks/monitoring.md; a real Alertmanager applies them in tests/real/test_inhibition.py."""
     text = (FOLDER.parent / "tasks" / "monitoring.md").read_text(encoding="utf-8")
     [block] = re.findall(r"^```yaml\n(inhibit_rules:.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    rules: list[dict[str, Any]] = yaml.safe_load(block)["inhibit_rules"]
+    return rules
+
+
+def test_inhibition_names_alerts_that_are_there_and_silences_no_cause() -> None:
     silenced: set[tuple[str, str]] = set()
-    for rule in yaml.safe_load(block)["inhibit_rules"]:
+    for rule in inhibit_rules():
         sources, targets = (
             set(re.findall(r"BrokerGroup\w+", rule[side][0])) for side in ("source_matchers", "target_matchers")
         )
