@@ -2,8 +2,8 @@
 
 The verbs, labels, condition types and Event reasons that it names exist.
 
-What its commands print is looked at on the two nodes (`tests/node/runbooks.py`, the check `runbooks`); what it says to do is done in
-the sandbox (`tests/real/test_page_commands.py`).
+What its commands print is looked at on the two nodes (`tests/node/runbooks.py`, the check `runbooks`); what they say to do is done
+in the sandbox (`tests/real/test_page_commands.py`).
 """
 
 from __future__ import annotations
