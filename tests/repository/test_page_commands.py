@@ -27,6 +27,10 @@ RUN_IN = {
     "sandbox": ["docs/start/quick-start.md", *IN_ONE_SANDBOX],
     "sandbox, exit 0 or 1": IN_ONE_SANDBOX,
     "cluster": ["docs/start/quick-start.md", *IN_THE_SAME_CLUSTER],
+    # tests/real/test_sla_page.py
+    "prometheus and java": ["docs/tasks/sla.md"],
+    "prometheus and java, exit 0, 2 or 3": ["docs/tasks/sla.md"],
+    "written reports": ["docs/tasks/sla.md"],
 }
 COMMAND = re.compile(
     r"(?:^|[`|&(]|\$ )\s*(?P<program>kubectl brokergroup|brokergroup) (?P<verb>[a-z][a-z-]*)(?P<rest>[^\n`|&>]*)",

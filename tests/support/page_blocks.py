@@ -2,7 +2,7 @@
 
 A block without a language is commands. On the line before it stands, unseen by readers, one of
 
-    <!-- run: WHAT -->          a test runs it: sandbox or cluster (`tests/real`); `sandbox, exit 0 or 1` where both are right
+    <!-- run: WHAT -->          a test of `tests/real` runs it, as WHAT says; `…, exit 0 or 1` where both are right
     <!-- test-node: NAME -->    `make test-node` runs it on two real nodes
     <!-- not run: WHY -->       nothing does, and why not
 
