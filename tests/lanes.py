@@ -124,7 +124,7 @@ PROOFS = (
     real("spark", ["java"], "java", "prometheus"),
     real("api", ["kube-apiserver", "etcd", "netns", "nft"], *API, "java", "prometheus", "netns", "nft"),
     program("parity", "tests/parity/run.py", "", "", "kube-apiserver", "etcd"),
-    program("page", "-m tests.page.run", "", "", "browser"),
+    program("page", "-m tests.page.run", "", "", "browser", "nft"),
     program("observability", "-m tests.observability.run", "", "", "java", "prometheus", "kube-apiserver"),
     program("differential", "tests/differential/run.py", "--sequences 400", f"--seed {TODAY}", *CONTROLLERS),
     real("brokers", ["rocketmq", "newest-rocketmq", "older-java-controller"], *JAVA, *API, "prometheus"),
