@@ -78,7 +78,7 @@ class Passes:
                 self._running -= 1
                 self._last_seconds = time.monotonic()
 
-        GroupPass.run = run  # type: ignore[method-assign]
+        GroupPass.run = run  # type: ignore[assignment, method-assign]
         try:
             yield self
         finally:

@@ -1,19 +1,24 @@
-"""Kopf's supervisor: a user without a name, and when `/healthz` is to say that no watch lives."""
+"""Kopf's thread and its supervisor: a user without a name, its end, and when `/healthz` is to say that no watch lives."""
 
 from __future__ import annotations
 
 import asyncio
 import getpass
-from typing import TYPE_CHECKING
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.run import watch
 from brokergroup_operator.reconcile.run.watch import FAILING_SECONDS, LASTED_SECONDS, Watcher
+from brokergroup_operator.records.store import GroupKey
+from kube_sandbox.api_server.errors import StatusError
 
 if TYPE_CHECKING:
-    from brokergroup_operator.records.store import GroupKey
+    from collections.abc import Callable
+
     from kube_sandbox.api_server.server import SandboxApiServer
 
 
@@ -64,6 +69,38 @@ def watcher(access: ClusterAccess, clock: Clock, changes: list[GroupKey]) -> Wat
     )
 
 
+class Ends:
+    """How the runs of kopf end, and whether one of them watches."""
+
+    def __init__(self, sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.errors: list[BaseException | None] = []
+        self.moved = asyncio.Event()
+        self.watched: set[str] = set()
+        self.refused = ""
+        note_end = Watcher._note_end
+
+        def noted(watching: Watcher, error: BaseException | None) -> None:
+            note_end(watching, error)
+            self.errors.append(error)
+            self.moved.set()
+
+        monkeypatch.setattr(Watcher, "_note_end", noted)
+        sandbox.before_request = self._seen
+
+    def _seen(self, request: Any) -> None:
+        if self.refused and request.path.endswith(self.refused):
+            raise StatusError(403, "Forbidden", "no right to it")
+        if "watch" in request.query:
+            self.watched.add(request.path)
+            self.moved.set()
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(120):
+            while not done():
+                self.moved.clear()
+                await self.moved.wait()
+
+
 async def test_the_watch_runs_where_the_user_has_no_name(
     sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,27 +110,80 @@ async def test_the_watch_runs_where_the_user_has_no_name(
         raise KeyError("getpwuid(): uid not found: 65532")
 
     monkeypatch.setattr(getpass, "getuser", no_name)
-    spawned = asyncio.Event()
-    ended: list[str] = []
-
-    def note_end(self: Watcher, error: BaseException | None) -> None:
-        ended.append(repr(error))
-        spawned.set()
-
-    monkeypatch.setattr(Watcher, "_note_end", note_end)
-    watching = Watcher(
-        ClusterAccess(url=sandbox.url),
-        namespace=None,
-        on_change=lambda key: None,
-        on_cluster_change=lambda key: None,
-        identity="operator-0",
-        after_spawn=spawned.set,
-    )
+    ends = Ends(sandbox, monkeypatch)
+    watching = watcher(ClusterAccess(url=sandbox.url), Clock(), [])
     watching.start()
-    async with asyncio.timeout(20):
-        await spawned.wait()
+    await ends.until(lambda: bool(ends.watched or ends.errors))
     await watching.stop()
-    assert ended == []
+    assert ends.errors == []
+
+
+async def test_kopf_has_a_thread_that_ends_with_the_watch_and_leaves_signals_and_tasks_alone(
+    sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    ends = Ends(sandbox, monkeypatch)
+    watching = watcher(ClusterAccess(url=sandbox.url), Clock(), [])
+    watching.start()
+    await ends.until(lambda: any("brokergroups" in path for path in ends.watched))
+    tasks = {task.get_name() for task in asyncio.all_tasks()}
+    assert [thread.name for thread in threading.enumerate()].count("kopf") == 1
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
+    assert {"kopf supervisor", "kopf"} <= tasks, "nothing else of kopf is in our loop"
+    assert not [name for name in tasks if "watch-stream" in name or "observer" in name]
+    await watching.stop()
+    assert "kopf" not in [thread.name for thread in threading.enumerate()]
+    assert ends.errors == []
+
+
+async def test_a_refusal_by_the_api_is_no_trouble(sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is of a type that kopf has not made public. A restart of this process would bring no right."""
+    monkeypatch.setattr(watch, "RESPAWN_SECONDS", 0.0)
+    settings = watch.build_settings
+
+    def impatient() -> Any:
+        built = settings()
+        built.networking.error_backoffs = (0.01,)
+        return built
+
+    monkeypatch.setattr(watch, "build_settings", impatient)
+    ends, clock = Ends(sandbox, monkeypatch), Clock()
+    ends.refused = "/pods"
+    watching = watcher(ClusterAccess(url=sandbox.url), clock, [])
+    watching.start()
+    await ends.until(lambda: len(ends.errors) == 1)
+    clock.now += 2 * FAILING_SECONDS
+    await ends.until(lambda: len(ends.errors) == 2)
+    assert all(error is not None for error in ends.errors)
+    assert watching.trouble() is None
+    await watching.stop()
+
+
+async def test_a_thread_that_does_not_end_is_left_behind_and_heard_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "STOP_TIMEOUT_SECONDS", 0.01)
+    heard: list[GroupKey] = []
+    begun, stuck, said = threading.Event(), threading.Event(), threading.Event()
+
+    def build(_access: Any, on_change: Callable[[GroupKey], None], _: Any) -> Any:
+        return on_change
+
+    async def operate(_: Watcher, on_change: Any, _flag: threading.Event) -> None:
+        begun.set()
+        stuck.wait()  # in this loop's only thread: nothing in it can be cancelled
+        on_change(GroupKey("shop", "late"))
+        said.set()
+
+    monkeypatch.setattr(watch, "build_registry", build)
+    monkeypatch.setattr(Watcher, "_operate", operate)
+    watching = watcher(ClusterAccess(url="http://127.0.0.1:1"), Clock(), heard)
+    watching.start()
+    await asyncio.to_thread(begun.wait)
+    await watching.stop()
+    stuck.set()
+    await asyncio.to_thread(said.wait)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert heard == []
 
 
 @pytest.mark.parametrize("error", [KeyError("getpwuid()"), PermissionError(30, "Read-only file system")])

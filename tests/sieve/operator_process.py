@@ -17,8 +17,8 @@ from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, ROCKETMQ_CLUSTERS
+from brokergroup_operator.reconcile.run import handlers
 from brokergroup_operator.reconcile.run import plane as reconcile_plane
-from brokergroup_operator.reconcile.run import watch as product_watch
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
@@ -73,13 +73,10 @@ class _Watcher:
         on_change: Callable[[GroupKey], None],
         on_cluster_change: Callable[[GroupKey], None] | None,
         identity: str,
-        after_spawn: Callable[[], None] | None = None,
     ) -> None:
         assert on_cluster_change is not None, "every kind of ours is defined in the API in memory"
         self._on_change, self._on_cluster_change = on_change, on_cluster_change
-        named = [
-            Reflector(access.api, kind, namespace=namespace, on_change=self._named) for kind in product_watch.NAMED
-        ]
+        named = [Reflector(access.api, kind, namespace=namespace, on_change=self._named) for kind in handlers.NAMED]
         labelled = [
             Reflector(
                 access.api,
@@ -88,7 +85,7 @@ class _Watcher:
                 label_selector=names.LABEL_BROKER_GROUP,
                 on_change=self._labelled,
             )
-            for kind in product_watch.LABELLED
+            for kind in handlers.LABELLED
         ]
         operations = Reflector(access.api, BROKER_GROUP_OPERATIONS, namespace=namespace, on_change=self._operation)
         clusters = Reflector(access.api, ROCKETMQ_CLUSTERS, namespace=namespace, on_change=self._cluster)

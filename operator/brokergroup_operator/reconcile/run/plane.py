@@ -41,8 +41,6 @@ from brokergroup_operator.reconcile.turns import RollingTurns, key_of
 from brokergroup_operator.records.serialize import has_registered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.kube.resources import Resource
@@ -58,11 +56,7 @@ WAIT_FOR_CLUSTERS_SECONDS = 5.0
 
 
 class ReconcilePlane:
-    """`start` returns once it is set going; `stop` ends it and leaves everything as it is.
-
-    `after_watch_spawned` is called each time kopf has been started: in the main thread kopf takes over SIGINT and SIGTERM,
-    and this is where the command line takes them back.
-    """
+    """`start` returns once it is set going; `stop` ends it and leaves everything as it is."""
 
     def __init__(
         self,
@@ -71,7 +65,6 @@ class ReconcilePlane:
         view: GroupView,
         settings: ReconcileSettings,
         *,
-        after_watch_spawned: Callable[[], None] | None = None,
         circumstances: CircumstanceSink | None = None,
         conditions: ConditionGauges | None = None,
     ) -> None:
@@ -79,7 +72,6 @@ class ReconcilePlane:
         self._access = access
         self._view = view
         self._settings = settings
-        self._after_watch_spawned = after_watch_spawned
         self._circumstances = circumstances
         self._conditions = conditions or ConditionGauges()
         self._leading = asyncio.Event()
@@ -180,7 +172,6 @@ class ReconcilePlane:
             on_change=queue.add,
             on_cluster_change=clusters.add if with_clusters else None,
             identity=self._settings.instance,
-            after_spawn=self._after_watch_spawned,
         )
         self._watcher = watcher
         unsubscribe = self._view.subscribe(queue.add)
