@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 SERVER: Final = Path(__file__).with_name("reconcile_groups.py")
 # So long no pass began and none ran: the plane is at rest.
 REST_SECONDS: Final = 2.0
-LONGEST_WAIT_SECONDS: Final = 900.0
+LONGEST_WAIT_SECONDS: Final = 7200.0
 MOST_READS: Final = 0.05
 HIGHEST_COST_RATIO: Final = 1.5
 

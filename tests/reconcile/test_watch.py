@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.run import watch
+from brokergroup_operator.reconcile.run.handlers import Listener
 from brokergroup_operator.reconcile.run.watch import FAILING_SECONDS, LASTED_SECONDS, Watcher
 from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
@@ -62,8 +64,10 @@ def watcher(access: ClusterAccess, clock: Clock, changes: list[GroupKey]) -> Wat
     return Watcher(
         access,
         namespace=None,
-        on_change=changes.append,
-        on_cluster_change=changes.append,
+        listener=Listener(
+            on_objects=lambda _, key, __: changes.append(key), on_cluster=changes.append, on_node=lambda *_: None
+        ),
+        on_respawn=lambda: None,
         identity="operator-0",
         clock=clock,
     )
@@ -164,13 +168,13 @@ async def test_a_thread_that_does_not_end_is_left_behind_and_heard_no_more(monke
     heard: list[GroupKey] = []
     begun, stuck, said = threading.Event(), threading.Event(), threading.Event()
 
-    def build(_access: Any, on_change: Callable[[GroupKey], None], _: Any) -> Any:
-        return on_change
+    def build(_access: Any, listener: Listener) -> Any:
+        return listener
 
-    async def operate(_: Watcher, on_change: Any, _flag: threading.Event) -> None:
+    async def operate(_: Watcher, listener: Any, _flag: threading.Event) -> None:
         begun.set()
         stuck.wait()  # in this loop's only thread: nothing in it can be cancelled
-        on_change(GroupKey("shop", "late"))
+        listener.on_objects(PODS, GroupKey("shop", "late"), ())
         said.set()
 
     monkeypatch.setattr(watch, "build_registry", build)

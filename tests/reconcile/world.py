@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.reconcile.access import ClusterAccess
+    from brokergroup_operator.records.group_cache import GroupCache
     from brokergroup_operator.records.store import GroupKey
 
 SETTINGS = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), resync_seconds=1.0)
@@ -73,6 +74,8 @@ class World:
         self.view = FakeGroupView(KubernetesRecordStore(api))
         # Of a newly started operator; a test puts other groups in.
         self.turns = RollingTurns(SETTINGS.max_groups_rolling, wake=lambda _key: None)
+        # What passes look at first; None: they read.
+        self.cache: GroupCache | None = None
         self.writes: list[str] = []
         self.planned_kill: int | None = None
         # Whether brokers run in the pods, as a real kubelet would have it; else the test says who is master.
@@ -97,7 +100,7 @@ class World:
     async def run_pass(self) -> None:
         """One pass of a newly started operator; `KilledError` if it was killed."""
         reconciler = Reconciler(
-            GroupFetcher(self.api, self.view, timeout_seconds=5),
+            GroupFetcher(self.api, self.view, timeout_seconds=5, cache=self.cache),
             PlanApplier(
                 api=self.api,
                 applier=self.applier,

@@ -1,72 +1,69 @@
-"""Kopf's handlers: each only turns an event into the key of a group or a cluster. They run in kopf's own thread (`watch.py`).
+"""Kopf's handlers: indexes that hold each group's objects, and events that hand over what the indexes hold then.
 
-Kopf writes nothing: `on.event` handlers keep no state in annotations, peering is off (equal priorities would pause every
-plane; the Lease decides), and it posts no Events.
+They run in kopf's own thread (`watch.py`). Kopf fills an index before it calls the event's handler, and calls none before every
+kind was listed once; a handler takes the group's objects out of the index as a tuple, so nothing is shared that still changes.
+Kopf writes nothing: `on.event` handlers keep no state in annotations, peering is off (equal priorities would pause every plane;
+the Lease decides), and it posts no Events.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import kopf
 
 from brokergroup_operator.api import names
-from brokergroup_operator.reconcile.kinds import (
-    BROKER_GROUP_OPERATIONS,
-    BROKER_GROUP_STATES,
-    BROKER_GROUPS,
-    CONFIG_MAPS,
-    PERSISTENT_VOLUME_CLAIMS,
-    POD_DISRUPTION_BUDGETS,
-    PODS,
-    ROCKETMQ_CLUSTERS,
-    SERVICES,
-)
+from brokergroup_operator.kube.resources import NODES
+from brokergroup_operator.reconcile.kinds import BROKER_GROUPS, ROCKETMQ_CLUSTERS
+from brokergroup_operator.records.group_cache import LABELLED, WATCHED, group_of
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.access import ClusterAccess
 
-# Children are found by their label; the group and its record by their name.
-LABELLED: Final = (PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)
-NAMED: Final = (BROKER_GROUPS, BROKER_GROUP_STATES)
+
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """What is called with what the watches say. Without `on_cluster` or `on_node` those kinds are not watched."""
+
+    on_objects: Callable[[Resource, GroupKey, tuple[JsonObject, ...]], None]
+    on_cluster: Callable[[GroupKey], None] | None = None
+    on_node: Callable[[str, JsonObject | None], None] | None = None
 
 
-def build_registry(
-    access: ClusterAccess, on_change: Callable[[GroupKey], None], on_cluster_change: Callable[[GroupKey], None] | None
-) -> kopf.OperatorRegistry:
-    """The handlers; each only turns an event into a group's or a cluster's key."""
+def build_registry(access: ClusterAccess, listener: Listener) -> kopf.OperatorRegistry:
+    """Return the handlers of one run of kopf."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def login(settings: kopf.OperatorSettings, **_: Any) -> Any:
         return access.kopf_credentials(settings)
 
-    async def named(namespace: str | None, name: str | None, **_: Any) -> None:
-        on_change(GroupKey(str(namespace), str(name)))
-
-    async def labelled(namespace: str | None, labels: Any, **_: Any) -> None:
-        on_change(GroupKey(str(namespace), str(labels.get(names.LABEL_BROKER_GROUP))))
-
-    async def operation(namespace: str | None, spec: Any, **_: Any) -> None:
-        on_change(GroupKey(str(namespace), str((spec.get("brokerGroupRef") or {}).get("name"))))
-
-    kopf.on.event(*_selector(BROKER_GROUP_OPERATIONS), id=BROKER_GROUP_OPERATIONS.plural, registry=registry)(operation)
-    if on_cluster_change is not None:
-        _watch_clusters(registry, on_cluster_change)
-    for resource in NAMED:
-        kopf.on.event(*_selector(resource), id=resource.plural, registry=registry)(named)
-    for resource in LABELLED:
-        kopf.on.event(
-            *_selector(resource),
-            id=resource.plural,
-            labels={names.LABEL_BROKER_GROUP: kopf.PRESENT},
-            registry=registry,
-        )(labelled)
+    for resource in WATCHED:
+        _watch_objects(registry, resource, listener)
+    if listener.on_cluster is not None:
+        _watch_clusters(registry, listener.on_cluster)
+    if listener.on_node is not None:
+        _watch_nodes(registry, listener.on_node)
     return registry
+
+
+def _watch_objects(registry: kopf.OperatorRegistry, resource: Resource, listener: Listener) -> None:
+    async def index(body: kopf.Body, **_: Any) -> dict[GroupKey, JsonObject]:
+        return {group_of(resource, body): dict(body)}
+
+    async def event(body: kopf.Body, **indexes: Any) -> None:
+        key = group_of(resource, body)
+        listener.on_objects(resource, key, tuple(indexes[resource.plural].get(key, ())))
+
+    labels: Any = {names.LABEL_BROKER_GROUP: kopf.PRESENT} if resource in LABELLED else None
+    kopf.index(*_selector(resource), id=resource.plural, labels=labels, registry=registry)(index)
+    kopf.on.event(*_selector(resource), id=resource.plural, labels=labels, registry=registry)(event)
 
 
 def _watch_clusters(registry: kopf.OperatorRegistry, on_change: Callable[[GroupKey], None]) -> None:
@@ -81,6 +78,33 @@ def _watch_clusters(registry: kopf.OperatorRegistry, on_change: Callable[[GroupK
 
     kopf.on.event(*_selector(BROKER_GROUPS), id="brokergroups-of-clusters", registry=registry)(group)
     kopf.on.event(*_selector(ROCKETMQ_CLUSTERS), id=ROCKETMQ_CLUSTERS.plural, registry=registry)(cluster)
+
+
+def _watch_nodes(registry: kopf.OperatorRegistry, on_node: Callable[[str, JsonObject | None], None]) -> None:
+    async def event(type: str | None, name: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - kopf's name
+        on_node(str(name), None if type == "DELETED" else node_facts(body))
+
+    kopf.on.event(*_selector(NODES), id=NODES.plural, registry=registry)(event)
+
+
+def node_facts(node: Any) -> JsonObject:
+    """Return what passes read of a node, which is large: in its own form, without what changes with each of its heartbeats."""
+    metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+    labels = metadata.get("labels") or {}
+    return {
+        "metadata": {
+            "name": metadata["name"],
+            "labels": {key: labels[key] for key in (names.LABEL_ZONE,) if key in labels},
+        },
+        "spec": {key: spec[key] for key in ("unschedulable", "taints") if key in spec},
+        "status": {
+            "conditions": [
+                {key: value for key, value in one.items() if key != "lastHeartbeatTime"}
+                for one in status.get("conditions") or []
+            ],
+            "nodeInfo": {"bootID": (status.get("nodeInfo") or {}).get("bootID", "")},
+        },
+    }
 
 
 def _selector(resource: Resource) -> tuple[str, str, str]:

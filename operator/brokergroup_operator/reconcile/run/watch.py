@@ -1,7 +1,7 @@
 """Runs kopf in a thread and loop of its own, the embedding that its documentation describes, and starts it again when it ends.
 
 Kopf cancels every task of its loop at its end, and takes the process's signals in the main thread: neither reaches ours from a
-thread of its own. Its handlers pass keys to our loop and do nothing else. Asked for no identity, kopf asks the system for the
+thread of its own. What its handlers say is passed to our loop. Asked for no identity, kopf asks the system for the
 user's name, and an image whose user has none would never watch anything, so it gets one.
 """
 
@@ -13,25 +13,28 @@ import socket
 import ssl
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, ParamSpec
 
 import aiohttp
 import kopf
 import structlog
 
-from brokergroup_operator.reconcile.run.handlers import build_registry, build_settings
+from brokergroup_operator.reconcile.run.handlers import Listener, build_registry, build_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from brokergroup_operator.reconcile.access import ClusterAccess
-    from brokergroup_operator.records.store import GroupKey
 
+P = ParamSpec("P")
 log = structlog.get_logger(__name__)
 
 RESPAWN_SECONDS: Final = 1.0
 STOP_TIMEOUT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 0.1
+# Kopf itself waits for 5 s for tasks of handlers.
+END_SECONDS: Final = 8.0
+CANCEL_AGAIN_SECONDS: Final = 1.0
 # A run of kopf that lasted so long had its watches.
 LASTED_SECONDS: Final = 20.0
 # So long kopf may fail at once, start after start, before the process asks to be restarted.
@@ -44,7 +47,7 @@ OUTAGES: Final = (kopf.LoginError, ConnectionError, TimeoutError, socket.gaierro
 class Watcher:
     """Runs kopf until stopped; when kopf ends by itself (a watch it cannot repair), it is started again.
 
-    `on_change` and `on_cluster_change` are called in the loop in which this was started.
+    The listener is called in the loop in which this was started; `on_respawn` when kopf has ended: events may be lost.
     """
 
     def __init__(
@@ -52,15 +55,15 @@ class Watcher:
         access: ClusterAccess,
         *,
         namespace: str | None,
-        on_change: Callable[[GroupKey], None],
-        on_cluster_change: Callable[[GroupKey], None] | None,
+        listener: Listener,
+        on_respawn: Callable[[], None],
         identity: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._access = access
         self._namespace = namespace
-        self._on_change = on_change
-        self._on_cluster_change = on_cluster_change
+        self._listener = listener
+        self._on_respawn = on_respawn
         self._identity = identity
         self._clock = clock
         self._running_since: float | None = None
@@ -115,6 +118,7 @@ class Watcher:
                 self._note_end(error)
                 log.warning("watch.ended", error=repr(error), respawn_seconds=RESPAWN_SECONDS)
                 await asyncio.sleep(RESPAWN_SECONDS)
+                self._on_respawn()
 
     async def _run_kopf(self) -> None:
         """One run of kopf, in its thread; raises what it ended with."""
@@ -122,14 +126,7 @@ class Watcher:
         ended: asyncio.Future[None] = loop.create_future()
         self._stop_flag = threading.Event()
 
-        def passed_on(call: Callable[[GroupKey], None]) -> Callable[[GroupKey], None]:
-            return lambda key: _in(loop, lambda: None if self._stopping.is_set() else call(key))
-
-        registry = build_registry(
-            self._access,
-            passed_on(self._on_change),
-            None if self._on_cluster_change is None else passed_on(self._on_cluster_change),
-        )
+        registry = build_registry(self._access, self._in_loop(loop))
 
         def run() -> None:
             error: BaseException | None = None
@@ -142,22 +139,59 @@ class Watcher:
         threading.Thread(target=run, name="kopf", daemon=True).start()
         await ended
 
+    def _in_loop(self, loop: asyncio.AbstractEventLoop) -> Listener:
+        """The listener, called in our loop; no more once this is stopped."""
+
+        def passed_on(call: Callable[P, None]) -> Callable[P, None]:
+            def in_loop(*arguments: P.args, **named: P.kwargs) -> None:
+                _in(loop, lambda: None if self._stopping.is_set() else call(*arguments, **named))
+
+            return in_loop
+
+        listener = self._listener
+        return Listener(
+            on_objects=passed_on(listener.on_objects),
+            on_cluster=None if listener.on_cluster is None else passed_on(listener.on_cluster),
+            on_node=None if listener.on_node is None else passed_on(listener.on_node),
+        )
+
     async def _operate(self, registry: kopf.OperatorRegistry, stop_flag: threading.Event) -> None:
+        tasks = await kopf.spawn_tasks(
+            registry=registry,
+            settings=build_settings(),
+            identity=self._identity,  # type: ignore[arg-type]  # kopf's own type of text
+            clusterwide=self._namespace is None,
+            namespaces=[] if self._namespace is None else [self._namespace],
+            standalone=True,
+            stop_flag=stop_flag,
+        )
+        running = asyncio.create_task(kopf.run_tasks(tasks), name="kopf run")
         try:
-            await kopf.operator(
-                registry=registry,
-                settings=build_settings(),
-                identity=self._identity,  # type: ignore[arg-type]  # kopf's own type of text
-                clusterwide=self._namespace is None,
-                namespaces=[] if self._namespace is None else [self._namespace],
-                standalone=True,
-                stop_flag=stop_flag,
-            )
+            first, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await _ended(running)
         finally:
             # A thread of this loop waits for it; the loop's end waits for that thread.
             stop_flag.set()
             # Aiohttp closes TLS connections some turns of the loop after their session.
             await asyncio.sleep(CLOSE_SECONDS)
+        for task in first:
+            task.result()
+
+
+async def _ended(running: asyncio.Task[None]) -> None:
+    """Wait until kopf has ended, once one of its root tasks has. The loop has no other tasks than kopf's.
+
+    A watch that is cancelled in the moment in which its own helper is goes on (kopf 1.45.2, `stream`): kopf then waits for it for
+    ever, with most watches gone. So what is left is cancelled again.
+    """
+    done, _ = await asyncio.wait({running}, timeout=END_SECONDS)
+    while not done:
+        log.warning("watch.does_not_end")
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        done, _ = await asyncio.wait({running}, timeout=CANCEL_AGAIN_SECONDS)
+    if not running.cancelled():
+        running.exception()
 
 
 def is_outage(error: BaseException | None) -> bool:
