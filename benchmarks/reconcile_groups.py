@@ -67,7 +67,7 @@ async def bring_up(server: SandboxApiServer) -> None:
         await world.create_group()
         await world.settle()
         server.before_request = None
-    applier.close()
+    await applier.close()
 
 
 class Copies:

@@ -51,7 +51,7 @@ async def world(access: ClusterAccess) -> AsyncIterator[World]:
         namespace = f"t-{uuid.uuid4().hex[:8]}"
         await api.create(NAMESPACES, {"metadata": {"name": namespace}})
         yield World(api, applier, GroupKey(namespace, "orders"))
-    applier.close()
+    await applier.close()
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ async def world(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[
     sandbox.before_request = None
     await made.fill()
     yield made
-    applier.close()
+    await applier.close()
 
 
 async def test_a_settled_group_costs_no_request(world: CachedWorld, sandbox: SandboxApiServer) -> None:

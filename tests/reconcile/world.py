@@ -9,9 +9,9 @@ from brokergroup_operator.api import names
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.kube.server_side_apply import ServerSideApplier
 from brokergroup_operator.reconcile import kinds
 from brokergroup_operator.reconcile.act.apply import PlanApplier
-from brokergroup_operator.reconcile.act.server_side_apply import ServerSideApplier
 from brokergroup_operator.reconcile.broker_names import BrokerNames
 from brokergroup_operator.reconcile.reconciler import Reconciler
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
@@ -57,7 +57,7 @@ async def until(what: str, check: Any, *, deadline_seconds: float = 20.0) -> Any
 
 
 def applier_for(access: ClusterAccess) -> ServerSideApplier:
-    return ServerSideApplier(access, field_manager=names.FIELD_MANAGER_RECONCILE, timeout_seconds=5)
+    return ServerSideApplier(access.official_client, field_manager=names.FIELD_MANAGER_RECONCILE, timeout_seconds=5)
 
 
 class KilledError(Exception):

@@ -1,7 +1,7 @@
 """The operator as it is, wired to the API in memory: both planes, their watches, queue and passes.
 
 Two parts are replaced, for they bring sockets and threads of their own: kopf, whose indexes hold each group's objects (here a
-Reflector does), and the official client's thread pool under server-side apply (the same request goes through our own client).
+Reflector does), and the official client under server-side apply (the same request goes through our own client).
 """
 
 from __future__ import annotations
@@ -42,15 +42,24 @@ class _Access:
     def __init__(self, api: PerturbedApi) -> None:
         self.api = api
 
+    def official_client(self) -> PerturbedApi:
+        """The same one: there is only one API."""
+        return self.api
+
 
 class _Applier:
     """Server-side apply through our own client."""
 
     def __init__(
-        self, access: _Access, *, field_manager: str, timeout_seconds: float, may_write_seconds: Callable[[], float]
+        self,
+        new_client: Callable[[], PerturbedApi],
+        *,
+        field_manager: str,
+        timeout_seconds: float,
+        may_write_seconds: Callable[[], float],
     ) -> None:
         del may_write_seconds  # there is no Lease: the operator always leads
-        self._api, self._field_manager, self._timeout_seconds = access.api, field_manager, timeout_seconds
+        self._api, self._field_manager, self._timeout_seconds = new_client(), field_manager, timeout_seconds
 
     async def apply(self, resource: Any, obj: dict[str, Any], *, force: bool = True) -> None:
         await self._api.apply(
@@ -58,9 +67,9 @@ class _Applier:
         )
 
     async def settle(self) -> None:
-        """Nothing is in a thread."""
+        """Nothing outlives its caller."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         pass
 
 

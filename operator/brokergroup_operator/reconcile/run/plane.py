@@ -17,11 +17,11 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff
 from brokergroup_operator.kube.resources import NODES
+from brokergroup_operator.kube.server_side_apply import ServerSideApplier
 from brokergroup_operator.observe.metrics import ConditionGauges
 from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.settings import OperationSettings
 from brokergroup_operator.reconcile.act.apply import PlanApplier
-from brokergroup_operator.reconcile.act.server_side_apply import ServerSideApplier
 from brokergroup_operator.reconcile.broker_names import BrokerNames
 from brokergroup_operator.reconcile.clusters.cluster_pass import ClusterPass
 from brokergroup_operator.reconcile.decide.safety_now import unsafe_now
@@ -93,7 +93,7 @@ class ReconcilePlane:
             # A process that was frozen learns that it no longer leads at its next write, before its timers run.
             self._api = api.guarded(self._may_write_seconds)
         self._applier = ServerSideApplier(
-            access,
+            access.official_client,
             field_manager=names.FIELD_MANAGER_RECONCILE,
             timeout_seconds=settings.api_timeout_seconds,
             may_write_seconds=self._may_write_seconds,
@@ -127,7 +127,7 @@ class ReconcilePlane:
         if self._elector is not None:
             await self._elector.stop()
             await self._api.close()
-        self._applier.close()
+        await self._applier.close()
 
     def _lose_leadership(self) -> None:
         log.warning("reconcile.leadership_lost")
