@@ -64,7 +64,7 @@ async def applier_at(server: Server) -> AsyncIterator[Callable[..., ServerSideAp
 
     def make(url: str = "", **options: Any) -> ServerSideApplier:
         access = ClusterAccess(url=url or server.url)
-        values = {"field_manager": "test", "timeout_seconds": 30.0} | options
+        values: dict[str, Any] = {"field_manager": "test", "timeout_seconds": 30.0} | options
         made.append(ServerSideApplier(access.official_client, **values))
         return made[-1]
 

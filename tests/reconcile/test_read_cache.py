@@ -34,6 +34,8 @@ KEY = GroupKey("default", "orders")
 class CachedWorld(World):
     """A settled group of three, and a cache that has seen it."""
 
+    cache: GroupCache
+
     async def fill(self) -> None:
         self.cache = GroupCache()
         for resource in WATCHED:

@@ -18,6 +18,7 @@ from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.reconcile.turns import RollingTurns
+from brokergroup_operator.records.group_cache import GroupCache
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile.fake_view import FakeGroupView
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.reconcile.access import ClusterAccess
-    from brokergroup_operator.records.group_cache import GroupCache
     from brokergroup_operator.records.store import GroupKey
 
 SETTINGS = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), resync_seconds=1.0)
@@ -74,8 +74,8 @@ class World:
         self.view = FakeGroupView(KubernetesRecordStore(api))
         # Of a newly started operator; a test puts other groups in.
         self.turns = RollingTurns(SETTINGS.max_groups_rolling, wake=lambda _key: None)
-        # What passes look at first; None: they read.
-        self.cache: GroupCache | None = None
+        # What passes look at first; empty, they read.
+        self.cache = GroupCache()
         self.writes: list[str] = []
         self.planned_kill: int | None = None
         # Whether brokers run in the pods, as a real kubelet would have it; else the test says who is master.

@@ -165,21 +165,24 @@ class Watcher:
             standalone=True,
             stop_flag=stop_flag,
         )
-        running = asyncio.create_task(kopf.run_tasks(tasks), name="kopf run")
+        # Kopf cancels every task of its loop that is not named here.
+        ignored = {task for task in (asyncio.current_task(),) if task is not None}
+        running = asyncio.create_task(kopf.run_tasks(tasks, ignored=ignored), name="kopf run")
         try:
-            first, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             await _ended(running)
         finally:
             # A thread of this loop waits for it; the loop's end waits for that thread.
             stop_flag.set()
             # Aiohttp closes TLS connections some turns of the loop after their session.
             await asyncio.sleep(CLOSE_SECONDS)
-        for task in first:
-            task.result()
+        for task in tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
 
 
 async def _ended(running: asyncio.Task[None]) -> None:
-    """Wait until kopf has ended, once one of its root tasks has. The loop has no other tasks than kopf's.
+    """Wait until kopf has ended, once one of its root tasks has. The loop has no tasks but kopf's and the caller.
 
     A watch that is cancelled in the moment in which its own helper is goes on (kopf 1.45.2, `stream`): kopf then waits for it for
     ever, with most watches gone. So what is left is cancelled again.
