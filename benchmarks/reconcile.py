@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import resource
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -253,6 +254,7 @@ def main() -> int:
             for size, (start, _) in by_size.items()
         },
         "rolling_update": rolled,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
     figures["broken"] = bounds(figures)
     print(json.dumps(figures))

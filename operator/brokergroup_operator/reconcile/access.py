@@ -1,6 +1,6 @@
 """How each of our three clients reaches the API server: one description, three ways to log in.
 
-kopf watches, the official `kubernetes` client applies, and our own small client does everything that must be quick or
+kopf watches, the official `kubernetes.aio` client applies, and our own small client does everything that must be quick or
 exact. All three must speak to the same server, so none of them reads a kubeconfig of its own.
 """
 

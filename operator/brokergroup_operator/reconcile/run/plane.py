@@ -38,6 +38,7 @@ from brokergroup_operator.reconcile.run.leader import LeaderElector
 from brokergroup_operator.reconcile.run.queue import ReconcileQueue
 from brokergroup_operator.reconcile.run.watch import Watcher
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
+from brokergroup_operator.reconcile.see.observed import is_draining
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.reconcile.turns import RollingTurns, key_of
 from brokergroup_operator.records.group_cache import LABELLED, WATCHED, GroupCache
@@ -205,7 +206,9 @@ class ReconcilePlane:
                 queue.add(key)
 
         def on_node(name: str, node: JsonObject | None) -> None:
-            if cache.hold_node(name, node):
+            is_new = cache.node(name) is None
+            # A new node has no pods yet, but at a start of the operator every node is new.
+            if cache.hold_node(name, node) and (not is_new or (node is not None and is_draining(node))):
                 log.info("node.changed", node=name)
                 self._look_at_all.set()
 
