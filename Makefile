@@ -158,6 +158,10 @@ bench-sla: .venv/.installed-all ## Processor time and memory of the reports' red
 bench-controller: .venv/.installed-all ## What a heartbeat, a first list and a death cost the controller plane at 10, 1,000 and 10,000 groups, RocketMQ's controller beside it
 	@$(BIN)/python benchmarks/controller.py $(ARGUMENTS)
 
+.PHONY: bench-reconcile
+bench-reconcile: .venv/.installed-all ## What a pass costs: requests of a settled group and of a rolling update, processor time at 10, 100 and 1,000 groups
+	@$(BIN)/python benchmarks/reconcile.py $(ARGUMENTS)
+
 .PHONY: bench-replica
 bench-replica: .venv/.installed-all ## Sends per second, latency, replication and memory of the Python replica, a Java broker's beside them
 	@$(BIN)/python tests/real/parts/install.py rocketmq >&2

@@ -59,7 +59,7 @@ async def applier(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterato
         events=EventPoster(api, instance="test", timeout_seconds=5),
         timeout_seconds=5,
     )
-    server_side.close()
+    await server_side.close()
 
 
 async def carry_out(applier: PlanApplier, *actions: plans.Action) -> None:

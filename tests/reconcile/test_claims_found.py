@@ -32,7 +32,7 @@ async def world(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[
     await made.create_group()
     await made.settle()
     yield made
-    applier.close()
+    await applier.close()
 
 
 async def ids(world: World) -> list[int]:

@@ -116,7 +116,7 @@ async def test_what_is_fetched_has_the_keys_of_its_config_maps(sandbox: SandboxA
     of_the_site = config_map(fileReservedTime="24") | {"metadata": {"name": "site"}}
     await api.create(CONFIG_MAPS, of_the_site, namespace=key.namespace)
     after = await fetcher.fetch(key)
-    applier.close()
+    await applier.close()
 
     assert before is not None
     assert after is not None

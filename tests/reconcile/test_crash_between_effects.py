@@ -142,8 +142,8 @@ class Theatre:
         assert kill_at is None or world.was_killed, f"the story made fewer than {kill_at} writes"
         return await world.everything(), world.writes
 
-    def close(self) -> None:
-        self._applier.close()
+    async def close(self) -> None:
+        await self._applier.close()
 
 
 @pytest.mark.sampled
@@ -177,4 +177,4 @@ async def test_a_kill_before_any_write_changes_nothing_in_the_end(
     for number in sample(range(len(writes)), KILLS):
         end, _ = await theatre.told(story, kill_at=number)
         assert end == expected, f"killed before write {number}, {writes[number]}"
-    theatre.close()
+    await theatre.close()

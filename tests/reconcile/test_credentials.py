@@ -58,7 +58,7 @@ async def test_a_secret_is_asked_for_used_and_never_repeated(
     assert "secretKeyRef" in told
     for form in (PLANTED, base64.b64encode(PLANTED.encode()).decode()):
         assert form not in told
-    applier.close()
+    await applier.close()
 
 
 class Refusing:
@@ -92,4 +92,4 @@ async def test_a_secret_that_may_not_be_read_is_a_condition_and_an_api_that_is_a
     away: Any = Refusing(api, ApiError("slow down", status=429))
     with pytest.raises(ApiError, match="slow down"):
         await GroupFetcher(away, world.view, timeout_seconds=5).fetch(KEY)
-    applier.close()
+    await applier.close()

@@ -26,7 +26,7 @@ async def test_a_rebuild_of_an_earlier_group_of_this_name_costs_the_new_one_no_v
     applier, key = applier_for(ClusterAccess(url=sandbox.url)), GroupKey("default", f"orders-of-{owner}".lower())
     world = World(api, applier, key)
     await world.create_group()
-    applier.close()
+    await applier.close()
     await world.run_operation("Rebuild", rebuild={"brokerId": 1})
     fetcher = GroupFetcher(api, world.view, timeout_seconds=5)
     before = await fetcher.fetch(key)

@@ -1,64 +1,61 @@
-"""A node that begins to be drained wakes the plane up, at once and once; without the right to read nodes nothing is asked again."""
+"""A node is watched for what passes read of it; the rest, and its heartbeats, are no news."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import NODES
-from brokergroup_operator.reconcile.run.node_watch import NodeWatch
-from kube_sandbox.api_server.errors import StatusError
-from tests.reconcile.world import until
+from brokergroup_operator.reconcile.access import ClusterAccess
+from brokergroup_operator.reconcile.run.handlers import Listener, node_facts
+from brokergroup_operator.reconcile.run.watch import Watcher
+from brokergroup_operator.reconcile.see.observed import is_draining
+from brokergroup_operator.records.group_cache import GroupCache
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from brokergroup_operator.kube.client import KubernetesApi
     from kube_sandbox.api_server.server import SandboxApiServer
 
 
-class Woken:
-    """How often the plane was woken."""
-
-    def __init__(self) -> None:
-        self.times = 0
-
-    def __call__(self) -> None:
-        self.times += 1
-
-
-@pytest.fixture
-async def woken(api: KubernetesApi) -> AsyncIterator[Woken]:
+async def test_only_a_change_of_what_matters_is_news(api: KubernetesApi, sandbox: SandboxApiServer) -> None:
+    """Also where one namespace is served."""
     await api.create(NODES, {"metadata": {"name": "node-1"}})
-    counter = Woken()
-    task = asyncio.create_task(NodeWatch(api, on_change=counter, timeout_seconds=5).run())
-    yield counter
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    cache, news = GroupCache(), asyncio.Queue[Any]()
+
+    def on_node(name: str, node: dict[str, Any] | None) -> None:
+        if cache.hold_node(name, node):
+            news.put_nowait(node)
+
+    watching = Watcher(
+        ClusterAccess(url=sandbox.url),
+        namespace="default",
+        listener=Listener(on_objects=lambda *_: None, on_node=on_node),
+        on_respawn=lambda: None,
+        identity="operator-0",
+    )
+    watching.start()
+    async with asyncio.timeout(120):
+        assert not is_draining(await news.get())
+        for label, cordoned in (("b", True), ("c", None)):
+            await api.patch(NODES, "node-1", {"metadata": {"labels": {"a": label}}}, content_type=PatchType.MERGE)
+            await api.patch(NODES, "node-1", {"spec": {"unschedulable": cordoned}}, content_type=PatchType.MERGE)
+            assert is_draining(await news.get()) is bool(cordoned)
+        await api.delete(NODES, "node-1")
+        assert await news.get() is None
+    assert news.empty()
+    await watching.stop()
 
 
-async def patch(api: KubernetesApi, change: dict[str, Any]) -> None:
-    await api.patch(NODES, "node-1", change, content_type=PatchType.MERGE)
+def test_a_heartbeat_changes_no_fact() -> None:
+    def node(heartbeat: str) -> dict[str, Any]:
+        ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat, "lastTransitionTime": "t"}
+        return {
+            "metadata": {"name": "n", "resourceVersion": heartbeat},
+            "status": {"conditions": [ready], "images": [1]},
+        }
 
-
-async def test_only_a_change_of_what_matters_wakes(api: KubernetesApi, woken: Woken) -> None:
-    async def is_woken(times: int) -> bool:
-        return woken.times == times
-
-    await patch(api, {"metadata": {"labels": {"a": "b"}}})
-    await patch(api, {"spec": {"unschedulable": True}})
-    await until("woken by the cordon", lambda: is_woken(1))
-    await patch(api, {"metadata": {"labels": {"a": "c"}}})
-    await patch(api, {"spec": {"unschedulable": None}})
-    await until("woken by its end", lambda: is_woken(2))
-
-
-async def test_without_the_right_to_read_nodes_it_ends(api: KubernetesApi, sandbox: SandboxApiServer) -> None:
-    def forbidden(request: Any) -> None:
-        raise StatusError(403, "Forbidden", f"no {request.path} for you")
-
-    sandbox.before_request = forbidden
-    await asyncio.wait_for(NodeWatch(api, on_change=Woken(), timeout_seconds=5).run(), 10)
+    assert node_facts(node("1")) == node_facts(node("2"))
+    assert node_facts(node("1"))["status"]["conditions"] == [
+        {"type": "Ready", "status": "True", "lastTransitionTime": "t"}
+    ]

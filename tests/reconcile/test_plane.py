@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -50,27 +51,7 @@ async def world(access: ClusterAccess) -> AsyncIterator[World]:
         namespace = f"t-{uuid.uuid4().hex[:8]}"
         await api.create(NAMESPACES, {"metadata": {"name": namespace}})
         yield World(api, applier, GroupKey(namespace, "orders"))
-    applier.close()
-    if access.kubeconfig is not None:
-        await close_what_kopf_left()
-
-
-async def close_what_kopf_left() -> None:
-    """Kopf waits neither until TLS has closed its connections (some turns of the loop; seen: up to eight), nor for the answers to a
-    scan of the server's kinds that it began (seen: one). A loop that ended meanwhile would leave their sockets open.
-    """
-    transports: dict[int, asyncio.Transport] = asyncio.get_running_loop()._transports  # type: ignore[attr-defined]
-    left: list[asyncio.Transport] = []
-    for _ in range(100):
-        left = [each for each in transports.values() if not each.is_closing()]
-        if not left:
-            break
-        await asyncio.sleep(0.01)
-    for each in left:
-        each.abort()
-    # What closes does so in the next turn.
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await applier.close()
 
 
 @pytest.fixture
@@ -285,7 +266,7 @@ async def test_the_plane_outlives_the_api_server(
 
 
 async def test_foreign_tasks_survive_the_stop_of_the_plane(world: World, start_plane: Callable[..., Any]) -> None:
-    """Kopf cancels what was born after it; the controller plane's tasks are born at any time."""
+    """Kopf cancels what was born after it in its loop; the controller plane's tasks are born at any time."""
     plane = await start_plane()
     await make_ready(world)
 
@@ -300,6 +281,7 @@ async def test_foreign_tasks_survive_the_stop_of_the_plane(world: World, start_p
     await asyncio.gather(foreign, return_exceptions=True)
     leftovers = [task.get_name() for task in asyncio.all_tasks() if "kopf" in str(task.get_coro())]
     assert leftovers == []
+    assert "kopf" not in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.mark.parametrize("access", ["sandbox"], indirect=True)

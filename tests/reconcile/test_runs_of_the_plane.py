@@ -75,20 +75,11 @@ class EmptyCluster:
         pass
 
 
-class NoNodes:
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    async def run(self) -> None:
-        pass
-
-
 @pytest.fixture
 async def watchers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watchers]:
     made = Watchers()
     monkeypatch.setattr(plane_module, "LeaderElector", Lease)
     monkeypatch.setattr(plane_module, "Watcher", made.make)
-    monkeypatch.setattr(plane_module, "NodeWatch", NoNodes)
     yield made
     made.may_end.set()
 

@@ -18,6 +18,8 @@ from tests.reconcile.world import World, applier_for
 from tests.support.draws import WHOLE
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.reconcile.see.observed import Observed
     from kube_sandbox.api_server.server import SandboxApiServer
@@ -146,18 +148,19 @@ def test_when_a_group_needs_its_turn_and_how_long_it_keeps_it(seen: Observed, tu
 
 
 @pytest.fixture
-async def fleet(api: KubernetesApi, sandbox: SandboxApiServer) -> list[World]:
+async def fleet(api: KubernetesApi, sandbox: SandboxApiServer) -> AsyncIterator[list[World]]:
     """Groups of three, all in sync."""
     await api.create(NAMESPACES, {"metadata": {"name": "shop"}})
-    access = ClusterAccess(url=sandbox.url)
-    worlds = [World(api, applier_for(access), GroupKey("shop", f"group-{number}")) for number in range(FLEET)]
+    applier = applier_for(ClusterAccess(url=sandbox.url))
+    worlds = [World(api, applier, GroupKey("shop", f"group-{number}")) for number in range(FLEET)]
     for world in worlds:
         await world.create_group()
         while not await up_to_date(world):
             await world.run_pass()
             await world.run_kubelet()
             await world.run_brokers()
-    return worlds
+    yield worlds
+    await applier.close()
 
 
 async def up_to_date(world: World) -> bool:

@@ -9,15 +9,16 @@ from brokergroup_operator.api import names
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.kube.server_side_apply import ServerSideApplier
 from brokergroup_operator.reconcile import kinds
 from brokergroup_operator.reconcile.act.apply import PlanApplier
-from brokergroup_operator.reconcile.act.server_side_apply import ServerSideApplier
 from brokergroup_operator.reconcile.broker_names import BrokerNames
 from brokergroup_operator.reconcile.reconciler import Reconciler
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.reconcile.turns import RollingTurns
+from brokergroup_operator.records.group_cache import GroupCache
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile.fake_view import FakeGroupView
@@ -56,7 +57,7 @@ async def until(what: str, check: Any, *, deadline_seconds: float = 20.0) -> Any
 
 
 def applier_for(access: ClusterAccess) -> ServerSideApplier:
-    return ServerSideApplier(access, field_manager=names.FIELD_MANAGER_RECONCILE, timeout_seconds=5)
+    return ServerSideApplier(access.official_client, field_manager=names.FIELD_MANAGER_RECONCILE, timeout_seconds=5)
 
 
 class KilledError(Exception):
@@ -73,6 +74,8 @@ class World:
         self.view = FakeGroupView(KubernetesRecordStore(api))
         # Of a newly started operator; a test puts other groups in.
         self.turns = RollingTurns(SETTINGS.max_groups_rolling, wake=lambda _key: None)
+        # What passes look at first; empty, they read.
+        self.cache = GroupCache()
         self.writes: list[str] = []
         self.planned_kill: int | None = None
         # Whether brokers run in the pods, as a real kubelet would have it; else the test says who is master.
@@ -97,7 +100,7 @@ class World:
     async def run_pass(self) -> None:
         """One pass of a newly started operator; `KilledError` if it was killed."""
         reconciler = Reconciler(
-            GroupFetcher(self.api, self.view, timeout_seconds=5),
+            GroupFetcher(self.api, self.view, timeout_seconds=5, cache=self.cache),
             PlanApplier(
                 api=self.api,
                 applier=self.applier,

@@ -1,7 +1,7 @@
 """The operator as it is, wired to the API in memory: both planes, their watches, queue and passes.
 
-Two parts are replaced, for they bring sockets and threads of their own: kopf, which only turns events into keys (so do these
-watches), and the official client's thread pool under server-side apply (the same request goes through our own client).
+Two parts are replaced, for they bring sockets and threads of their own: kopf, whose indexes hold each group's objects (here a
+Reflector does), and the official client under server-side apply (the same request goes through our own client).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from brokergroup_operator.controller.directory.kubernetes_directory import Kuber
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.kube.reflector import Reflector
-from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, ROCKETMQ_CLUSTERS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, ROCKETMQ_CLUSTERS
 from brokergroup_operator.reconcile.run import plane as reconcile_plane
-from brokergroup_operator.reconcile.run import watch as product_watch
 from brokergroup_operator.reconcile.settings import ReconcileSettings
+from brokergroup_operator.records.group_cache import LABELLED, WATCHED, group_of
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
 from tests.sieve.cluster import CONTROLLER
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from brokergroup_operator.kube.client import WatchEvent
+    from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.reconcile.run.handlers import Listener
     from tests.sieve.perturbed_api import PerturbedApi
 
 HOST, _, PORT = CONTROLLER.rpartition(":")
@@ -40,15 +42,24 @@ class _Access:
     def __init__(self, api: PerturbedApi) -> None:
         self.api = api
 
+    def official_client(self) -> PerturbedApi:
+        """The same one: there is only one API."""
+        return self.api
+
 
 class _Applier:
     """Server-side apply through our own client."""
 
     def __init__(
-        self, access: _Access, *, field_manager: str, timeout_seconds: float, may_write_seconds: Callable[[], float]
+        self,
+        new_client: Callable[[], PerturbedApi],
+        *,
+        field_manager: str,
+        timeout_seconds: float,
+        may_write_seconds: Callable[[], float],
     ) -> None:
         del may_write_seconds  # there is no Lease: the operator always leads
-        self._api, self._field_manager, self._timeout_seconds = access.api, field_manager, timeout_seconds
+        self._api, self._field_manager, self._timeout_seconds = new_client(), field_manager, timeout_seconds
 
     async def apply(self, resource: Any, obj: dict[str, Any], *, force: bool = True) -> None:
         await self._api.apply(
@@ -56,63 +67,46 @@ class _Applier:
         )
 
     async def settle(self) -> None:
-        """Nothing is in a thread."""
+        """Nothing outlives its caller."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         pass
 
 
 class _Watcher:
-    """Every kind that kopf watches; an event is the key of its group."""
+    """Every kind that kopf watches but nodes, of which there are none; after each event its group's objects are handed over."""
 
     def __init__(
         self,
         access: _Access,
         *,
         namespace: str | None,
-        on_change: Callable[[GroupKey], None],
-        on_cluster_change: Callable[[GroupKey], None] | None,
+        listener: Listener,
+        on_respawn: Callable[[], None],
         identity: str,
-        after_spawn: Callable[[], None] | None = None,
     ) -> None:
-        assert on_cluster_change is not None, "every kind of ours is defined in the API in memory"
-        self._on_change, self._on_cluster_change = on_change, on_cluster_change
-        named = [
-            Reflector(access.api, kind, namespace=namespace, on_change=self._named) for kind in product_watch.NAMED
-        ]
-        labelled = [
-            Reflector(
-                access.api,
-                kind,
-                namespace=namespace,
-                label_selector=names.LABEL_BROKER_GROUP,
-                on_change=self._labelled,
-            )
-            for kind in product_watch.LABELLED
-        ]
-        operations = Reflector(access.api, BROKER_GROUP_OPERATIONS, namespace=namespace, on_change=self._operation)
+        assert listener.on_cluster is not None, "every kind of ours is defined in the API in memory"
+        self._listener, self._on_cluster = listener, listener.on_cluster
         clusters = Reflector(access.api, ROCKETMQ_CLUSTERS, namespace=namespace, on_change=self._cluster)
-        self._reflectors = [*named, *labelled, operations, clusters]
+        self._reflectors = [*(self._reflector(access, kind, namespace) for kind in WATCHED), clusters]
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _named(self, event: WatchEvent) -> None:
-        metadata = event.object["metadata"]
-        self._on_change(GroupKey(metadata["namespace"], metadata["name"]))
-        is_group = event.object["kind"] == names.BROKER_GROUP_KIND
-        if is_group and (cluster := metadata.get("labels", {}).get(names.LABEL_ROCKETMQ_CLUSTER)):
-            self._on_cluster_change(GroupKey(metadata["namespace"], cluster))
+    def _reflector(self, access: _Access, kind: Resource, namespace: str | None) -> Reflector:
+        def heard(event: WatchEvent) -> None:
+            key = group_of(kind, event.object)
+            objects = (obj for obj in reflector.objects.values() if group_of(kind, obj) == key)
+            self._listener.on_objects(kind, key, tuple(objects))
+            cluster = (event.object["metadata"].get("labels") or {}).get(names.LABEL_ROCKETMQ_CLUSTER)
+            if kind == BROKER_GROUPS and cluster:
+                self._on_cluster(GroupKey(key.namespace, cluster))
 
-    def _labelled(self, event: WatchEvent) -> None:
-        metadata = event.object["metadata"]
-        self._on_change(GroupKey(metadata["namespace"], metadata["labels"][names.LABEL_BROKER_GROUP]))
-
-    def _operation(self, event: WatchEvent) -> None:
-        group = event.object["spec"]["brokerGroupRef"]["name"]
-        self._on_change(GroupKey(event.object["metadata"]["namespace"], group))
+        selector = names.LABEL_BROKER_GROUP if kind in LABELLED else ""
+        reflector = Reflector(access.api, kind, namespace=namespace, label_selector=selector, on_change=heard)
+        return reflector
 
     def _cluster(self, event: WatchEvent) -> None:
         metadata = event.object["metadata"]
-        self._on_cluster_change(GroupKey(metadata["namespace"], metadata["name"]))
+        self._on_cluster(GroupKey(metadata["namespace"], metadata["name"]))
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(reflector.run()) for reflector in self._reflectors]

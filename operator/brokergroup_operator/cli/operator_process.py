@@ -1,11 +1,9 @@
 """The operator process: one loop, one API client, the controller plane, the reconcile plane, and their observers.
 
-The controller plane starts first and stops last: brokers are served while kopf starts. Kopf replaces the process's signal
-handlers when it starts, so they are set again each time.
+The controller plane starts first and stops last: brokers are served while kopf starts.
 """
 
 import asyncio
-import signal
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final
@@ -73,7 +71,6 @@ async def run_operator(
             access,
             plane,
             replace(reconcile_settings(options, security), fence_keys=keys),
-            after_watch_spawned=lambda: _take_signals_back(stop),
             circumstances=incidents,
             conditions=metrics.conditions,
         )
@@ -103,12 +100,6 @@ def _observers(
     history.start()
     stack.push_async_callback(history.stop)
     return [metrics.observer, EventObserver(events), history, *([incidents] if incidents is not None else [])]
-
-
-def _take_signals_back(stop: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
 
 
 def _plane_settings(options: OperatorOptions, security: SecuritySettings) -> PlaneSettings:

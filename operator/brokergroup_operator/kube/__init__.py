@@ -1,13 +1,13 @@
 """A thin asyncio client of the Kubernetes API, for the paths where a deadline on every request matters.
 
-Kopf and the official client serve the reconcile plane well, but neither gives what a consensus write needs: a deadline
-on every request, no silent retry of a write, and an error for a write *that may or may not have happened*, instead
-of guessing. So the failover path and the process kubelet speak to the API through this package:
+Neither kopf nor the official client gives what a consensus write needs: a deadline on every request, no silent retry of a
+write, and an error for a write *that may or may not have happened*, instead of guessing (ADR 16):
 
 * ``resources``: which kinds there are and where they live;
 * ``settings``: address and credentials (kubeconfig, in-cluster, plain URL);
 * ``client``: one method per verb, plain dictionaries in and out;
 * ``errors``: one exception type per caller's policy;
+* ``server_side_apply``: child objects, through the official client, under the same deadlines and errors;
 * ``reflector``: a level-triggered local copy of a kind, by list and watch.
 """
 

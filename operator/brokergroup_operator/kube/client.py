@@ -12,7 +12,7 @@ import math
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 import msgspec
@@ -411,7 +411,7 @@ class KubernetesApi:
             ) as response:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            _raise_transport_error(what, error, write=write)
+            raise transport_error(what, error, write=write) from error
         finally:
             room.release()
         if response.status >= 400:
@@ -461,11 +461,12 @@ def _retry_after_seconds(text: str) -> float:
     return min(float(text), LONGEST_RETRY_AFTER_SECONDS) if text.isascii() and text.isdecimal() else 0.0
 
 
-def _raise_transport_error(what: str, error: aiohttp.ClientError | TimeoutError, *, write: bool) -> NoReturn:
+def transport_error(what: str, error: aiohttp.ClientError | TimeoutError, *, write: bool) -> ApiError:
+    """Return what a request without an answer means: a write may have been done, unless no connection was made."""
     never_sent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     if write and not never_sent:
-        raise OutcomeUnknownError(f"{what}: {_describe(error)}; it may or may not have been done") from error
-    raise ApiUnavailableError(f"{what}: {_describe(error)}") from error
+        return OutcomeUnknownError(f"{what}: {_describe(error)}; it may or may not have been done")
+    return ApiUnavailableError(f"{what}: {_describe(error)}")
 
 
 def _describe(error: Exception) -> str:

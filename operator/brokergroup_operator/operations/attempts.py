@@ -65,6 +65,10 @@ class Attempts:
         """Return the outcomes so far of the requests for this group."""
         return {uid: _outcome(item.task) for uid, item in self._attempts.items() if item.key == key}
 
+    def has_any(self, key: GroupKey) -> bool:
+        """Whether a request for this group was made and is not forgotten."""
+        return any(item.key == key for item in self._attempts.values())
+
     def forget_all_but(self, key: GroupKey, uids: Iterable[str]) -> None:
         """Drop the requests of operations that are over or gone."""
         kept = set(uids)

@@ -1,4 +1,4 @@
-"""Reads the operations of one group and what they are judged by, straight from the API server."""
+"""Reads the operations of one group and what they are judged by: from the API server, or what the watches last said."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from brokergroup_operator.kube.resources import (
     PODS,
 )
 from brokergroup_operator.operations.scene import Operation, Scene, read_operation
+from brokergroup_operator.records.group_cache import GroupCache
 from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.serialize import record_from_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
@@ -46,7 +47,9 @@ class SceneFetcher:
         unsafe_now: UnsafeNow,
         timeout_seconds: float,
         clock: Callable[[], float] = time.time,
+        cache: GroupCache | None = None,
     ) -> None:
+        self._cache = cache or GroupCache()
         self._unsafe_now = unsafe_now
         self._api = api
         self._view = view
@@ -64,8 +67,39 @@ class SceneFetcher:
         pods, claims = await asyncio.gather(
             self._objects.labelled(PODS, key), self._objects.labelled(PERSISTENT_VOLUME_CLAIMS, key)
         )
-        record = record_from_json(state["record"], source=f"BrokerGroupState {key}") if state else None
-        snapshot = self._view.snapshot(key)
+        return self._scene(key, operations, group, _record_of(key, state), self._view.snapshot(key), pods, claims)
+
+    def look(self, key: GroupKey) -> Scene | None:
+        """Return what the watches last said, with all operations of the group or none; None: the API must be read."""
+        cache = self._cache
+        if not cache.is_complete:
+            return None
+        operations = _operations(cache.all(BROKER_GROUP_OPERATIONS, key), key)
+        if not operations:
+            return Scene(key=key, now_seconds=self._clock())
+        record, snapshot = _record_of(key, cache.one(BROKER_GROUP_STATES, key)), self._view.snapshot(key)
+        if snapshot is not None and snapshot.record != record:
+            return None  # the controller plane knows a newer record
+        return self._scene(
+            key,
+            operations,
+            cache.one(BROKER_GROUPS, key),
+            record,
+            snapshot,
+            cache.by_name(PODS, key),
+            cache.by_name(PERSISTENT_VOLUME_CLAIMS, key),
+        )
+
+    def _scene(
+        self,
+        key: GroupKey,
+        operations: list[Operation],
+        group: JsonObject | None,
+        record: BrokerGroupRecord | None,
+        snapshot: GroupSnapshot | None,
+        pods: Mapping[str, JsonObject],
+        claims: Mapping[str, JsonObject],
+    ) -> Scene:
         return Scene(
             key=key,
             now_seconds=self._clock(),
@@ -83,12 +117,20 @@ class SceneFetcher:
         listed = await self._api.list(
             BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
         )
-        found = []
-        for raw in listed.items:
-            if ((raw.get("spec") or {}).get("brokerGroupRef") or {}).get("name") != key.name:
-                continue
-            try:
-                found.append(read_operation(raw))
-            except msgspec.ValidationError as error:
-                log.warning("operation.unreadable", group=str(key), name=raw["metadata"]["name"], error=str(error))
-        return found
+        return _operations(listed.items, key)
+
+
+def _record_of(key: GroupKey, state: JsonObject | None) -> BrokerGroupRecord | None:
+    return record_from_json(state["record"], source=f"BrokerGroupState {key}") if state else None
+
+
+def _operations(items: Iterable[JsonObject], key: GroupKey) -> list[Operation]:
+    found = []
+    for raw in items:
+        if ((raw.get("spec") or {}).get("brokerGroupRef") or {}).get("name") != key.name:
+            continue
+        try:
+            found.append(read_operation(raw))
+        except msgspec.ValidationError as error:
+            log.warning("operation.unreadable", group=str(key), name=raw["metadata"]["name"], error=str(error))
+    return found

@@ -1,6 +1,6 @@
 """How each of our three clients reaches the API server: one description, three ways to log in.
 
-kopf watches, the official `kubernetes` client applies, and our own small client does everything that must be quick or
+kopf watches, the official `kubernetes.aio` client applies, and our own small client does everything that must be quick or
 exact. All three must speak to the same server, so none of them reads a kubeconfig of its own.
 """
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 import kopf
-import kubernetes
+import kubernetes.aio.client
+import kubernetes.aio.config
 
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.settings import settings_from_kubeconfig
@@ -38,19 +39,19 @@ class ClusterAccess:
             return KubernetesApi.from_url(self.url)
         return KubernetesApi.in_cluster()
 
-    def official_client(self) -> kubernetes.client.ApiClient:
-        """Reads files; call it in a thread."""
+    async def official_client(self) -> kubernetes.aio.client.ApiClient:
+        """A client that the caller closes."""
         if self.kubeconfig is not None:
-            client: kubernetes.client.ApiClient = kubernetes.config.new_client_from_config(  # type: ignore[no-untyped-call]
+            client: kubernetes.aio.client.ApiClient = await kubernetes.aio.config.new_client_from_config(  # type: ignore[no-untyped-call]
                 config_file=str(self.kubeconfig), persist_config=False
             )
             return client
-        configuration = kubernetes.client.Configuration()
+        configuration = kubernetes.aio.client.Configuration()
         if self.url is not None:
             configuration.host = self.url
         else:
-            kubernetes.config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        return kubernetes.client.ApiClient(configuration)
+            kubernetes.aio.config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        return kubernetes.aio.client.ApiClient(configuration)
 
     def kopf_credentials(self, settings: kopf.OperatorSettings) -> kopf.ConnectionInfo | kopf.AiohttpSession | None:
         """What kopf's login handler returns. Kopf closes the session that it is given."""

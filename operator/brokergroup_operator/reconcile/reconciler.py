@@ -1,4 +1,8 @@
-"""One pass over one group: fetch, evaluate, apply. The only stateful thing is what the API server holds."""
+"""One pass over one group: fetch, evaluate, apply. The only stateful thing is what the API server holds.
+
+A pass first evaluates what the watches last said, and ends there if nothing is to do. Otherwise it reads the group from the API and
+evaluates that: no action and no turn is ever decided by the cache.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.api.names import operator_of
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, OutcomeUnknownError
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.observe.incidents import NoSink
 from brokergroup_operator.observe.metrics import ConditionGauges
-from brokergroup_operator.reconcile.act.refusals import Refusals
+from brokergroup_operator.reconcile.act.refusals import Refusals, Refused
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.host_ports import HostPorts
 from brokergroup_operator.reconcile.render.broker_config import broker_name
@@ -94,6 +99,8 @@ class Reconciler:
     async def run_pass(self, key: GroupKey) -> float | None:
         """Bring the group one step nearer to its spec; returns in how many seconds to look again."""
         try:
+            if (settled := await self._settled(key)) is not None:
+                return settled.look_again_seconds
             seen = await self._fetch_ours(key)
         except UnreadableGroupError as error:
             self._turns.step_aside(key)
@@ -129,6 +136,20 @@ class Reconciler:
         # Reserved ids are in the record now: the pods they are for can be created at once.
         return 0.0 if applied.ids_reserved else plan.look_again_seconds
 
+    async def _settled(self, key: GroupKey) -> Plan | None:
+        """Return the plan by what the watches last said if it does nothing; None: the API must be read."""
+        seen = await self._fetcher.look(key)
+        if seen is None or operator_of(seen.group_object) != self._settings.operator:
+            return None
+        if self._refusals.of(key, seen.group_object) != Refused():
+            return None  # only a pass that was carried out ends a refusal
+        plan = self._evaluated(key, seen, now=rfc3339(time.time()))
+        if plan.actions or plan.turn is not self._turns.of(key):
+            return None
+        self._note_conditions(key, seen)
+        await self._circumstances.note(self._watch.look(replace(seen, now=rfc3339(time.time()))))
+        return plan
+
     def _note_conditions(self, key: GroupKey, seen: Observed) -> None:
         """As the status has them now. What this pass writes is an event that begins the next; a pass that fails changes nothing."""
         status = seen.group_object.get("status") or {}
@@ -154,10 +175,16 @@ class Reconciler:
         now = rfc3339(time.time())
         self._broker_names.note(seen.group_object, seen.record)
         self._host_ports.note(seen.group_object)
-        seen = replace(
-            seen, broker_name_taken=self._broker_names.taken(key), host_ports_shared=self._host_ports.shared(key)
-        )
-        since = outdated_since(seen.group_object, now=now)
-        plan = evaluate(replace(seen, rolling_before=self._turns.before(key, since=since)), self._settings, now=now)
-        self._turns.tell(key, plan.turn, since=since)
+        plan = self._evaluated(key, seen, now=now)
+        self._turns.tell(key, plan.turn, since=outdated_since(seen.group_object, now=now))
         return plan
+
+    def _evaluated(self, key: GroupKey, seen: Observed, *, now: str) -> Plan:
+        """The plan, by what this plane knows of other groups."""
+        seen = replace(
+            seen,
+            broker_name_taken=self._broker_names.taken(key),
+            host_ports_shared=self._host_ports.shared(key),
+            rolling_before=self._turns.before(key, since=outdated_since(seen.group_object, now=now)),
+        )
+        return evaluate(seen, self._settings, now=now)

@@ -66,6 +66,10 @@ class RollingTurns:
             return ()
         return (*sorted(self._holding, key=str), *earlier)
 
+    def of(self, key: GroupKey) -> Turn:
+        """Return what the last pass recorded."""
+        return Turn.HOLDS if key in self._holding else Turn.WAITS if key in self._waiting else Turn.NONE
+
     def tell(self, key: GroupKey, turn: Turn, *, since: str) -> None:
         """Record what a pass found: the group rolls, waits, or neither."""
         gave_back = key in self._holding and turn is not Turn.HOLDS

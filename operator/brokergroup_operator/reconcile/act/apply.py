@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.kube.server_side_apply import ServerSideApplier
     from brokergroup_operator.observe.group_view import GroupView
-    from brokergroup_operator.reconcile.act.server_side_apply import ServerSideApplier
     from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.tell.events import EventPoster

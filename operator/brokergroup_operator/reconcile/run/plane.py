@@ -1,7 +1,8 @@
 """The reconcile plane: what keeps pods, claims, Services and status as the BrokerGroups want them.
 
-Watches and the controller plane's notices only put groups into a queue; passes do the work; nothing is remembered between
-them. The failover path does not come through here. With leader election only the holder of the Lease watches and works.
+What watches and the controller plane say puts groups into a queue; passes do the work. Between passes only what the watches said
+last is kept (`GroupCache`). The failover path does not come through here. With leader election only the holder of the Lease watches
+and works.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff
+from brokergroup_operator.kube.resources import NODES
+from brokergroup_operator.kube.server_side_apply import ServerSideApplier
 from brokergroup_operator.observe.metrics import ConditionGauges
 from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.settings import OperationSettings
 from brokergroup_operator.reconcile.act.apply import PlanApplier
-from brokergroup_operator.reconcile.act.server_side_apply import ServerSideApplier
 from brokergroup_operator.reconcile.broker_names import BrokerNames
 from brokergroup_operator.reconcile.clusters.cluster_pass import ClusterPass
 from brokergroup_operator.reconcile.decide.safety_now import unsafe_now
@@ -31,17 +33,19 @@ from brokergroup_operator.reconcile.kinds import (
     ROCKETMQ_CLUSTERS,
 )
 from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler
+from brokergroup_operator.reconcile.run.handlers import Listener
 from brokergroup_operator.reconcile.run.leader import LeaderElector
-from brokergroup_operator.reconcile.run.node_watch import NodeWatch
 from brokergroup_operator.reconcile.run.queue import ReconcileQueue
 from brokergroup_operator.reconcile.run.watch import Watcher
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
+from brokergroup_operator.reconcile.see.observed import is_draining
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.reconcile.turns import RollingTurns, key_of
+from brokergroup_operator.records.group_cache import LABELLED, WATCHED, GroupCache
 from brokergroup_operator.records.serialize import has_registered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
@@ -58,11 +62,7 @@ WAIT_FOR_CLUSTERS_SECONDS = 5.0
 
 
 class ReconcilePlane:
-    """`start` returns once it is set going; `stop` ends it and leaves everything as it is.
-
-    `after_watch_spawned` is called each time kopf has been started: in the main thread kopf takes over SIGINT and SIGTERM,
-    and this is where the command line takes them back.
-    """
+    """`start` returns once it is set going; `stop` ends it and leaves everything as it is."""
 
     def __init__(
         self,
@@ -71,7 +71,6 @@ class ReconcilePlane:
         view: GroupView,
         settings: ReconcileSettings,
         *,
-        after_watch_spawned: Callable[[], None] | None = None,
         circumstances: CircumstanceSink | None = None,
         conditions: ConditionGauges | None = None,
     ) -> None:
@@ -79,7 +78,6 @@ class ReconcilePlane:
         self._access = access
         self._view = view
         self._settings = settings
-        self._after_watch_spawned = after_watch_spawned
         self._circumstances = circumstances
         self._conditions = conditions or ConditionGauges()
         self._leading = asyncio.Event()
@@ -96,7 +94,7 @@ class ReconcilePlane:
             # A process that was frozen learns that it no longer leads at its next write, before its timers run.
             self._api = api.guarded(self._may_write_seconds)
         self._applier = ServerSideApplier(
-            access,
+            access.official_client,
             field_manager=names.FIELD_MANAGER_RECONCILE,
             timeout_seconds=settings.api_timeout_seconds,
             may_write_seconds=self._may_write_seconds,
@@ -130,7 +128,7 @@ class ReconcilePlane:
         if self._elector is not None:
             await self._elector.stop()
             await self._api.close()
-        self._applier.close()
+        await self._applier.close()
 
     def _lose_leadership(self) -> None:
         log.warning("reconcile.leadership_lost")
@@ -156,13 +154,15 @@ class ReconcilePlane:
     async def _serve(self) -> None:
         """Until it is cancelled, or the kind RocketMQCluster is there, which was not when it began."""
         groups, registered = await self._wait_for_kinds()
-        with_clusters = await self._may_serve_clusters()
+        with_clusters, with_nodes = await self._may_serve_clusters(), await self._may_read_nodes()
+        cache = GroupCache()
         operations = OperationRunner(
             self._api,
             self._view,
             OperationSettings(api_timeout_seconds=self._settings.api_timeout_seconds, operator=self._settings.operator),
             unsafe_now=unsafe_now,
             wake=lambda key: queue.add(key),  # noqa: PLW0108 - the queue is made next
+            cache=cache,
         )
         turns = RollingTurns(self._settings.max_groups_rolling, wake=lambda key: queue.add(key))  # noqa: PLW0108 - as above
         turns.restore(groups)
@@ -171,31 +171,24 @@ class ReconcilePlane:
         host_ports = HostPorts()
         host_ports.keep_only(groups)
         queue = ReconcileQueue(
-            GroupPass(self._reconciler(turns, broker_names, host_ports), operations).run, self._settings
+            GroupPass(self._reconciler(cache, turns, broker_names, host_ports), operations).run, self._settings
         )
         clusters = ReconcileQueue(self._cluster_pass().run, self._settings)
         watcher = Watcher(
             self._access,
             namespace=self._settings.namespace,
-            on_change=queue.add,
-            on_cluster_change=clusters.add if with_clusters else None,
+            listener=self._listener(cache, queue, clusters if with_clusters else None, with_nodes=with_nodes),
+            on_respawn=self._look_at_all.set,
             identity=self._settings.instance,
-            after_spawn=self._after_watch_spawned,
         )
         self._watcher = watcher
         unsubscribe = self._view.subscribe(queue.add)
         watcher.start()
-        nodes = NodeWatch(
-            self._api, on_change=self._look_at_all.set, timeout_seconds=self._settings.api_timeout_seconds
-        )
-        node_watch = asyncio.create_task(nodes.run(), name="reconcile node watch")
         log.info("reconcile.started", namespace=self._settings.namespace or "(all)")
         try:
-            await self._resync_for_ever(queue, clusters if with_clusters else None, turns, broker_names)
+            await self._resync_for_ever(cache, queue, clusters if with_clusters else None, turns, broker_names)
         finally:
             unsubscribe()
-            node_watch.cancel()
-            await asyncio.gather(node_watch, return_exceptions=True)
             await asyncio.gather(queue.stop(), clusters.stop())
             await operations.stop()
             await self._applier.settle()
@@ -203,10 +196,34 @@ class ReconcilePlane:
             self._conditions.clear()
             await watcher.stop()
 
-    def _reconciler(self, turns: RollingTurns, broker_names: BrokerNames, host_ports: HostPorts) -> Reconciler:
+    def _listener(
+        self, cache: GroupCache, queue: ReconcileQueue, clusters: ReconcileQueue | None, *, with_nodes: bool
+    ) -> Listener:
+        """What the watches say: into the cache first, then the pass that may look there."""
+
+        def on_objects(resource: Resource, key: GroupKey, objects: tuple[JsonObject, ...]) -> None:
+            if cache.hold(resource, key, objects):
+                queue.add(key)
+
+        def on_node(name: str, node: JsonObject | None) -> None:
+            is_new = cache.node(name) is None
+            # A new node has no pods yet, but at a start of the operator every node is new.
+            if cache.hold_node(name, node) and (not is_new or (node is not None and is_draining(node))):
+                log.info("node.changed", node=name)
+                self._look_at_all.set()
+
+        return Listener(
+            on_objects=on_objects,
+            on_cluster=None if clusters is None else clusters.add,
+            on_node=on_node if with_nodes else None,
+        )
+
+    def _reconciler(
+        self, cache: GroupCache, turns: RollingTurns, broker_names: BrokerNames, host_ports: HostPorts
+    ) -> Reconciler:
         timeout_seconds = self._settings.api_timeout_seconds
         events = self._event_poster()
-        fetcher = GroupFetcher(self._api, self._view, timeout_seconds=timeout_seconds)
+        fetcher = GroupFetcher(self._api, self._view, timeout_seconds=timeout_seconds, cache=cache)
         applier = PlanApplier(
             api=self._api,
             applier=self._applier,
@@ -239,7 +256,7 @@ class ReconcilePlane:
         backoff = Backoff(WAIT_FOR_KINDS_SECONDS, LONGEST_WAIT_FOR_KINDS_SECONDS)
         while True:
             try:
-                found = await self._list(BROKER_GROUPS), await self._registered()
+                found = await self._list(BROKER_GROUPS), _registered(await self._list(BROKER_GROUP_STATES))
                 await self._list(BROKER_GROUP_OPERATIONS)
             except ApiError as error:
                 log.info("reconcile.waits_for_kinds", error=str(error))
@@ -272,19 +289,42 @@ class ReconcilePlane:
                 return True
             await asyncio.sleep(backoff.next_seconds(retry_after_seconds))
 
+    async def _may_read_nodes(self) -> bool:
+        """Whether nodes can be watched (chart value rbac.readNodes)."""
+        backoff = Backoff(WAIT_FOR_KINDS_SECONDS, LONGEST_WAIT_FOR_KINDS_SECONDS)
+        while True:
+            try:
+                await self._api.list(NODES, timeout_seconds=self._settings.api_timeout_seconds)
+            except ApiUnavailableError as error:
+                await asyncio.sleep(backoff.next_seconds(error.retry_after_seconds))
+            except ApiError as error:
+                log.info("reconcile.without_nodes", error=str(error), drain="a master leaves only by its own preStop")
+                return False
+            else:
+                return True
+
     async def _resync_for_ever(
-        self, queue: ReconcileQueue, clusters: ReconcileQueue | None, turns: RollingTurns, broker_names: BrokerNames
+        self,
+        cache: GroupCache,
+        queue: ReconcileQueue,
+        clusters: ReconcileQueue | None,
+        turns: RollingTurns,
+        broker_names: BrokerNames,
     ) -> None:
-        """Events can be lost; a look at every group and cluster from time to time makes up for it.
+        """Events can be lost: a list of everything from time to time makes up for it, and a look at every group and cluster.
 
         Without clusters it ends once they can be read: kopf follows only the kinds that it was started with.
         """
         while True:
             self._look_at_all.clear()
             try:
-                groups = await self._list(BROKER_GROUPS)
+                groups = await self._listed(cache, queue, BROKER_GROUPS)
+                states = await self._listed(cache, queue, BROKER_GROUP_STATES)
                 turns.keep_only(groups)
-                broker_names.keep_only(groups, await self._registered())
+                broker_names.keep_only(groups, _registered(states))
+                for resource in WATCHED:
+                    if resource not in {BROKER_GROUPS, BROKER_GROUP_STATES}:
+                        await self._listed(cache, queue, resource)
                 for group in groups:
                     queue.add(key_of(group))
                 if await self._look_at_clusters(clusters):
@@ -293,6 +333,14 @@ class ReconcilePlane:
                 log.warning("reconcile.resync_failed", error=str(error))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look_at_all.wait(), self._settings.resync_seconds)
+
+    async def _listed(self, cache: GroupCache, queue: ReconcileQueue, resource: Resource) -> list[JsonObject]:
+        """List a kind into the cache, and queue the groups of which the watches had said something else."""
+        heard = cache.heard
+        found = await self._list(resource, names.LABEL_BROKER_GROUP if resource in LABELLED else "")
+        for key in cache.take_in(resource, found, heard=heard):
+            queue.add(key)
+        return found
 
     async def _look_at_clusters(self, clusters: ReconcileQueue | None) -> bool:
         """Queue them all; True where there is no queue for them, and they can be read now."""
@@ -309,13 +357,16 @@ class ReconcilePlane:
             clusters.add(key_of(cluster))
         return False
 
-    async def _registered(self) -> set[GroupKey]:
-        """The groups of whose record a broker has registered."""
-        states = await self._list(BROKER_GROUP_STATES)
-        return {key_of(state) for state in states if has_registered(state.get("record") or {})}
-
-    async def _list(self, resource: Resource) -> list[JsonObject]:
+    async def _list(self, resource: Resource, label_selector: str = "") -> list[JsonObject]:
         listed = await self._api.list(
-            resource, namespace=self._settings.namespace, timeout_seconds=self._settings.api_timeout_seconds
+            resource,
+            namespace=self._settings.namespace,
+            label_selector=label_selector,
+            timeout_seconds=self._settings.api_timeout_seconds,
         )
         return list(listed.items)
+
+
+def _registered(states: Iterable[JsonObject]) -> set[GroupKey]:
+    """The groups of whose record a broker has registered."""
+    return {key_of(state) for state in states if has_registered(state.get("record") or {})}

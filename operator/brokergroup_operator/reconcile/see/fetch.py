@@ -1,4 +1,4 @@
-"""Reads one group and all that is its own, straight from the API server: a pass never decides on a cache."""
+"""Reads one group and all that is its own: from the API server, or what the watches last said of it (`GroupCache`)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.config_sources import with_sources
 from brokergroup_operator.reconcile.see.members import latest_by_pod
 from brokergroup_operator.reconcile.see.observed import Observed, node_of
+from brokergroup_operator.records.group_cache import GroupCache
 from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.serialize import record_from_json
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
@@ -52,11 +53,53 @@ class UnreadableGroupError(Exception):
 class GroupFetcher:
     """Fetches groups through one client, with one deadline per request."""
 
-    def __init__(self, api: KubernetesApi, view: GroupView, *, timeout_seconds: float) -> None:
+    def __init__(
+        self, api: KubernetesApi, view: GroupView, *, timeout_seconds: float, cache: GroupCache | None = None
+    ) -> None:
         self._api = api
         self._view = view
         self._timeout_seconds = timeout_seconds
         self._objects = GroupObjects(api, timeout_seconds=timeout_seconds)
+        self._cache = cache or GroupCache()
+
+    async def look(self, key: GroupKey) -> Observed | None:
+        """Return what the watches last said; None where that is not enough, and the API must be read.
+
+        Only what is not watched is read: Secrets, and ConfigMaps of spec.configFrom.
+        """
+        cache = self._cache
+        group_object, state = cache.one(kinds.BROKER_GROUPS, key), cache.one(kinds.BROKER_GROUP_STATES, key)
+        if not cache.is_complete or group_object is None or observed.being_deleted(group_object):
+            return None
+        record = record_from_json(state["record"], source=f"BrokerGroupState {key}") if state else None
+        snapshot = self._view.snapshot(key)
+        if snapshot is not None and snapshot.record != record:
+            return None  # the controller plane knows a newer record
+        try:
+            group, config_problem = await self._with_config_sources(key, read_group(group_object))
+        except UnreadableGroupError:
+            return None
+        pods, claims = cache.by_name(kinds.PODS, key), cache.by_name(kinds.PERSISTENT_VOLUME_CLAIMS, key)
+        if _unlisted_claims(key, group, record, claims):
+            return None
+        nodes = {name: cache.node(name) for name in _node_names(pods)}
+        seen = Observed(
+            group=group,
+            group_object=group_object,
+            record=record,
+            state_object=state,
+            snapshot=snapshot,
+            pods=pods,
+            claims=claims,
+            services=cache.by_name(kinds.SERVICES, key),
+            config_maps=cache.by_name(kinds.CONFIG_MAPS, key),
+            disruption_budgets=cache.by_name(kinds.POD_DISRUPTION_BUDGETS, key),
+            operation=_running_operation(cache.all(kinds.BROKER_GROUP_OPERATIONS, key), key, group_object),
+            nodes={name: node for name, node in nodes.items() if node is not None},
+            config_problem=config_problem,
+            credentials_problem=await self._credentials_problem(key, group.spec.security.credentials_secret_name),
+        )
+        return None if foreign.has_unowned(seen) else seen
 
     async def fetch(self, key: GroupKey) -> Observed | None:
         """What there is now, or None if the group is gone."""
@@ -109,13 +152,7 @@ class GroupFetcher:
         self, key: GroupKey, group: BrokerGroup, record: BrokerGroupRecord | None, listed: Mapping[str, JsonObject]
     ) -> dict[str, JsonObject]:
         """Claims of registered members that are there without the label by which they are listed: none of them is a lost disk."""
-        wanted = sorted(
-            name
-            for pod, replica in latest_by_pod(record, key.name).items()
-            if replica.registered
-            for name in claim_names(group, pod)
-            if name not in listed
-        )
+        wanted = _unlisted_claims(key, group, record, listed)
         found = await asyncio.gather(
             *(self._objects.find(kinds.PERSISTENT_VOLUME_CLAIMS, GroupKey(key.namespace, name)) for name in wanted)
         )
@@ -130,31 +167,18 @@ class GroupFetcher:
         return with_sources(group, dict(zip(wanted, found, strict=True)))
 
     async def _running_operation(self, key: GroupKey, group_object: JsonObject) -> BrokerGroupOperation | None:
-        """The one that runs; the operations plane lets no second one. None where operations are not installed.
-
-        An operation of an earlier group of this name does not count: its Rebuild would cost this one a volume.
-        """
+        """The one that runs. None where operations are not installed."""
         try:
             listed = await self._api.list(
                 kinds.BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
             )
         except NotFoundError:
             return None
-        for item in listed.items:
-            if (item.get("spec") or {}).get("brokerGroupRef", {}).get("name") != key.name:
-                continue
-            try:
-                operation = msgspec.convert(item, BrokerGroupOperation)
-            except msgspec.ValidationError as error:
-                log.warning("reconcile.unreadable", name=item["metadata"]["name"], group=str(key), error=str(error))
-                continue
-            if is_running(operation) and is_of(item, group_object):
-                return operation
-        return None
+        return _running_operation(listed.items, key, group_object)
 
     async def _nodes_of(self, pods: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
         """The nodes of these pods, as far as the operator may read nodes (chart value rbac.readNodes)."""
-        names_of_nodes = sorted({node_of(pod) for pod in pods.values()} - {""})
+        names_of_nodes = _node_names(pods)
         found = await asyncio.gather(*(self._node(name) for name in names_of_nodes))
         return {name: node for name, node in zip(names_of_nodes, found, strict=True) if node is not None}
 
@@ -185,6 +209,42 @@ class GroupFetcher:
                 raise
             return secret_not_readable(key.namespace, name)
         return None
+
+
+def _unlisted_claims(
+    key: GroupKey, group: BrokerGroup, record: BrokerGroupRecord | None, listed: Mapping[str, JsonObject]
+) -> list[str]:
+    return sorted(
+        name
+        for pod, replica in latest_by_pod(record, key.name).items()
+        if replica.registered
+        for name in claim_names(group, pod)
+        if name not in listed
+    )
+
+
+def _node_names(pods: Mapping[str, JsonObject]) -> list[str]:
+    return sorted({node_of(pod) for pod in pods.values()} - {""})
+
+
+def _running_operation(
+    items: Iterable[JsonObject], key: GroupKey, group_object: JsonObject
+) -> BrokerGroupOperation | None:
+    """The one that runs; the operations plane lets no second one.
+
+    An operation of an earlier group of this name does not count: its Rebuild would cost this one a volume.
+    """
+    for item in items:
+        if (item.get("spec") or {}).get("brokerGroupRef", {}).get("name") != key.name:
+            continue
+        try:
+            operation = msgspec.convert(item, BrokerGroupOperation)
+        except msgspec.ValidationError as error:
+            log.warning("reconcile.unreadable", name=item["metadata"]["name"], group=str(key), error=str(error))
+            continue
+        if is_running(operation) and is_of(item, group_object):
+            return operation
+    return None
 
 
 def is_running(operation: BrokerGroupOperation) -> bool:

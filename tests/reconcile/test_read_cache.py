@@ -1,0 +1,133 @@
+"""A pass that finds nothing to do in what the watches said requests nothing; any other reads first, and decides by that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_STATES,
+    BROKER_GROUPS,
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SERVICES,
+)
+from brokergroup_operator.reconcile.access import ClusterAccess
+from brokergroup_operator.records.group_cache import LABELLED, WATCHED, GroupCache
+from brokergroup_operator.records.store import GroupKey
+from tests.reconcile.world import World, applier_for
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.kube.resources import Resource
+    from kube_sandbox.api_server.server import SandboxApiServer
+
+KEY = GroupKey("default", "orders")
+
+
+class CachedWorld(World):
+    """A settled group of three, and a cache that has seen it."""
+
+    cache: GroupCache
+
+    async def fill(self) -> None:
+        self.cache = GroupCache()
+        for resource in WATCHED:
+            selector = names.LABEL_BROKER_GROUP if resource in LABELLED else ""
+            listed = await self.api.list(resource, namespace=KEY.namespace, label_selector=selector)
+            self.cache.take_in(resource, listed.items, heard=self.cache.heard)
+
+
+class Requests:
+    """What was requested, by method."""
+
+    def __init__(self, sandbox: SandboxApiServer) -> None:
+        self.reads: list[str] = []
+        self.writes: list[str] = []
+        sandbox.before_request = self._note
+
+    def _note(self, request: Any) -> None:
+        (self.reads if request.method == "GET" else self.writes).append(f"{request.method} {request.path}")
+
+
+@pytest.fixture
+async def world(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[CachedWorld]:
+    applier = applier_for(ClusterAccess(url=sandbox.url))
+    made = CachedWorld(api, applier, KEY)
+    made.brokers_run = True
+    sandbox.before_request = made.observe
+    await made.create_group()
+    await made.settle()
+    sandbox.before_request = None
+    await made.fill()
+    yield made
+    await applier.close()
+
+
+async def test_a_settled_group_costs_no_request(world: CachedWorld, sandbox: SandboxApiServer) -> None:
+    requests = Requests(sandbox)
+    await world.run_pass()
+    assert (requests.reads, requests.writes) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [BROKER_GROUPS, BROKER_GROUP_STATES, PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS],
+    ids=lambda resource: resource.plural,
+)
+async def test_what_a_cache_lacks_is_looked_for_and_not_made_again(
+    world: CachedWorld, sandbox: SandboxApiServer, resource: Resource
+) -> None:
+    """Absence is what costs most to believe: a pod made twice, a claim taken to be lost, an id reserved anew."""
+    world.cache.hold(resource, KEY, world.cache.all(resource, KEY)[1:])
+    requests = Requests(sandbox)
+    await world.run_pass()
+    assert requests.reads != []
+    assert requests.writes == []
+
+
+async def test_what_a_cache_still_shows_is_not_deleted_nor_counted_on(
+    world: CachedWorld, sandbox: SandboxApiServer
+) -> None:
+    """A spec of before asks for fewer members: only a read of the API may say so."""
+    (group,) = world.cache.all(BROKER_GROUPS, KEY)
+    older = group | {"spec": group["spec"] | {"replicas": 2}}
+    older["metadata"] = group["metadata"] | {"resourceVersion": "1"}
+    world.cache.hold(BROKER_GROUPS, KEY, [older])
+    requests = Requests(sandbox)
+    await world.run_pass()
+    assert requests.reads != []
+    assert requests.writes == []
+
+
+async def test_a_record_that_the_controller_plane_knows_to_be_newer_is_read(
+    world: CachedWorld, sandbox: SandboxApiServer
+) -> None:
+    """Or the label of a new master, which its Service selects by, would wait for the watch."""
+    await world.view.make_master(KEY, 3)
+    requests = Requests(sandbox)
+    await world.run_pass()
+    assert any(path.startswith("PATCH") and "/pods/" in path for path in requests.writes)
+
+
+async def test_nothing_is_concluded_before_every_kind_was_listed(world: CachedWorld, sandbox: SandboxApiServer) -> None:
+    world.cache = GroupCache()
+    requests = Requests(sandbox)
+    await world.run_pass()
+    assert requests.reads != []
+    assert requests.writes == []
+
+
+async def test_a_lost_pod_comes_back_once_the_cache_shows_it(world: CachedWorld, sandbox: SandboxApiServer) -> None:
+    await world.api.delete(PODS, "orders-2", namespace=KEY.namespace)
+    await world.stop_pod("orders-2")
+    world.cache.hold(PODS, KEY, [one for one in world.cache.all(PODS, KEY) if one["metadata"]["name"] != "orders-2"])
+    requests = Requests(sandbox)
+    await world.run_pass()
+    assert any(path.startswith("PATCH") and path.endswith("/pods/orders-2") for path in requests.writes)

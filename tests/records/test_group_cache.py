@@ -1,0 +1,98 @@
+"""The read cache: what a watch says, what a list corrects, and when there is news."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
+from brokergroup_operator.records.group_cache import WATCHED, GroupCache, group_of
+from brokergroup_operator.records.store import GroupKey
+
+KEY = GroupKey("shop", "orders")
+
+
+def pod(name: str, *, uid: str = "", version: int = 1, group: str = KEY.name) -> dict[str, Any]:
+    labels = {names.LABEL_BROKER_GROUP: group}
+    metadata = {
+        "namespace": KEY.namespace,
+        "name": name,
+        "uid": uid or f"uid-of-{name}",
+        "resourceVersion": str(version),
+    }
+    return {"metadata": metadata | {"labels": labels}}
+
+
+@pytest.fixture
+def cache() -> GroupCache:
+    cache = GroupCache()
+    for resource in WATCHED:
+        listed = [pod("orders-1"), pod("orders-2")] if resource == PODS else []
+        cache.take_in(resource, listed, heard=cache.heard)
+    return cache
+
+
+def test_it_is_complete_once_every_kind_was_listed() -> None:
+    cache = GroupCache()
+    for resource in WATCHED:
+        assert not cache.is_complete
+        cache.take_in(resource, [], heard=0)
+    assert cache.is_complete
+
+
+def test_objects_are_found_by_label_by_name_or_by_the_group_that_they_name() -> None:
+    assert group_of(PODS, pod("orders-1")) == KEY
+    assert group_of(BROKER_GROUPS, {"metadata": {"namespace": "shop", "name": "orders"}}) == KEY
+    operation: dict[str, Any] = {
+        "metadata": {"namespace": "shop", "name": "move"},
+        "spec": {"brokerGroupRef": {"name": "orders"}},
+    }
+    assert group_of(BROKER_GROUP_OPERATIONS, operation) == KEY
+
+
+def test_only_another_version_is_news(cache: GroupCache) -> None:
+    assert not cache.hold(PODS, KEY, [pod("orders-2"), pod("orders-1")])
+    assert cache.hold(PODS, KEY, [pod("orders-1", version=2), pod("orders-2")])
+    assert cache.by_name(PODS, KEY)["orders-1"]["metadata"]["resourceVersion"] == "2"
+    assert cache.hold(PODS, KEY, [])
+    assert cache.all(PODS, KEY) == ()
+
+
+def test_a_list_tells_which_groups_a_watch_had_wrong(cache: GroupCache) -> None:
+    other = GroupKey("shop", "payments")
+    listed = [pod("orders-1"), pod("orders-2", version=5), pod("payments-1", group="payments")]
+    assert cache.take_in(PODS, listed, heard=cache.heard) == {KEY, other}
+    assert cache.take_in(PODS, listed, heard=cache.heard) == set()
+
+
+def test_a_list_is_older_than_what_a_watch_said_meanwhile(cache: GroupCache) -> None:
+    heard = cache.heard
+    cache.hold(PODS, KEY, [pod("orders-1", version=9)])
+    assert cache.take_in(PODS, [pod("orders-1"), pod("orders-2")], heard=heard) == set()
+    assert [one["metadata"]["resourceVersion"] for one in cache.all(PODS, KEY)] == ["9"]
+
+
+def test_an_object_that_a_list_does_not_have_stays_away_though_a_watch_still_shows_it(cache: GroupCache) -> None:
+    """Kopf lists again after a watch that expired, and does not see what was deleted meanwhile."""
+    assert cache.take_in(PODS, [pod("orders-1")], heard=cache.heard) == {KEY}
+    assert not cache.hold(PODS, KEY, [pod("orders-1"), pod("orders-2")])
+    assert cache.hold(PODS, KEY, [pod("orders-1"), pod("orders-2"), pod("orders-2", uid="another")])
+    assert cache.by_name(PODS, KEY)["orders-2"]["metadata"]["uid"] == "another"
+
+
+def test_an_object_that_a_list_has_again_is_back(cache: GroupCache) -> None:
+    """Its label had been taken off."""
+    cache.take_in(PODS, [pod("orders-1")], heard=cache.heard)
+    cache.take_in(PODS, [pod("orders-1"), pod("orders-2")], heard=cache.heard)
+    assert sorted(cache.by_name(PODS, KEY)) == ["orders-1", "orders-2"]
+
+
+def test_a_node_is_news_when_what_is_kept_of_it_changed(cache: GroupCache) -> None:
+    assert cache.hold_node("node-1", {"spec": {}})
+    assert not cache.hold_node("node-1", {"spec": {}})
+    assert cache.hold_node("node-1", {"spec": {"unschedulable": True}})
+    assert cache.node("node-1") == {"spec": {"unschedulable": True}}
+    assert cache.hold_node("node-1", None)
+    assert cache.node("node-1") is None
