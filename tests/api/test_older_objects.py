@@ -23,7 +23,7 @@ KIND = DEFINITION["metadata"]["name"]
 NAME = "1st"
 # What a former definition took, by the way to it.
 SPEC: dict[str, Any] = {
-    "implementation": "rocketmq",
+    "implementation": "Java",
     "version": "5.5.0-",
     "storage": {"storageClassName": "Fast SSD"},
     "scheduling": {"nodeSelector": {"-pool": "a"}, "tolerations": [{"key": "a b", "operator": "Exists"}]},

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Spec = dict[str, Any]
-JAVA: Spec = {"implementation": "rocketmq"}
+JAVA: Spec = {"implementation": "Java"}
 JAVA_LIMITED: Spec = JAVA | {"resources": {"limits": {"memory": "4Gi"}}}
 FAST: Spec = {"durability": "Fast"}
 COMMIT_LOG: Spec = {"storage": {"commitLog": {"size": "8Gi"}}}
@@ -37,7 +37,7 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("brokerClusterName", "Other", "configuration", {}),  # on the disks: the API refuses it later
     ("brokerName", "other", "configuration", {}),
     ("replicas", 5, "controller", {}),
-    ("implementation", "rocketmq", "pod", {}),
+    ("implementation", "Java", "pod", {}),
     ("version", "5.3.3", "pod", JAVA),
     ("image", "example.com/rocketmq:mine", "pod", JAVA),
     ("imagePullPolicy", "Always", "pod", {}),

@@ -182,7 +182,7 @@ class JavaCluster:
 def manifest(name_server: str, *, replicas: int, spec: dict[str, Any]) -> dict[str, Any]:
     """The BrokerGroup: ours, and what `spec` says instead (None: without)."""
     own: dict[str, Any] = {
-        "implementation": "rocketmq",
+        "implementation": "Java",
         "version": "5.5.0",
         "replicas": replicas,
         "nameServers": [name_server],

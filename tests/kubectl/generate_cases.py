@@ -8,7 +8,7 @@ ACCEPTED: Final[list[tuple[str, ...]]] = [
     (),
     ("--replicas", "1"),
     ("--replicas", "16", "--durability", "Strict"),
-    ("--replicas", "2", "--implementation", "replica", "--size", "1Gi", "--storage-class", "fast", "--durability", "Available"),
+    ("--replicas", "2", "--implementation", "Python", "--size", "1Gi", "--storage-class", "fast", "--durability", "Available"),
     ("--version", "5.3.3", "--name-server", "ns-1:9876", "--name-server", "ns-2:9876", "-o", "json"),
 ]  # fmt: skip
 # The group's name, the options, the field.

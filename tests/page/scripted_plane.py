@@ -177,7 +177,7 @@ def manifest(key: GroupKey, *, replicas: int = 3) -> JsonObject:
         "apiVersion": "brokergroup.dev/v1alpha1",
         "kind": "BrokerGroup",
         "metadata": {"namespace": key.namespace, "name": key.name, "resourceVersion": "5"},
-        "spec": {"implementation": "replica", "replicas": replicas, "nameServers": ["127.0.0.1:9876"]},
+        "spec": {"implementation": "Python", "replicas": replicas, "nameServers": ["127.0.0.1:9876"]},
         "status": {
             "conditions": [
                 {

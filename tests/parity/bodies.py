@@ -47,7 +47,7 @@ def group(name: str = "g", **spec: Any) -> dict[str, Any]:
         "apiVersion": "brokergroup.dev/v1alpha1",
         "kind": "BrokerGroup",
         "metadata": {"name": name},
-        "spec": {"implementation": "replica", **spec},
+        "spec": {"implementation": "Python", **spec},
     }
 
 

@@ -67,7 +67,7 @@ def test_kinds_are_established_without_schema_complaints(with_kinds: KubeApiserv
 def test_defaults_are_filled_in(with_kinds: KubeApiserver, namespace: str) -> None:
     with_kinds.must("create", "-n", namespace, "-f", "-", stdin=json.dumps(broker_group()))
     spec = with_kinds.get("bg", "orders", "-n", namespace)["spec"]
-    assert (spec["replicas"], spec["brokerClusterName"], spec["implementation"]) == (3, "DefaultCluster", "rocketmq")
+    assert (spec["replicas"], spec["brokerClusterName"], spec["implementation"]) == (3, "DefaultCluster", "Java")
     assert spec["failover"] == {
         "heartbeatTimeoutMilliseconds": 3000,
         "heartbeatIntervalMilliseconds": 500,
@@ -124,7 +124,7 @@ def test_examples_are_accepted_with_strict_field_validation(
 BAD_SPECS: list[tuple[JsonObject, tuple[str, ...]]] = [
     ({"replicas": 0}, ("spec.replicas", "greater than or equal to 1")),
     ({"replicas": "three"}, ("spec.replicas", "integer")),
-    ({"implementation": "kafka"}, ("spec.implementation", "kafka", "replica", "rocketmq")),
+    ({"implementation": "kafka"}, ("spec.implementation", "kafka", "Java", "Python")),
     ({"durability": "Sometimes"}, ("spec.durability", "Sometimes", "Strict")),
     ({"durability": "Strict", "replicas": 1}, ("spec.replicas", "replicas >= 2")),
     ({"failover": {"uncleanElection": "Allowed"}}, ("spec.failover.uncleanElection", "Strict")),
@@ -168,7 +168,7 @@ def test_a_bad_field_is_refused_and_named(
     ("before", "after", "field"),
     [
         ({}, {"brokerClusterName": "Other"}, "spec.brokerClusterName"),
-        ({}, {"implementation": "replica"}, "spec.implementation"),
+        ({}, {"implementation": "Python"}, "spec.implementation"),
         ({"brokerName": "a"}, {"brokerName": "b"}, "spec.brokerName"),
         ({"storage": {"size": "8Gi"}}, {"storage": {"size": "7Gi"}}, "spec.storage.size"),
     ],
@@ -324,7 +324,7 @@ ADDRESSINGS: dict[str, JsonObject] = {
 }
 
 
-@pytest.mark.parametrize(("implementation", "slot"), [("rocketmq", 3), ("replica", 4)])
+@pytest.mark.parametrize(("implementation", "slot"), [("Java", 3), ("Python", 4)])
 def test_the_service_of_a_member_is_taken_as_it_is_wished(
     with_kinds: KubeApiserver, namespace: str, implementation: str, slot: int
 ) -> None:
@@ -368,7 +368,7 @@ def restricted_namespace(with_kinds: KubeApiserver, namespace: str) -> str:
     return namespace
 
 
-@pytest.mark.parametrize("implementation", ["rocketmq", "replica"])
+@pytest.mark.parametrize("implementation", ["Java", "Python"])
 def test_pod_security_restricted_admits_our_pods(
     with_kinds: KubeApiserver, restricted_namespace: str, implementation: str
 ) -> None:

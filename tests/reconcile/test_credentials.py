@@ -39,7 +39,7 @@ async def test_a_secret_is_asked_for_used_and_never_repeated(
     applier = applier_for(ClusterAccess(url=sandbox.url))
     world = World(api, applier, KEY)
     await world.create_group(
-        implementation="rocketmq", security={"signature": "Required", "credentialsSecretName": "keys"}
+        implementation="Java", security={"signature": "Required", "credentialsSecretName": "keys"}
     )
     await world.settle()
     missing = (await conditions(api))["CredentialsMissing"]

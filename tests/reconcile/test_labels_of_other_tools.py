@@ -115,7 +115,7 @@ async def test_nothing_of_ours_is_an_applications(
     assert annotated == []
 
 
-@pytest.mark.parametrize("implementation", ["replica", "rocketmq"])
+@pytest.mark.parametrize("implementation", ["Python", "Java"])
 @pytest.mark.parametrize("addressing", ["PodIP", "ServiceIP", "NodePort", "LoadBalancer"])
 def test_no_object_is_rendered_with_an_applications_label(implementation: str, addressing: str) -> None:
     network = {"addressing": addressing} | ({"firstNodePort": 30100} if addressing == "NodePort" else {})

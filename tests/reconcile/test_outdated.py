@@ -36,7 +36,7 @@ def born(seen: Observed, time: str, *pods: str) -> Observed:
 def fence(milliseconds: int) -> dict[str, Any]:
     isolation = {"timeoutMilliseconds": 2500}
     return {
-        "implementation": "rocketmq",
+        "implementation": "Java",
         "failover": {"fenceTimeoutMilliseconds": milliseconds, "isolation": isolation},
     }
 

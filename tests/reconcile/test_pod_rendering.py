@@ -17,7 +17,7 @@ from tests.reconcile import builders as b
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-IMPLEMENTATIONS = ("rocketmq", "replica")
+IMPLEMENTATIONS = ("Java", "Python")
 SIDECAR = {"name": "shipper", "image": "example/shipper:1", "volumeMounts": [{"name": "spool", "mountPath": "/spool"}]}
 Pod = dict[str, Any]
 
@@ -110,12 +110,12 @@ def test_whatever_is_written_has_a_volume(implementation: str) -> None:
 
     assert writable == {names.STORE_DIR, names.RUN_DIR}
     assert (environment["STORE_DIR"], environment["RUN_DIR"]) == (names.STORE_DIR, names.RUN_DIR)
-    if implementation == "rocketmq":
+    if implementation == "Java":
         assert '-Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR"' in broker["command"][-1]
 
 
 def test_the_fence_knows_its_broker_and_nothing_else() -> None:
-    of = pod(implementation="rocketmq", brokerName="orders-a", failover={"isolation": {"timeoutMilliseconds": 1500}})
+    of = pod(implementation="Java", brokerName="orders-a", failover={"isolation": {"timeoutMilliseconds": 1500}})
     both = containers(of)
     fence = {entry["name"]: entry for entry in both[names.CONTAINER_FENCE]["env"]}
     broker = {entry["name"]: entry for entry in both[names.CONTAINER_BROKER]["env"]}
@@ -137,7 +137,7 @@ def fence_environment(of: Pod) -> dict[str, str]:
 
 def test_the_fence_speaks_as_the_operator_is_spoken_to() -> None:
     """Else it hears no controller, and is of no use where TLS is enforced."""
-    of = b.group(implementation="rocketmq")
+    of = b.group(implementation="Java")
     settings = dataclasses.replace(
         b.SETTINGS, controller_tls=True, controller_authority="PEM of the authority\n", broker_tls=True
     )
@@ -153,9 +153,9 @@ def test_the_fence_speaks_as_the_operator_is_spoken_to() -> None:
 
 
 def test_without_tls_the_fence_knows_nothing_of_it() -> None:
-    of = b.group(implementation="rocketmq")
+    of = b.group(implementation="Java")
     assert not [
-        name for name in fence_environment(pod(implementation="rocketmq")) if "TLS" in name or name.endswith("_CA")
+        name for name in fence_environment(pod(implementation="Java")) if "TLS" in name or name.endswith("_CA")
     ]
     assert list(children.build_config_map(of, b.SETTINGS)["data"]) == [names.CONFIG_FILE]
 
@@ -164,12 +164,12 @@ def test_without_tls_the_fence_knows_nothing_of_it() -> None:
     ("failover", "expected"), [({}, "3000"), ({"minimumHeartbeatTimeoutMilliseconds": 1500}, "1500")]
 )
 def test_the_fence_knows_when_another_is_elected_at_the_earliest(failover: dict[str, Any], expected: str) -> None:
-    told = fence_environment(pod(implementation="rocketmq", failover=failover))
+    told = fence_environment(pod(implementation="Java", failover=failover))
     assert told["FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS"] == expected
 
 
 def test_the_fence_of_a_python_broker_only_waits_for_the_deletion_of_its_pod() -> None:
-    of = pod(implementation="replica")
+    of = pod(implementation="Python")
     both = containers(of)
     fence = both[names.CONTAINER_FENCE]
 
@@ -192,12 +192,12 @@ def test_where_no_fence_is_wanted_nothing_of_it_is_there(implementation: str) ->
 
 @pytest.mark.parametrize(("grace", "steps"), [(60, 200), (20, 100), (1, 0)])
 def test_sigterm_is_held_back_for_at_most_half_of_the_grace(grace: int, steps: int) -> None:
-    broker = containers(pod(implementation="rocketmq", terminationGracePeriodSeconds=grace))[names.CONTAINER_BROKER]
+    broker = containers(pod(implementation="Java", terminationGracePeriodSeconds=grace))[names.CONTAINER_BROKER]
     assert f"[ $i -lt {steps} ]" in broker["lifecycle"]["preStop"]["exec"]["command"][-1]
 
 
 def test_ports_are_the_same_wherever_they_are_said() -> None:
-    of = b.group(implementation="rocketmq", network={"listenPort": 20911, "haPort": 20920})
+    of = b.group(implementation="Java", network={"listenPort": 20911, "haPort": 20920})
     both = containers(build_pod(of, b.member(1), b.SETTINGS))
     properties = broker_properties("orders", of.spec, b.SETTINGS)
     ports = {port["name"]: port for port in both[names.CONTAINER_BROKER]["ports"]}
@@ -219,7 +219,7 @@ def test_ports_are_the_same_wherever_they_are_said() -> None:
 
 
 def test_an_exporter_is_configured_and_has_a_port() -> None:
-    of = b.group(implementation="rocketmq", monitoring={"exporter": True, "port": 9400})
+    of = b.group(implementation="Java", monitoring={"exporter": True, "port": 9400})
     properties = broker_properties("orders", of.spec, b.SETTINGS)
     ports = {port["name"]: port for port in containers(build_pod(of, b.member(1), b.SETTINGS))["broker"]["ports"]}
 
@@ -231,10 +231,10 @@ def test_an_exporter_is_configured_and_has_a_port() -> None:
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({"implementation": "rocketmq"}, "5.5.0"),
-        ({"implementation": "rocketmq", "version": "5.3.3"}, "5.3.3"),
-        ({"implementation": "rocketmq", "image": "example/mine:1"}, None),
-        ({"implementation": "replica"}, None),
+        ({"implementation": "Java"}, "5.5.0"),
+        ({"implementation": "Java", "version": "5.3.3"}, "5.3.3"),
+        ({"implementation": "Java", "image": "example/mine:1"}, None),
+        ({"implementation": "Python"}, None),
     ],
 )
 def test_a_pod_tells_its_version_where_that_is_known(spec: dict[str, Any], expected: str | None) -> None:
@@ -242,7 +242,7 @@ def test_a_pod_tells_its_version_where_that_is_known(spec: dict[str, Any], expec
 
 
 def test_images_are_pulled_as_the_spec_says() -> None:
-    of = pod(implementation="rocketmq", imagePullPolicy="Always", imagePullSecrets=[{"name": "registry"}])
+    of = pod(implementation="Java", imagePullPolicy="Always", imagePullSecrets=[{"name": "registry"}])
     assert {item["imagePullPolicy"] for item in of["spec"]["containers"]} == {"Always"}
     assert of["spec"]["imagePullSecrets"] == [{"name": "registry"}]
     assert "imagePullSecrets" not in pod()["spec"]

@@ -44,8 +44,8 @@ from brokergroup_operator.api.times import EXPECTED_ZONE, TIME_ZONES
 class Implementation(StrEnum):
     """What runs in the pods."""
 
-    ROCKETMQ = "rocketmq"
-    REPLICA = "replica"
+    JAVA = "Java"
+    PYTHON = "Python"
 
 
 class Signature(StrEnum):
@@ -236,12 +236,12 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     implementation: Annotated[
         Implementation,
         Meta(
-            description="rocketmq: Java brokers. replica: the Python replica of this project. Immutable.",
+            description="Java: RocketMQ's own brokers. Python: the replica of this project. Immutable.",
             extra_json_schema=validations(
                 immutable("implementation is immutable: a group's disks stay with the broker that wrote them")
             ),
         ),
-    ] = Implementation.ROCKETMQ
+    ] = Implementation.JAVA
     version: Annotated[
         bounds.VersionText | None,
         Meta(
@@ -393,8 +393,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
             field_path=".replication.slaveNotCatchUpSeconds",
         ),
         Rule(
-            "!self.monitoring.exporter || self.implementation == 'rocketmq'",
-            "monitoring.exporter needs implementation rocketmq: the Python replica serves no metrics of its own",
+            "!self.monitoring.exporter || self.implementation == 'Java'",
+            "monitoring.exporter needs implementation Java: the Python replica serves no metrics of its own",
             field_path=".monitoring.exporter",
         ),
         Rule(
@@ -435,8 +435,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
         Rule("!has(self.version) || !has(self.image)", "version and image exclude each other", field_path=".image"),
         Rule(
-            "!has(self.version) || self.implementation == 'rocketmq'",
-            "version is of RocketMQ and needs implementation rocketmq: the Python replica comes with the operator;"
+            "!has(self.version) || self.implementation == 'Java'",
+            "version is of RocketMQ and needs implementation Java: the Python replica comes with the operator;"
             " image names another one",
             field_path=".version",
         ),

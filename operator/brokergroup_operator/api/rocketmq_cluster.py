@@ -234,7 +234,7 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             field_path=".image",
         ),
         Rule(
-            "!has(self.version) || self.brokerGroups.template.implementation != 'rocketmq'"
+            "!has(self.version) || self.brokerGroups.template.implementation != 'Java'"
             " || has(self.brokerGroups.template.version) || has(self.brokerGroups.template.image)"
             f" || {HAS_BROKER_IDS.replace('self.', 'self.version.')}",
             "version must be 5.1.1 or later where the groups take it: earlier brokers have no persistent broker id",

@@ -166,7 +166,7 @@ def _broker_group(
         **raw,
         "nameServers": layout.name_server_addresses(name, namespace, cluster.spec.name_server.replicas),
     }
-    is_java = cluster.spec.broker_groups.template.implementation is Implementation.ROCKETMQ
+    is_java = cluster.spec.broker_groups.template.implementation is Implementation.JAVA
     if is_java and cluster.spec.version is not None and "version" not in spec and "image" not in spec:
         spec["version"] = cluster.spec.version
     network = raw.get("network") or {}

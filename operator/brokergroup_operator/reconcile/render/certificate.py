@@ -32,7 +32,7 @@ def problem(group: BrokerGroup, settings: ReconcileSettings) -> str:
         )
     if secret is not None or not settings.client_certificates_required:
         return ""
-    if spec.implementation is Implementation.REPLICA:
+    if spec.implementation is Implementation.PYTHON:
         lost = "" if "tls.client.certPath" in spec.config else "its brokers are not heard"
     else:
         # An image of one's own may bring a certificate for its brokers, never for the fences.

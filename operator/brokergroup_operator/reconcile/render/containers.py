@@ -44,7 +44,7 @@ JAVA_RENDER_LEARNER: Final = 'echo asyncLearner=true >> "$RUN_DIR/broker.conf"'
 def image(spec: BrokerGroupSpec, settings: ReconcileSettings) -> str:
     if spec.image is not None:
         return spec.image
-    if spec.implementation is Implementation.REPLICA:
+    if spec.implementation is Implementation.PYTHON:
         return settings.replica_image
     return f"{settings.rocketmq_image_repository}:{spec.version or settings.rocketmq_version}"
 
@@ -133,7 +133,7 @@ def _credentials(spec: BrokerGroupSpec) -> list[JsonObject]:
 
 def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
     """One broker.conf serves all members, so a learner is one by an argument: no other member's configuration changes."""
-    if spec.implementation is Implementation.REPLICA:
+    if spec.implementation is Implementation.PYTHON:
         own = ["--async-learner"] if learner else []
         return ["brokergroup", "replica", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}", *own]
     # `exec` makes the JVM process 1: SIGTERM reaches it.
