@@ -59,9 +59,9 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("failover.electionPolicy", "preferred-zone", "controller", {}),
     ("failover.priorities", [{"brokerId": 2, "priority": 0}], "controller", {}),
     ("failover.preferredZones", ["a"], "controller", {}),
-    ("security.signature", "Off", "controller", {}),
-    ("security.credentialsSecretName", "keys", "pod", {}),
-    ("security.certificateSecretName", "certificate", "pod", {}),
+    ("security.signature", "Disabled", "controller", {}),
+    ("security.credentialsSecretRef.name", "keys", "pod", {}),
+    ("security.certificateSecretRef.name", "certificate", "pod", {}),
     ("storage.size", "9Ti", "claim", {}),
     ("storage.commitLog.size", "9Ti", "log claim", COMMIT_LOG),
     ("storage.commitLog.storageClassName", "fast", "log claim", COMMIT_LOG),  # the API refuses a later change

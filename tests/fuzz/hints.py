@@ -58,9 +58,9 @@ HINTS: Final = {
     "spec.config{key}": Hint(("fileReservedTime", "mappedFileSizeCommitLog", "haMaxTimeSlaveNotCatchup", "brokerId")),
     "spec.config{}": Hint(("48", "1048576", "5000")),
     "spec.configFrom[].configMapRef.name": Hint((CONFIG_MAP, RESERVED_CONFIG_MAP, MISSING_CONFIG_MAP), only=True),
-    "spec.security.credentialsSecretName": Hint((SECRET, SECRET, MISSING_SECRET), only=True),
+    "spec.security.credentialsSecretRef.name": Hint((SECRET, SECRET, MISSING_SECRET), only=True),
     # No operator here speaks TLS: one that is named is told of.
-    "spec.security.certificateSecretName": Hint(("certificate", "renewed"), only=True),
+    "spec.security.certificateSecretRef.name": Hint(("certificate", "renewed"), only=True),
     "spec.failover.preferredMaster": Hint((1, 2, 3)),
     "spec.failover.priorities[].brokerId": Hint((1, 2, 3)),
     "spec.failover.priorities[].priority": Hint((0, 1, 7)),

@@ -61,7 +61,7 @@ def without_a_name_server() -> JsonObject:
         "nameServers": [],
         "durability": "Available",
         "jvm": {"extraArguments": list(FAST_START)},
-        "security": {"signature": "Required", "credentialsSecretName": "orders-credentials"},
+        "security": {"signature": "Required", "credentialsSecretRef": {"name": "orders-credentials"}},
     }
     return manifest
 

@@ -15,7 +15,7 @@ from brokergroup_operator.reconcile.render import broker_config, certificate
 from brokergroup_operator.reconcile.render.pods import build_pod
 from tests.reconcile import builders as b
 
-GIVEN = {"security": {"certificateSecretName": "orders-certificate"}}
+GIVEN = {"security": {"certificateSecretRef": {"name": "orders-certificate"}}}
 JAVA = {"implementation": "Java"}
 OF_TLS = replace(b.SETTINGS, controller_tls=True, controller_authority="PEM\n")
 ASKED_FOR = replace(OF_TLS, client_certificates_required=True)
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_told(settings: Any, spec: dict[str, Any], said: st
     found = certificate.problem(b.group(**spec), settings)
     assert bool(found) == bool(said)
     assert said in found
-    assert not found or found.startswith("spec.security.certificateSecretName is ")
+    assert not found or found.startswith("spec.security.certificateSecretRef is ")
 
 
 def test_the_group_is_stalled_with_it_and_still_repaired() -> None:

@@ -167,7 +167,7 @@ def test_the_start_script_fills_in_the_placeholders(tmp_path: Path) -> None:
 def test_the_start_script_writes_the_credentials_of_its_environment(tmp_path: Path, shell: str) -> None:
     """As a Java broker reads them: JSON inside properties; and the file is for its own user only."""
     secret = "s|e&c%s r'e:t=#!"  # whatever api/credentials.py lets through
-    of = b.group(implementation="Java", security={"credentialsSecretName": "keys"})
+    of = b.group(implementation="Java", security={"credentialsSecretRef": {"name": "keys"}})
     program = [shell, *command(of.spec)[1:]]
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / names.CONFIG_FILE).write_text(broker_conf(of, b.SETTINGS), encoding="utf-8")
@@ -201,7 +201,7 @@ def test_the_start_script_writes_the_credentials_of_its_environment(tmp_path: Pa
 
 
 def test_a_python_replica_gets_the_credentials_from_its_environment() -> None:
-    of = b.group(implementation="Python", security={"credentialsSecretName": "keys"})
+    of = b.group(implementation="Python", security={"credentialsSecretRef": {"name": "keys"}})
     properties = decode_properties(broker_conf(of, b.SETTINGS).encode())
 
     assert json.loads(properties["innerClientAuthenticationCredentials"]) == {
@@ -209,9 +209,9 @@ def test_a_python_replica_gets_the_credentials_from_its_environment() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("signature", "asked_for"), [("Off", "false"), ("Accepted", "true"), ("Required", "true")])
+@pytest.mark.parametrize(("signature", "asked_for"), [("Disabled", "false"), ("Accepted", "true"), ("Required", "true")])
 def test_a_python_replica_hears_only_us_unless_the_key_is_being_changed(signature: str, asked_for: str) -> None:
-    of = b.group(implementation="Python", security={"credentialsSecretName": "keys", "signature": signature})
+    of = b.group(implementation="Python", security={"credentialsSecretRef": {"name": "keys"}, "signature": signature})
     assert decode_properties(broker_conf(of, b.SETTINGS).encode())["authenticationEnabled"] == asked_for
     without_a_key = b.group(implementation="Python")
     assert "authenticationEnabled" not in decode_properties(broker_conf(without_a_key, b.SETTINGS).encode())
@@ -219,7 +219,7 @@ def test_a_python_replica_hears_only_us_unless_the_key_is_being_changed(signatur
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_credentials_reach_the_pod_from_the_secret_and_nothing_else(implementation: str) -> None:
-    of = b.group(implementation=implementation, security={"credentialsSecretName": "keys"})
+    of = b.group(implementation=implementation, security={"credentialsSecretRef": {"name": "keys"}})
     with_keys = {
         entry["name"]: entry for entry in build_pod(of, b.member(1), b.SETTINGS)["spec"]["containers"][0]["env"]
     }

@@ -51,7 +51,7 @@ class Implementation(StrEnum):
 class Signature(StrEnum):
     """What requests of a group's brokers must carry (docs/concepts/security.md)."""
 
-    OFF = "Off"
+    DISABLED = "Disabled"
     ACCEPTED = "Accepted"
     REQUIRED = "Required"
 
@@ -77,14 +77,14 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
     signature: Annotated[
         Signature,
         Meta(
-            description='"Off" (in quotes: YAML reads a bare Off as false): signatures are not looked at.'
+            description="Disabled: signatures are not looked at."
             " Accepted: a right signature identifies the group's brokers, a wrong one is refused, none is left to the pod's"
-            " address. Required: only signed requests are heard; it needs credentialsSecretName, and brokers that have it:"
+            " address. Required: only signed requests are heard; it needs credentialsSecretRef, and brokers that have it:"
             " first Accepted, restart them, then Required."
         ),
     ] = Signature.ACCEPTED
-    credentials_secret_name: Annotated[
-        bounds.ObjectName | None,
+    credentials_secret_ref: Annotated[
+        LocalReference | None,
         Meta(
             description="Absent: requests are not signed."
             " Secret in the same namespace with the keys accessKey and secretKey (printable ASCII without"
@@ -92,11 +92,11 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
             " with which brokers sign their requests (innerClientAuthenticationCredentials). The operator needs the right to get"
             " it (the chart's value security.groupSecretNames)."
             " A changed Secret is used by a broker after its next restart, by the controller within a minute; so to change it,"
-            ' set signature to "Off", change it, restart the pods one by one, and set signature back.'
+            ' set signature to Disabled, change it, restart the pods one by one, and set signature back.'
         ),
     ] = None
-    certificate_secret_name: Annotated[
-        bounds.ObjectName | None,
+    certificate_secret_ref: Annotated[
+        LocalReference | None,
         Meta(
             description="Absent: brokers and fences show no certificate."
             " Secret in the same namespace with the keys tls.crt and tls.key (PEM; the key PKCS#8 without a password), for the name"
@@ -109,12 +109,22 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "self.signature != 'Required' || has(self.credentialsSecretName)",
-            "signature Required needs credentialsSecretName: without it no broker could sign",
-            field_path=".credentialsSecretName",
+            "self.signature != 'Required' || has(self.credentialsSecretRef)",
+            "signature Required needs credentialsSecretRef: without it no broker could sign",
+            field_path=".credentialsSecretRef",
             reason="FieldValueRequired",
         ),
     )
+
+    @property
+    def credentials_secret_name(self) -> str | None:
+        """The name of the Secret, if one is referred to."""
+        return self.credentials_secret_ref.name if self.credentials_secret_ref else None
+
+    @property
+    def certificate_secret_name(self) -> str | None:
+        """The name of the Secret, if one is referred to."""
+        return self.certificate_secret_ref.name if self.certificate_secret_ref else None
 
 
 class ConfigSource(Struct, frozen=True, rename="camel", kw_only=True):
@@ -423,8 +433,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
         Rule(
             "self.network.addressing != 'HostNetwork' ||"
-            " (self.security.signature == 'Required' && has(self.security.credentialsSecretName))",
-            "network.addressing HostNetwork needs security.signature Required and security.credentialsSecretName:"
+            " (self.security.signature == 'Required' && has(self.security.credentialsSecretRef))",
+            "network.addressing HostNetwork needs security.signature Required and security.credentialsSecretRef:"
             " whatever runs on the node has the member's address, and only a signature tells them apart",
             field_path=".security.signature",
         ),

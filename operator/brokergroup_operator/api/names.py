@@ -90,10 +90,10 @@ FIELD_MANAGER_FAILOVERS: Final = "brokergroup-failovers"
 FIELD_MANAGER_ROLE: Final = "brokergroup-role"
 FIELD_MANAGER_CLUSTER: Final = "brokergroup-cluster"
 
-# The keys of the Secret that spec.security.credentialsSecretName names.
+# The keys of the Secret that spec.security.credentialsSecretRef names.
 CREDENTIALS_ACCESS_KEY: Final = "accessKey"
 CREDENTIALS_SECRET_KEY: Final = "secretKey"  # noqa: S105 (the key of an entry)
-# The keys of the Secret that spec.security.certificateSecretName names: Kubernetes' own, of type kubernetes.io/tls.
+# The keys of the Secret that spec.security.certificateSecretRef names: Kubernetes' own, of type kubernetes.io/tls.
 CERTIFICATE_FILE: Final = "tls.crt"
 CERTIFICATE_KEY_FILE: Final = "tls.key"
 # The environment variables of a broker's container that carry the credentials.

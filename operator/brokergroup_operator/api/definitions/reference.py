@@ -125,7 +125,7 @@ CONDITIONS: Final = {
         "Give one of them its volume back, or allow an unclean election (with durability Available or Fast).",
     ),
     ConditionType.CREDENTIALS_MISSING: (
-        "The Secret of `spec.security.credentialsSecretName` can't be used.",
+        "The Secret of `spec.security.credentialsSecretRef` can't be used.",
         "Create or correct it, or give the operator the right to read it; it is looked at again every few seconds.",
     ),
     ConditionType.OBJECTIVE_INVALID: (

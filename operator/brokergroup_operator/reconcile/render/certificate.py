@@ -1,4 +1,4 @@
-"""What a group's pods show to controllers that ask for a certificate: spec.security.certificateSecretName. Pure.
+"""What a group's pods show to controllers that ask for a certificate: spec.security.certificateSecretRef. Pure.
 
 The Secret is mounted as a whole, so that a renewed one is followed. Broker and fence show the same; the operator never reads it.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
-FIELD: Final = "spec.security.certificateSecretName"
+FIELD: Final = "spec.security.certificateSecretRef"
 VARIABLE: Final = "CERTIFICATE_DIR"
 # Readable for the broker's group only, which the volume is given (fsGroup).
 MODE: Final = 0o440
