@@ -44,11 +44,13 @@ LONGEST_STATEFUL_SET = 63 - len("-0123456789")
 BAD_REQUEST = 400
 # What a rule wants beside a text.
 BESIDE: dict[str, dict[str, Any]] = {
-    "spec.scheduling.tolerations.[].value": {"key": "a"},
-    "spec.nameServer.scheduling.tolerations.[].value": {"key": "a"},
-    "spec.proxy.scheduling.tolerations.[].value": {"key": "a"},
+    "spec.podTemplate.spec.tolerations.[].value": {"key": "a"},
+    "spec.nameServer.podTemplate.spec.tolerations.[].value": {"key": "a"},
+    "spec.proxy.podTemplate.spec.tolerations.[].value": {"key": "a"},
     "spec.podTemplate.spec.containers.[].name": {"image": "a"},
     "spec.podTemplate.spec.initContainers.[].name": {"image": "a"},
+    "spec.podTemplate.spec.broker.volumeMounts.[].name": {"mountPath": "/a"},
+    "spec.podTemplate.spec.broker.volumeMounts.[].mountPath": {"name": "a"},
 }
 
 

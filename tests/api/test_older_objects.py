@@ -26,8 +26,14 @@ SPEC: dict[str, Any] = {
     "implementation": "Java",
     "version": "5.5.0-",
     "storage": {"storageClassName": "Fast SSD"},
-    "scheduling": {"nodeSelector": {"-pool": "a"}, "tolerations": [{"key": "a b", "operator": "Exists"}]},
-    "podTemplate": {"spec": {"containers": [{"name": "Side_Car", "image": "a"}], "serviceAccountName": "a..b"}},
+    "podTemplate": {
+        "spec": {
+            "nodeSelector": {"-pool": "a"},
+            "tolerations": [{"key": "a b", "operator": "Exists"}],
+            "containers": [{"name": "Side_Car", "image": "a"}],
+            "serviceAccountName": "a..b",
+        }
+    },
     "resources": {"requests": {"gpu": "1"}},
     "slo": {"timeZone": "Europe/Berln"},
 }

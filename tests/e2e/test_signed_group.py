@@ -43,7 +43,9 @@ async def signed(house: House) -> Any:
     async with whole_group(house, "orders", replicas=3) as watched:
         await house.api.create(SECRETS, secret(PLANTED))
         await house.start_operator()
-        await house.create_group("orders", security={"signature": "Required", "credentialsSecretRef": {"name": SECRET_NAME}})
+        await house.create_group(
+            "orders", security={"signature": "Required", "credentialsSecretRef": {"name": SECRET_NAME}}
+        )
         await watched.until_settled()
         yield watched
 

@@ -94,7 +94,7 @@ EXPLAINED = {
     "brokergroup.status.controller.epochJump": "waits for a human",
     "brokergroup.status.uncleanElections": "may have lost messages",
     "brokergroup.spec.maintenance.paused": "Failovers go on",
-    "brokergroup.spec.scheduling.antiAffinity": "a pod rather stays pending",
+    "brokergroup.spec.antiAffinity.type": "a pod rather stays pending",
     "brokergroup.spec.podTemplate.spec.containers": "can't be changed here",
     "brokergroup.spec.network.addressing": "ServiceIP: each member has a ClusterIP Service of its own",
     "brokergroup.spec.network.firstNodePort": "absent otherwise",
@@ -352,7 +352,7 @@ def test_the_service_of_a_member_is_taken_as_it_is_wished(
 def test_the_nodes_network_is_more_than_restricted_allows(
     with_kinds: KubeApiserver, namespace: str, restricted_namespace: str
 ) -> None:
-    wish: JsonObject = {"network": {"addressing": "HostNetwork"}, "scheduling": {"antiAffinity": "Required"}}
+    wish: JsonObject = {"network": {"addressing": "HostNetwork"}, "antiAffinity": {"type": "Required"}}
     pod = json.dumps(broker_pod(restricted_namespace, **wish))
     options = ["--server-side", "--dry-run=server", "--validate=strict", "-f", "-"]
     assert "hostNetwork" in with_kinds.kubectl("apply", *options, stdin=pod).stderr
@@ -376,7 +376,7 @@ def test_pod_security_restricted_admits_our_pods(
     wishes: list[JsonObject] = [
         {},
         {"podTemplate": {"spec": {"containers": [sidecar], "volumes": [{"name": "spool", "emptyDir": {}}]}}},
-        {"scheduling": {"antiAffinity": "Required", "tolerations": [{"operator": "Exists"}]}},
+        {"antiAffinity": {"type": "Required"}, "podTemplate": {"spec": {"tolerations": [{"operator": "Exists"}]}}},
         {"storage": {"ephemeral": {"sizeLimit": "2Gi"}}},
         {"storage": {"commitLog": {"size": "10Gi"}}},
         *({"network": wish} for wish in ADDRESSINGS.values()),

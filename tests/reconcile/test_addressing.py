@@ -77,7 +77,9 @@ def test_member_service_and_pod(addressing: str, implementation: str) -> None:
     pod = build_pod(of, b.member(2), b.SETTINGS, place=place)
     shown = [build_member_service(of, b.member(2), slot=1), pod]
 
-    compare(f"{addressing.lower()}-{implementation.lower()}.yaml", yaml.safe_dump_all(shown, sort_keys=False, width=120))
+    compare(
+        f"{addressing.lower()}-{implementation.lower()}.yaml", yaml.safe_dump_all(shown, sort_keys=False, width=120)
+    )
 
 
 @pytest.mark.parametrize("addressing", WISHES)
@@ -195,7 +197,7 @@ def test_a_members_service_goes_after_its_pod() -> None:
 
 def test_host_network() -> None:
     """apache/rocketmq-operator #202: hostNetwork, and the registered address was another."""
-    of = b.group(network={"addressing": "HostNetwork"}, scheduling={"antiAffinity": "Required"})
+    of = b.group(network={"addressing": "HostNetwork"}, antiAffinity={"type": "Required"})
     pod = build_pod(of, b.member(1), b.SETTINGS)
     assert pod["spec"]["hostNetwork"] is True
     assert pod["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"

@@ -154,9 +154,7 @@ def test_the_fence_speaks_as_the_operator_is_spoken_to() -> None:
 
 def test_without_tls_the_fence_knows_nothing_of_it() -> None:
     of = b.group(implementation="Java")
-    assert not [
-        name for name in fence_environment(pod(implementation="Java")) if "TLS" in name or name.endswith("_CA")
-    ]
+    assert not [name for name in fence_environment(pod(implementation="Java")) if "TLS" in name or name.endswith("_CA")]
     assert list(children.build_config_map(of, b.SETTINGS)["data"]) == [names.CONFIG_FILE]
 
 
@@ -266,8 +264,8 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
     ],
 )
 def test_members_keep_apart_as_the_spec_says(anti_affinity: str | None, expected: Any) -> None:
-    scheduling = {} if anti_affinity is None else {"scheduling": {"antiAffinity": anti_affinity}}
-    assert pod(**scheduling)["spec"].get("affinity") == expected
+    wish = {} if anti_affinity is None else {"antiAffinity": {"type": anti_affinity}}
+    assert pod(**wish)["spec"].get("affinity") == expected
 
 
 def test_affinity_of_the_user_stands_beside_ours() -> None:
@@ -275,27 +273,23 @@ def test_affinity_of_the_user_stands_beside_ours() -> None:
     node: dict[str, Any] = {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": []}]}
     }
-    wish: dict[str, Any] = {
-        "antiAffinity": "Required",
-        "topologyKey": "topology.kubernetes.io/zone",
-        "affinity": {"nodeAffinity": node, "podAntiAffinity": {REQUIRED: [theirs]}},
-    }
-    affinity = pod(scheduling=wish)["spec"]["affinity"]
+    wish: dict[str, Any] = {"nodeAffinity": node, "podAntiAffinity": {REQUIRED: [theirs]}}
+    apart = {"type": "Required", "topologyKey": "topology.kubernetes.io/zone"}
+    affinity = pod(antiAffinity=apart, podTemplate={"spec": {"affinity": wish}})["spec"]["affinity"]
 
     assert affinity["nodeAffinity"] == node
     assert affinity["podAntiAffinity"][REQUIRED] == [OUR_TERM | {"topologyKey": "topology.kubernetes.io/zone"}, theirs]
-    assert wish["affinity"]["podAntiAffinity"] == {REQUIRED: [theirs]}, "the spec itself is left alone"
+    assert wish["podAntiAffinity"] == {REQUIRED: [theirs]}, "the spec itself is left alone"
 
 
 def test_scheduling_reaches_the_pod() -> None:
-    spec = pod(
-        scheduling={
-            "nodeSelector": {"disk": "fast"},
-            "tolerations": [{"key": "brokers", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}],
-            "topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
-            "priorityClassName": "important",
-        }
-    )["spec"]
+    wish: dict[str, Any] = {
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "brokers", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}],
+        "topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+        "priorityClassName": "important",
+    }
+    spec = pod(podTemplate={"spec": wish})["spec"]
 
     assert spec["nodeSelector"] == {"disk": "fast"}
     assert spec["tolerations"] == [
@@ -353,11 +347,51 @@ def test_a_further_container_may_say_that_it_is_less_restricted() -> None:
     assert shipper["securityContext"]["allowPrivilegeEscalation"] is False
 
 
+def test_a_template_adds_to_the_brokers_container_and_to_no_other() -> None:
+    more: dict[str, Any] = {
+        "env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-Xlog"}],
+        "volumeMounts": [{"name": "spool", "mountPath": "/spool", "readOnly": True}],
+        "readinessProbe": {"periodSeconds": 2, "failureThreshold": 9},
+    }
+    volumes = [{"name": "spool", "emptyDir": {}}]
+    plain, of = (
+        containers(pod(implementation="Java", podTemplate={"spec": spec}))
+        for spec in ({}, {"broker": more, "volumes": volumes})
+    )
+
+    assert of["fence"] == plain["fence"]
+    assert of["broker"]["env"] == [*plain["broker"]["env"], *more["env"]]
+    assert of["broker"]["volumeMounts"] == [*plain["broker"]["volumeMounts"], *more["volumeMounts"]]
+    assert of["broker"]["readinessProbe"] == plain["broker"]["readinessProbe"] | more["readinessProbe"]
+
+
+@pytest.mark.parametrize("addressing", ["PodIP", "NodePort", "LoadBalancer"])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_the_rule_knows_every_variable_and_folder_of_the_broker(implementation: str, addressing: str) -> None:
+    """A template that sets one of them is refused: the store's folder, or the mark by which the fence finds the broker."""
+    spec: dict[str, Any] = {
+        "network": {"addressing": addressing, "ipFamilies": ["IPv6"]},
+        "security": {"credentialsSecretRef": {"name": "keys"}, "certificateSecretRef": {"name": "certificate"}},
+        "storage": {"commitLog": {"size": "1Gi"}},
+    }
+    broker = containers(pod(implementation=implementation, **spec))["broker"]
+
+    assert {item["name"] for item in broker["env"]} <= set(names.OWN_VARIABLES)
+    assert {item["mountPath"] for item in broker["volumeMounts"]} == set(names.OWN_FOLDERS)
+    wrong = [{"name": name, "value": "x"} for name in names.OWN_VARIABLES]
+    assert (
+        containers(pod(implementation=implementation, podTemplate={"spec": {"broker": {"env": wrong}}}, **spec))[
+            "broker"
+        ]
+        == broker
+    )
+
+
 CHANGES: dict[str, dict[str, Any]] = {
     "a sidecar": {"podTemplate": {"spec": {"containers": [SIDECAR]}}},
     "a label": {"podTemplate": {"metadata": {"labels": {"team": "orders"}}}},
     "an annotation": {"podTemplate": {"metadata": {"annotations": {"note": "x"}}}},
-    "a node selector": {"scheduling": {"nodeSelector": {"disk": "fast"}}},
+    "a node selector": {"podTemplate": {"spec": {"nodeSelector": {"disk": "fast"}}}},
     "a port": {"network": {"listenPort": 20911}},
     "a pull policy": {"imagePullPolicy": "Always"},
 }
@@ -372,8 +406,11 @@ def test_every_change_of_a_pod_changes_its_revision(change: str) -> None:
 def test_what_is_said_as_the_default_has_it_changes_nothing() -> None:
     said = {
         "network": {"addressing": "PodIP", "listenPort": 10911, "haPort": 10912},
-        "scheduling": {"antiAffinity": "Preferred", "topologyKey": "kubernetes.io/hostname"},
-        "podTemplate": {"metadata": {"labels": {}}, "spec": {}},
+        "antiAffinity": {"type": "Preferred", "topologyKey": "kubernetes.io/hostname"},
+        "podTemplate": {
+            "metadata": {"labels": {}},
+            "spec": {"broker": {"env": [], "readinessProbe": {"periodSeconds": 1, "failureThreshold": 3}}},
+        },
         "imagePullPolicy": "IfNotPresent",
     }
     assert revision(**said) == revision()

@@ -209,7 +209,9 @@ def test_a_python_replica_gets_the_credentials_from_its_environment() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("signature", "asked_for"), [("Disabled", "false"), ("Accepted", "true"), ("Required", "true")])
+@pytest.mark.parametrize(
+    ("signature", "asked_for"), [("Disabled", "false"), ("Accepted", "true"), ("Required", "true")]
+)
 def test_a_python_replica_hears_only_us_unless_the_key_is_being_changed(signature: str, asked_for: str) -> None:
     of = b.group(implementation="Python", security={"credentialsSecretRef": {"name": "keys"}, "signature": signature})
     assert decode_properties(broker_conf(of, b.SETTINGS).encode())["authenticationEnabled"] == asked_for

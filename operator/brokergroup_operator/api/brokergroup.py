@@ -21,13 +21,13 @@ from brokergroup_operator.api.failover_fields import (
 from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_KIND
 from brokergroup_operator.api.network_fields import NetworkSpec
 from brokergroup_operator.api.pod_fields import (
+    AntiAffinitySpec,
     ImagePullPolicy,
     JvmSpec,
     LocalReference,
     MonitoringSpec,
     PodTemplateSpec,
     ResourceRequirements,
-    SchedulingSpec,
 )
 from brokergroup_operator.api.rules import (
     CONFIG_RULES,
@@ -92,7 +92,7 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
             " with which brokers sign their requests (innerClientAuthenticationCredentials). The operator needs the right to get"
             " it (the chart's value security.groupSecretNames)."
             " A changed Secret is used by a broker after its next restart, by the controller within a minute; so to change it,"
-            ' set signature to Disabled, change it, restart the pods one by one, and set signature back.'
+            " set signature to Disabled, change it, restart the pods one by one, and set signature back."
         ),
     ] = None
     certificate_secret_ref: Annotated[
@@ -316,7 +316,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     jvm: JvmSpec = JvmSpec()
     network: NetworkSpec = NetworkSpec()
     monitoring: MonitoringSpec = MonitoringSpec()
-    scheduling: SchedulingSpec = SchedulingSpec()
+    anti_affinity: AntiAffinitySpec = AntiAffinitySpec()
     pod_template: PodTemplateSpec = PodTemplateSpec()
     update_strategy: UpdateStrategySpec = UpdateStrategySpec()
     disruption_budget: DisruptionBudgetSpec = DisruptionBudgetSpec()
@@ -425,11 +425,11 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
             field_path=".monitoring.canary.enabled",
         ),
         Rule(
-            "self.network.addressing != 'HostNetwork' || (self.scheduling.antiAffinity == 'Required'"
-            " && self.scheduling.topologyKey == 'kubernetes.io/hostname')",
-            "network.addressing HostNetwork needs scheduling.antiAffinity Required and topologyKey kubernetes.io/hostname:"
+            "self.network.addressing != 'HostNetwork' || (self.antiAffinity.type == 'Required'"
+            " && self.antiAffinity.topologyKey == 'kubernetes.io/hostname')",
+            "network.addressing HostNetwork needs antiAffinity.type Required and topologyKey kubernetes.io/hostname:"
             " two members on one node would want the same ports",
-            field_path=".scheduling.antiAffinity",
+            field_path=".antiAffinity.type",
         ),
         Rule(
             "self.network.addressing != 'HostNetwork' ||"

@@ -49,7 +49,8 @@ def name_servers(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[
         cluster.spec,
         image=image(cluster.spec, settings),
         resources=wish.resources,
-        wish=wish.scheduling,
+        apart=wish.anti_affinity,
+        wish=wish.pod_template.spec,
         labels=layout.pod_labels(name, component),
         selector=selector,
     )
@@ -100,7 +101,8 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
         cluster.spec,
         image=image(cluster.spec, settings),
         resources=wish.resources,
-        wish=wish.scheduling,
+        apart=wish.anti_affinity,
+        wish=wish.pod_template.spec,
         labels=layout.pod_labels(name, component),
         selector=selector,
     )

@@ -137,7 +137,7 @@ def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
         if spec.security.credentials_secret_name is not None:
             defaults["authenticationMetadataProvider"] = JAVA_USERS_KEPT_LOCALLY
     elif spec.security.credentials_secret_name is not None:
-        # A Python replica takes changes from us only with the key. Disabled is the time in which the key changes: ours is new, its old.
+        # A Python replica takes changes from us only with the key. Disabled while the key changes: ours is new, its old.
         defaults["authenticationEnabled"] = "false" if spec.security.signature is Signature.DISABLED else "true"
     return defaults
 

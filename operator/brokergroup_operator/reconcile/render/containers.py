@@ -10,6 +10,8 @@ import shlex
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.network_fields import IPFamily
@@ -86,9 +88,7 @@ def broker_container(
         # Never the HA port: each probe of it would make a Java broker keep an HA connection.
         "readinessProbe": {
             "tcpSocket": {"port": spec.network.listen_port},
-            "periodSeconds": 1,
-            "timeoutSeconds": 1,
-            "failureThreshold": 3,
+            **msgspec.to_builtins(spec.pod_template.spec.broker.readiness_probe),
         },
         "securityContext": fence_container.restricted(),
     }

@@ -112,7 +112,7 @@ def _pod_spec(
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        **scheduling(group.spec.scheduling, identity.selector_labels(group)),
+        **scheduling(group.spec.anti_affinity, group.spec.pod_template.spec, identity.selector_labels(group)),
     }
     if group.spec.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": secret.name} for secret in group.spec.image_pull_secrets]
