@@ -66,7 +66,7 @@ def objects_for(place: Place) -> Iterator[tuple[str, dict[str, Any]]]:
         obj = place.object_with(text)
         if place.kind == "BrokerGroup":
             # Java brokers: their pods carry the version as well.
-            obj["spec"] = {"implementation": "Java", **obj.get("spec", {})}
+            obj["spec"] = {"implementation": "Java", "nameServers": ["ns:9876"], **obj.get("spec", {})}
         elif place.kind == "RocketMQCluster":
             obj["spec"] = {"proxy": {}, **obj.get("spec", {})}
         elif place.kind == "BrokerGroupOperation":

@@ -24,6 +24,7 @@ NAME = "1st"
 # What a former definition took, by the way to it.
 SPEC: dict[str, Any] = {
     "implementation": "Java",
+    "nameServers": ["ns:9876"],
     "version": "5.5.0-",
     "storage": {"storageClassName": "Fast SSD"},
     "podTemplate": {

@@ -146,7 +146,13 @@ async def test_a_group_waits_for_the_fence_that_was_told_the_longest_time(
     api: KubernetesApi, directory: KubernetesDirectory, told: dict[str, int], waits_seconds: float
 ) -> None:
     """The owner has shortened the times; until a pod is made anew, the fence in it kills by those of before."""
-    await create_group(api, implementation="Java", version="5.5.0", failover={"fenceTimeoutMilliseconds": 1500})
+    await create_group(
+        api,
+        implementation="Java",
+        nameServers=["ns:9876"],
+        version="5.5.0",
+        failover={"fenceTimeoutMilliseconds": 1500},
+    )
     env = [{"name": f"{name}_MILLISECONDS", "value": str(milliseconds)} for name, milliseconds in told.items()]
     await create_pod(api, fence_env=env)
     await eventually(lambda: directory.known_peer("127.64.1.1"))
@@ -181,7 +187,7 @@ async def test_the_word_of_java_masters_is_taken_below_the_floor(
     api: KubernetesApi, directory: KubernetesDirectory
 ) -> None:
     """They may have acted on it before they asked (apache/rocketmq #9897)."""
-    await create_group(api, implementation="Java", version="5.5.0")
+    await create_group(api, implementation="Java", nameServers=["ns:9876"], version="5.5.0")
     binding = await eventually(lambda: directory.find("orders"))
     assert binding.settings.shrink_floor
     assert binding.settings.masters_shrink_first
@@ -503,7 +509,10 @@ async def create_secret(api: KubernetesApi, **entries: str) -> None:
 async def test_the_secret_of_a_group_is_its_credentials(api: KubernetesApi, directory: KubernetesDirectory) -> None:
     await create_secret(api, accessKey="orders", secretKey="correct horse")
     await create_group(
-        api, implementation="Java", security={"signature": "Required", "credentialsSecretRef": {"name": "keys"}}
+        api,
+        implementation="Java",
+        nameServers=["ns:9876"],
+        security={"signature": "Required", "credentialsSecretRef": {"name": "keys"}},
     )
     binding = await eventually(lambda: (found := directory.binding(KEY)) and found.credentials and found)
     assert binding.signature is SignaturePolicy.REQUIRED

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 LEAVES_OF_A_STORY = 3
 BASES: tuple[Spec, ...] = (
     {"implementation": "Python"},
-    {"implementation": "Java", "resources": {"limits": {"memory": "2Gi"}}},
+    {"implementation": "Java", "nameServers": ["ns:9876"], "resources": {"limits": {"memory": "2Gi"}}},
     {"implementation": "Python", "replicas": 2},
-    {"implementation": "Java", "durability": "Fast", "monitoring": {"exporter": True}},
+    {"implementation": "Java", "nameServers": ["ns:9876"], "durability": "Fast", "monitoring": {"exporter": True}},
 )
 
 

@@ -172,7 +172,7 @@ NOBODY_MAY_FOLLOW: dict[str, tuple[dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize(("base", "change"), FOUND.values(), ids=list(FOUND))
 def test_what_was_found(base: dict[str, Any], change: dict[str, Any]) -> None:
-    spec = {"implementation": "Java", **base}
+    spec = {"implementation": "Java", "nameServers": ["ns:9876"], **base}
     wishes = iter([Change({**spec, **change}, Kind.SET, "spec.image")])
     tally = Tally()
     told(spec, lambda _: next(wishes, None), tally)

@@ -37,7 +37,12 @@ JsonObject = dict[str, Any]
 
 def broker_group(**spec: Any) -> JsonObject:
     metadata = {"name": "orders"}
-    return {"apiVersion": "brokergroup.dev/v1alpha1", "kind": "BrokerGroup", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": "brokergroup.dev/v1alpha1",
+        "kind": "BrokerGroup",
+        "metadata": metadata,
+        "spec": {"nameServers": ["ns:9876"], **spec},
+    }
 
 
 def state(**record: Any) -> JsonObject:
@@ -133,6 +138,7 @@ BAD_SPECS: list[tuple[JsonObject, tuple[str, ...]]] = [
         ("spec.failover", "heartbeatTimeoutMilliseconds", "at least twice"),
     ),
     ({"brokerName": "with blank"}, ("spec.brokerName", "with blank")),
+    ({"nameServers": []}, ("spec.nameServers", "a Java broker registers nowhere else")),
     ({"nameServers": ["no-port"]}, ("spec.nameServers[0]", "no-port")),
     ({"storage": {"size": "plenty"}}, ("spec.storage.size", "plenty")),
     ({"config": {"brokerId": "7"}}, ("spec.config", "brokerId", "controller assigns")),

@@ -39,7 +39,9 @@ async def test_a_secret_is_asked_for_used_and_never_repeated(
     applier = applier_for(ClusterAccess(url=sandbox.url))
     world = World(api, applier, KEY)
     await world.create_group(
-        implementation="Java", security={"signature": "Required", "credentialsSecretRef": {"name": "keys"}}
+        implementation="Java",
+        nameServers=["ns:9876"],
+        security={"signature": "Required", "credentialsSecretRef": {"name": "keys"}},
     )
     await world.settle()
     missing = (await conditions(api))["CredentialsMissing"]

@@ -279,7 +279,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         list[HostAndPort],
         Meta(
             max_length=16,
-            description="NameServers as host:port; an IPv6 address in brackets: [fd00::10]:9876.",
+            description="NameServers as host:port; an IPv6 address in brackets: [fd00::10]:9876. Java brokers need one."
+            " In a RocketMQCluster they are the cluster's own.",
             extra_json_schema=bounds.SET_LIST,
         ),
     ] = []
@@ -459,5 +460,19 @@ class BrokerGroup(Struct, frozen=True, rename="camel", kw_only=True):
     api_version: str = API_VERSION
     kind: str = BROKER_GROUP_KIND
     metadata: bounds.JsonObject = field(default_factory=dict)
-    spec: BrokerGroupSpec
+    spec: Annotated[
+        BrokerGroupSpec,
+        # Here and not among BrokerGroupSpec's: a RocketMQCluster's template has none, the cluster sets them in its groups.
+        Meta(
+            extra_json_schema=validations(
+                Rule(
+                    "self.implementation != 'Java' || size(self.nameServers) > 0",
+                    "nameServers must name a NameServer with implementation Java: a Java broker registers nowhere else, and no"
+                    " client finds it",
+                    field_path=".nameServers",
+                    reason="FieldValueRequired",
+                )
+            )
+        ),
+    ]
     status: BrokerGroupStatus | None = None
