@@ -38,7 +38,7 @@ JsonObject = dict[str, Any]
 def broker_group(**spec: Any) -> JsonObject:
     metadata = {"name": "orders"}
     return {
-        "apiVersion": "brokergroup.dev/v1alpha1",
+        "apiVersion": "brokergroup.dev/v1beta1",
         "kind": "BrokerGroup",
         "metadata": metadata,
         "spec": {"nameServers": ["ns:9876"], **spec},
@@ -58,7 +58,7 @@ def state(**record: Any) -> JsonObject:
     }
     metadata = {"name": "orders"}
     kept = {key: value for key, value in {**whole, **record}.items() if value is not None}
-    return {"apiVersion": "brokergroup.dev/v1alpha1", "kind": "BrokerGroupState", "metadata": metadata, "record": kept}
+    return {"apiVersion": "brokergroup.dev/v1beta1", "kind": "BrokerGroupState", "metadata": metadata, "record": kept}
 
 
 def test_kinds_are_established_without_schema_complaints(with_kinds: KubeApiserver) -> None:

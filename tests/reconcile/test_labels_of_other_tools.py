@@ -250,6 +250,38 @@ async def test_claims_of_a_group_that_is_gone_lose_it_too(
 
 
 @SANDBOX
+async def test_what_was_made_under_v1alpha1_has_its_owner_by_the_present_version(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+) -> None:
+    """A cluster's garbage collector finds no owner of a version that is not served. No pod restarts for it."""
+    plane = await start_plane()
+    await make_ready(world)
+    await plane.stop()
+    owned = (PODS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)
+    before = {}
+    for resource in owned:
+        for name, one in (await named(world, resource)).items():
+            [owner] = one["metadata"]["ownerReferences"]
+            former = {"metadata": {"ownerReferences": [owner | {"apiVersion": f"{names.GROUP}/v1alpha1"}]}}
+            content_type = PatchType.STRATEGIC
+            await world.api.patch(resource, name, former, namespace=world.key.namespace, content_type=content_type)
+            before[resource.kind, name] = (one["metadata"]["uid"], [owner])
+    await start_plane()
+
+    async def mended() -> bool:
+        now = {
+            (resource.kind, name): (one["metadata"]["uid"], one["metadata"]["ownerReferences"])
+            for resource in owned
+            for name, one in (await named(world, resource)).items()
+        }
+        assert {place: uid for place, (uid, _) in now.items()} == {place: uid for place, (uid, _) in before.items()}
+        return now == before
+
+    await until("each owner has the present version", mended)
+
+
+@SANDBOX
 async def test_anothers_label_of_that_name_is_left(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
     """A policy that puts it on every object would put it on again for ever."""
     await start_plane(resync_seconds=0.2)

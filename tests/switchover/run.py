@@ -209,7 +209,7 @@ class Bench:
         """Make an operation and wait for its end; returns what went wrong."""
         name = f"{kind.lower()}-{next(self._numbers)}"
         operation = {
-            "apiVersion": "brokergroup.dev/v1alpha1",
+            "apiVersion": "brokergroup.dev/v1beta1",
             "kind": "BrokerGroupOperation",
             "metadata": {"name": name, "namespace": NAMESPACE},
             "spec": {"brokerGroupRef": {"name": GROUP}, "type": kind, **section},

@@ -248,7 +248,11 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             description="Java: RocketMQ's own brokers. Python: the replica of this project. Immutable.",
             extra_json_schema=validations(
-                immutable("implementation is immutable: a group's disks stay with the broker that wrote them")
+                # An object that was stored as v1alpha1 is written once under its implementation's new name (api/conversion.py).
+                Rule(
+                    "self == oldSelf || (self == 'Java' && oldSelf == 'rocketmq') || (self == 'Python' && oldSelf == 'replica')",
+                    "implementation is immutable: a group's disks stay with the broker that wrote them",
+                )
             ),
         ),
     ] = Implementation.JAVA

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 GROUP: Final = "brokergroup.dev"
-VERSION: Final = "v1alpha1"
+VERSION: Final = "v1beta1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 BROKER_GROUP_KIND: Final = "BrokerGroup"
