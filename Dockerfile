@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# One image for the operator and for the replicas of `implementation: replica`. Everything comes from the committed uv.lock,
+# One image for the operator and for the replicas of `implementation: Python`. Everything comes from the committed uv.lock,
 # without extras: neither the development tools nor Spark are in it. The base image is an argument, for sites with their own.
 # `--target sla` builds the other image: SLA reports, with Spark and Java, ten times as large.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm

@@ -46,7 +46,7 @@ test-nightly: .venv/.installed-all ## The gate, then every proof with its full n
 .PHONY: demo-real
 demo-real: .venv/.installed-all ## The same demo with Java brokers 5.5.0, a NameServer and the Java producer (needs root for network namespaces)
 	@$(BIN)/python tests/real/parts/install.py rocketmq >&2
-	@$(ALONE) $(BIN)/brokergroup demo --implementation rocketmq $(if $(ONCE),--once,)
+	@$(ALONE) $(BIN)/brokergroup demo --implementation Java $(if $(ONCE),--once,)
 
 .PHONY: parts
 parts: .venv/.installed-all ## Install the real parts (kube-apiserver, etcd, kubectl, RocketMQ, Prometheus, helm) into the cache
@@ -84,7 +84,7 @@ test-fence: .venv/.installed-all ## 30 freezes and 30 partitions of Java masters
 	@$(ALONE) $(BIN)/python -m tests.fence.run $(ARGUMENTS)
 
 .PHONY: test-switchover
-test-switchover: .venv/.installed-all ## Three planes at a kube-apiserver: 30 switchovers, rolling restarts and drains of Java brokers under load (needs root; ARGUMENTS="--implementation replica")
+test-switchover: .venv/.installed-all ## Three planes at a kube-apiserver: 30 switchovers, rolling restarts and drains of Java brokers under load (needs root; ARGUMENTS="--implementation Python")
 	@$(BIN)/python tests/real/parts/install.py rocketmq netns kube-apiserver etcd >&2
 	@$(ALONE) $(BIN)/python -m tests.switchover.run $(ARGUMENTS)
 

@@ -66,7 +66,7 @@ def group_object(number: int) -> dict[str, Any]:
             "resourceVersion": "1",
             "generation": 1,
         },
-        "spec": {"replicas": len(MEMBERS), "implementation": "rocketmq", "version": "5.5.0"},
+        "spec": {"replicas": len(MEMBERS), "implementation": "Java", "version": "5.5.0"},
     }
 
 

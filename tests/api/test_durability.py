@@ -17,7 +17,7 @@ from brokergroup_operator.api.durability import masters_shrink_first
         pytest.param(BrokerGroupSpec(version="5.10.0"), True, id="compared as numbers"),
         pytest.param(BrokerGroupSpec(), True, id="the operator's own version"),
         pytest.param(BrokerGroupSpec(image="example.com/rocketmq:1"), True, id="an image says nothing"),
-        pytest.param(BrokerGroupSpec(implementation=Implementation.REPLICA, version="5.5.0"), False, id="replicas ask"),
+        pytest.param(BrokerGroupSpec(implementation=Implementation.PYTHON, version="5.5.0"), False, id="replicas ask"),
     ],
 )
 def test_masters_shrink_first(spec: BrokerGroupSpec, expected: bool) -> None:

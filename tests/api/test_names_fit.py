@@ -44,11 +44,13 @@ LONGEST_STATEFUL_SET = 63 - len("-0123456789")
 BAD_REQUEST = 400
 # What a rule wants beside a text.
 BESIDE: dict[str, dict[str, Any]] = {
-    "spec.scheduling.tolerations.[].value": {"key": "a"},
-    "spec.nameServer.scheduling.tolerations.[].value": {"key": "a"},
-    "spec.proxy.scheduling.tolerations.[].value": {"key": "a"},
+    "spec.podTemplate.spec.tolerations.[].value": {"key": "a"},
+    "spec.nameServer.podTemplate.spec.tolerations.[].value": {"key": "a"},
+    "spec.proxy.podTemplate.spec.tolerations.[].value": {"key": "a"},
     "spec.podTemplate.spec.containers.[].name": {"image": "a"},
     "spec.podTemplate.spec.initContainers.[].name": {"image": "a"},
+    "spec.podTemplate.spec.broker.volumeMounts.[].name": {"mountPath": "/a"},
+    "spec.podTemplate.spec.broker.volumeMounts.[].mountPath": {"name": "a"},
 }
 
 
@@ -64,7 +66,7 @@ def objects_for(place: Place) -> Iterator[tuple[str, dict[str, Any]]]:
         obj = place.object_with(text)
         if place.kind == "BrokerGroup":
             # Java brokers: their pods carry the version as well.
-            obj["spec"] = {"implementation": "rocketmq", **obj.get("spec", {})}
+            obj["spec"] = {"implementation": "Java", "nameServers": ["ns:9876"], **obj.get("spec", {})}
         elif place.kind == "RocketMQCluster":
             obj["spec"] = {"proxy": {}, **obj.get("spec", {})}
         elif place.kind == "BrokerGroupOperation":

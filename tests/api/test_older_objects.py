@@ -23,11 +23,18 @@ KIND = DEFINITION["metadata"]["name"]
 NAME = "1st"
 # What a former definition took, by the way to it.
 SPEC: dict[str, Any] = {
-    "implementation": "rocketmq",
+    "implementation": "Java",
+    "nameServers": ["ns:9876"],
     "version": "5.5.0-",
     "storage": {"storageClassName": "Fast SSD"},
-    "scheduling": {"nodeSelector": {"-pool": "a"}, "tolerations": [{"key": "a b", "operator": "Exists"}]},
-    "podTemplate": {"spec": {"containers": [{"name": "Side_Car", "image": "a"}], "serviceAccountName": "a..b"}},
+    "podTemplate": {
+        "spec": {
+            "nodeSelector": {"-pool": "a"},
+            "tolerations": [{"key": "a b", "operator": "Exists"}],
+            "containers": [{"name": "Side_Car", "image": "a"}],
+            "serviceAccountName": "a..b",
+        }
+    },
     "resources": {"requests": {"gpu": "1"}},
     "slo": {"timeZone": "Europe/Berln"},
 }

@@ -46,8 +46,13 @@ jvm: {}
 network: {}
 monitoring: {canary: {}}
 slo: {}
-scheduling: {tolerations: [{operator: Exists}], topologySpreadConstraints: [{topologyKey: zone}]}
-podTemplate: {metadata: {}, spec: {}}
+antiAffinity: {}
+podTemplate:
+  metadata: {}
+  spec:
+    tolerations: [{operator: Exists}]
+    topologySpreadConstraints: [{topologyKey: zone}]
+    broker: {readinessProbe: {}}
 imagePullSecrets: [{name: registry}]
 updateStrategy: {}
 disruptionBudget: {}

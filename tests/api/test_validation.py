@@ -114,7 +114,7 @@ async def test_defaults_are_filled_in(api: KubernetesApi) -> None:
     assert spec["storage"] == {"size": "8Gi", "retention": {"whenDeleted": "Retain", "whenScaled": "Retain"}}
     assert spec["updateStrategy"] == {"type": "Rolling", "masterUpdate": "Switchover"}
     assert spec["network"] == {"addressing": "PodIP", "ipFamilies": [], "listenPort": 10911, "haPort": 10912}
-    assert (spec["scheduling"]["antiAffinity"], spec["scheduling"]["topologyKey"]) == (
+    assert (spec["antiAffinity"]["type"], spec["antiAffinity"]["topologyKey"]) == (
         "Preferred",
         "kubernetes.io/hostname",
     )

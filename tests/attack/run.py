@@ -179,7 +179,7 @@ async def signed_group(house: House) -> None:
             "data": {name: base64.b64encode(value.encode()).decode() for name, value in data.items()},
         },
     )
-    security = {"signature": "Required", "credentialsSecretName": "credentials"}
+    security = {"signature": "Required", "credentialsSecretRef": {"name": "credentials"}}
     await house.create_group(GROUP, replicas=REPLICAS, security=security)
 
 

@@ -74,7 +74,7 @@ class Cluster:
         )  # fmt: skip
 
     async def create_group(self, team: str, group: str) -> None:
-        spec = {"implementation": "replica", "replicas": 1, "nameServers": name_servers(team, group)}
+        spec = {"implementation": "Python", "replicas": 1, "nameServers": name_servers(team, group)}
         await self.api.create(BROKER_GROUPS, {"metadata": {"name": group, "namespace": team}, "spec": spec})
 
     def ready(self) -> set[tuple[str, str]]:

@@ -74,7 +74,7 @@ async def release(server: KubeApiserver, tmp_path_factory: pytest.TempPathFactor
         try:
             await api.create(NAMESPACES, {"metadata": {"name": FOREIGN_NAMESPACE}})
             foreign = {"metadata": {"name": "orders", "namespace": FOREIGN_NAMESPACE}}
-            await api.create(BROKER_GROUPS, foreign | {"spec": {"implementation": "replica"}})
+            await api.create(BROKER_GROUPS, foreign | {"spec": {"implementation": "Python"}})
             async with (
                 operator_pods(
                     house,

@@ -89,7 +89,7 @@ def test_the_groups_own_objectives_are_read_from_the_api(tmp_path: Path) -> None
     assert told.notes == ()
     assert one_namespace.objectives == told.objectives
     assert [path.partition("?")[0] for path in asked] == [
-        "/apis/brokergroup.dev/v1alpha1/brokergroups", "/apis/brokergroup.dev/v1alpha1/namespaces/shop/brokergroups",
+        "/apis/brokergroup.dev/v1beta1/brokergroups", "/apis/brokergroup.dev/v1beta1/namespaces/shop/brokergroups",
     ]  # fmt: skip
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Spec = dict[str, Any]
-JAVA: Spec = {"implementation": "rocketmq"}
+JAVA: Spec = {"implementation": "Java"}
 JAVA_LIMITED: Spec = JAVA | {"resources": {"limits": {"memory": "4Gi"}}}
 FAST: Spec = {"durability": "Fast"}
 COMMIT_LOG: Spec = {"storage": {"commitLog": {"size": "8Gi"}}}
@@ -37,7 +37,7 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("brokerClusterName", "Other", "configuration", {}),  # on the disks: the API refuses it later
     ("brokerName", "other", "configuration", {}),
     ("replicas", 5, "controller", {}),
-    ("implementation", "rocketmq", "pod", {}),
+    ("implementation", "Java", "pod", {}),
     ("version", "5.3.3", "pod", JAVA),
     ("image", "example.com/rocketmq:mine", "pod", JAVA),
     ("imagePullPolicy", "Always", "pod", {}),
@@ -55,9 +55,9 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("failover.electionPolicy", "preferred-zone", "controller", {}),
     ("failover.priorities", [{"brokerId": 2, "priority": 0}], "controller", {}),
     ("failover.preferredZones", ["a"], "controller", {}),
-    ("security.signature", "Off", "controller", {}),
-    ("security.credentialsSecretName", "keys", "pod", {}),
-    ("security.certificateSecretName", "certificate", "pod", {}),
+    ("security.signature", "Disabled", "controller", {}),
+    ("security.credentialsSecretRef.name", "keys", "pod", {}),
+    ("security.certificateSecretRef.name", "certificate", "pod", {}),
     ("storage.size", "9Ti", "claim", {}),
     ("storage.commitLog.size", "9Ti", "log claim", COMMIT_LOG),
     ("storage.commitLog.storageClassName", "fast", "log claim", COMMIT_LOG),  # the API refuses a later change
@@ -79,16 +79,21 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("network.haPort", 20912, "pod", {}),
     ("monitoring.exporter", True, "pod", JAVA),
     ("monitoring.port", 5000, "pod", JAVA | {"monitoring": {"exporter": True}}),
-    ("scheduling.antiAffinity", "Required", "pod", {}),
-    ("scheduling.topologyKey", "topology.kubernetes.io/zone", "pod", {}),
-    ("scheduling.nodeSelector", {"disk": "fast"}, "pod", {}),
-    ("scheduling.tolerations", [{"key": "rocketmq", "operator": "Exists"}], "pod", {}),
-    ("scheduling.affinity", {"podAffinity": {}}, "pod", {}),
-    ("scheduling.topologySpreadConstraints", [SPREAD], "pod", {}),
-    ("scheduling.priorityClassName", "high", "pod", {}),
+    ("antiAffinity.type", "Required", "pod", {}),
+    ("antiAffinity.topologyKey", "topology.kubernetes.io/zone", "pod", {}),
+    ("podTemplate.spec.nodeSelector", {"disk": "fast"}, "pod", {}),
+    ("podTemplate.spec.tolerations", [{"key": "rocketmq", "operator": "Exists"}], "pod", {}),
+    ("podTemplate.spec.affinity", {"podAffinity": {}}, "pod", {}),
+    ("podTemplate.spec.topologySpreadConstraints", [SPREAD], "pod", {}),
+    ("podTemplate.spec.priorityClassName", "high", "pod", {}),
     ("podTemplate.metadata.labels", {"team": "shop"}, "pod", {}),
     ("podTemplate.metadata.annotations", {"team": "shop"}, "pod", {}),
     ("podTemplate.spec.containers", [{"name": "shipper", "image": "s:1"}], "pod", {}),
+    ("podTemplate.spec.broker.env", [{"name": "A", "value": "b"}], "pod", {}),
+    ("podTemplate.spec.broker.volumeMounts", [{"name": "spool", "mountPath": "/spool"}], "pod", {}),
+    ("podTemplate.spec.broker.readinessProbe.periodSeconds", 2, "pod", {}),
+    ("podTemplate.spec.broker.readinessProbe.timeoutSeconds", 2, "pod", {}),
+    ("podTemplate.spec.broker.readinessProbe.failureThreshold", 5, "pod", {}),
     ("podTemplate.spec.initContainers", [{"name": "prepare", "image": "p:1"}], "pod", {}),
     ("podTemplate.spec.volumes", [{"name": "spool", "emptyDir": {}}], "pod", {}),
     ("podTemplate.spec.hostAliases", [{"ip": "10.0.0.1", "hostnames": ["a"]}], "pod", {}),

@@ -13,7 +13,7 @@ from brokergroup_operator.reconcile.render.pods import build_pod
 from tests.reconcile import builders as b
 
 ROOT = Path(__file__).resolve().parents[2]
-IMPLEMENTATIONS = ("rocketmq", "replica")
+IMPLEMENTATIONS = ("Java", "Python")
 OTHER_SPECS: list[dict[str, Any]] = [
     {},
     {"replicas": 5},
@@ -76,7 +76,7 @@ def test_issue_80_nothing_is_done_by_a_shell_in_a_pod() -> None:
 @pytest.mark.parametrize("version", ["5.1.1", "5.3.3", "5.5.0", "6.0.0"])
 def test_issue_69_any_version_is_upstreams_own_image(version: str) -> None:
     """apache/rocketmq-operator #69, #226: only images of 4.5 that the project had built itself, and nobody knew how."""
-    pod = build_pod(b.group(implementation="rocketmq", version=version), b.member(1), b.SETTINGS)
+    pod = build_pod(b.group(implementation="Java", version=version), b.member(1), b.SETTINGS)
     assert pod["spec"]["containers"][0]["image"] == f"apache/rocketmq:{version}"
 
 

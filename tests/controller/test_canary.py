@@ -281,7 +281,7 @@ async def test_a_right_that_is_lacking_besides_is_told_too(start_plane: StartPla
 @pytest.mark.parametrize(
     ("remark", "needs"),
     [
-        ("username cannot be null.", "spec.security.credentialsSecretName"),
+        ("username cannot be null.", "spec.security.credentialsSecretRef"),
         (f"the topic[{TOPIC}] sending message is forbidden", "perm"),
     ],
 )

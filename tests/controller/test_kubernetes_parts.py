@@ -59,7 +59,7 @@ async def create_group(api: KubernetesApi, name: str = "orders", **spec: Any) ->
         "apiVersion": names.API_VERSION,
         "kind": names.BROKER_GROUP_KIND,
         "metadata": {"namespace": "default", "name": name},
-        "spec": {"implementation": "replica", **spec},
+        "spec": {"implementation": "Python", **spec},
     }
     await api.create(BROKER_GROUPS, obj, timeout_seconds=60.0)
 
@@ -146,7 +146,13 @@ async def test_a_group_waits_for_the_fence_that_was_told_the_longest_time(
     api: KubernetesApi, directory: KubernetesDirectory, told: dict[str, int], waits_seconds: float
 ) -> None:
     """The owner has shortened the times; until a pod is made anew, the fence in it kills by those of before."""
-    await create_group(api, implementation="rocketmq", version="5.5.0", failover={"heartbeatTimeoutMilliseconds": 1500})
+    await create_group(
+        api,
+        implementation="Java",
+        nameServers=["ns:9876"],
+        version="5.5.0",
+        failover={"heartbeatTimeoutMilliseconds": 1500},
+    )
     env = [{"name": f"{name}_MILLISECONDS", "value": str(milliseconds)} for name, milliseconds in told.items()]
     await create_pod(api, fence_env=env)
     await eventually(lambda: directory.known_peer("127.64.1.1"))
@@ -181,7 +187,7 @@ async def test_the_word_of_java_masters_is_taken_below_the_floor(
     api: KubernetesApi, directory: KubernetesDirectory
 ) -> None:
     """They may have acted on it before they asked (apache/rocketmq #9897)."""
-    await create_group(api, implementation="rocketmq", version="5.5.0")
+    await create_group(api, implementation="Java", nameServers=["ns:9876"], version="5.5.0")
     binding = await eventually(lambda: directory.find("orders"))
     assert binding.settings.shrink_floor
     assert binding.settings.masters_shrink_first
@@ -448,7 +454,7 @@ async def test_without_the_right_to_read_nodes_there_are_no_zones_and_nothing_el
         await directory.start()
         await create_node(api, "node-1", "a")
         await create_secret(api, accessKey="orders", secretKey="one")
-        await create_group(api, security={"credentialsSecretName": "keys"})
+        await create_group(api, security={"credentialsSecretRef": {"name": "keys"}})
         await create_pod(api)
         await eventually(lambda: directory.known_peer("127.64.1.1") and refused.asked_for_nodes)
         assert known(directory).settings.zones == {}
@@ -504,7 +510,10 @@ async def create_secret(api: KubernetesApi, **entries: str) -> None:
 async def test_the_secret_of_a_group_is_its_credentials(api: KubernetesApi, directory: KubernetesDirectory) -> None:
     await create_secret(api, accessKey="orders", secretKey="correct horse")
     await create_group(
-        api, implementation="rocketmq", security={"signature": "Required", "credentialsSecretName": "keys"}
+        api,
+        implementation="Java",
+        nameServers=["ns:9876"],
+        security={"signature": "Required", "credentialsSecretRef": {"name": "keys"}},
     )
     binding = await eventually(lambda: (found := directory.binding(KEY)) and found.credentials and found)
     assert binding.signature is SignaturePolicy.REQUIRED
@@ -521,7 +530,7 @@ async def test_a_secret_that_comes_later_is_found_and_a_changed_one_is_read_when
 ) -> None:
     directory = KubernetesDirectory(api, missing_seconds=0.05)
     await directory.start()
-    await create_group(api, security={"credentialsSecretName": "keys"})
+    await create_group(api, security={"credentialsSecretRef": {"name": "keys"}})
     await eventually(lambda: directory.binding(KEY))
     assert known(directory).credentials is None
     await create_secret(api, accessKey="orders", secretKey="one")
@@ -535,7 +544,7 @@ async def test_a_secret_that_comes_later_is_found_and_a_changed_one_is_read_when
 async def test_a_directory_that_starts_has_the_credentials_at_once(api: KubernetesApi) -> None:
     """Otherwise a new operator would refuse the brokers of every group that demands signatures, for a moment."""
     await create_secret(api, accessKey="orders", secretKey="one")
-    await create_group(api, security={"credentialsSecretName": "keys"})
+    await create_group(api, security={"credentialsSecretRef": {"name": "keys"}})
     directory = KubernetesDirectory(api)
     await directory.start()
     assert known(directory).credentials is not None
@@ -547,9 +556,9 @@ async def test_a_secret_that_the_api_cannot_give_keeps_no_others_from_a_director
 ) -> None:
     """As one that it cannot decrypt. The other group's brokers would be refused, and not heard, until after the pause."""
     await create_secret(api, accessKey="orders", secretKey="one")
-    await create_group(api, security={"credentialsSecretName": "keys"})
+    await create_group(api, security={"credentialsSecretRef": {"name": "keys"}})
     for name in ("first", "second"):
-        await create_group(api, name, security={"credentialsSecretName": f"a-{name}"})
+        await create_group(api, name, security={"credentialsSecretRef": {"name": f"a-{name}"}})
     get = api.get
 
     async def refuse(resource: Resource, name: str, **options: Any) -> dict[str, Any]:
@@ -579,7 +588,7 @@ async def test_a_secret_that_cannot_be_used_is_named_without_its_value(
     api: KubernetesApi, directory: KubernetesDirectory, capsys: pytest.CaptureFixture[str], entries: Any, complaint: str
 ) -> None:
     await create_secret(api, **entries)
-    await create_group(api, security={"credentialsSecretName": "keys"})
+    await create_group(api, security={"credentialsSecretRef": {"name": "keys"}})
     said = ""
 
     def complained() -> bool:

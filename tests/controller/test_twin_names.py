@@ -40,7 +40,7 @@ async def create(api: KubernetesApi, key: GroupKey, *, begun: bool = True, **spe
     kind = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND}
     await api.create(
         BROKER_GROUPS,
-        kind | {"metadata": metadata | held, "spec": {"implementation": "replica", **spec}},
+        kind | {"metadata": metadata | held, "spec": {"implementation": "Python", **spec}},
         timeout_seconds=60.0,
     )
 

@@ -15,7 +15,7 @@ from brokergroup_operator.demo.preparation import LOCK_FILE, DemoFolderError, de
 if TYPE_CHECKING:
     from pathlib import Path
 
-GROUP = "{apiVersion: brokergroup.dev/v1alpha1, kind: BrokerGroup, metadata: {name: a}, spec: {}}"
+GROUP = "{apiVersion: brokergroup.dev/v1beta1, kind: BrokerGroup, metadata: {name: a}, spec: {}}"
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class House:
     kubeconfig: Path
     ports: dict[str, int] = field(default_factory=dict)
     # What every group of this house is made of.
-    group_spec: Mapping[str, Any] = field(default_factory=lambda: {"implementation": "replica"})
+    group_spec: Mapping[str, Any] = field(default_factory=lambda: {"implementation": "Python"})
     # What such a group ran before, and what it is changed to: another version of its brokers.
     older: Mapping[str, Any] = field(default_factory=lambda: {"image": "brokergroup-replica:1"})
     newer: Mapping[str, Any] = field(default_factory=lambda: {"image": "brokergroup-replica:2"})

@@ -125,9 +125,10 @@ async def test_a_member_on_its_nodes_network_is_known_by_its_node(house: House) 
         await house.api.create(SECRETS, secret("planted-on-the-node"))
         operator = await house.start_operator()
         network = {"addressing": "HostNetwork", "listenPort": port, "haPort": free_port()}
-        security = {"signature": "Required", "credentialsSecretName": SECRET_NAME}
-        alone = {"antiAffinity": "Required"}
-        await house.create_group("onnode", replicas=1, network=network, scheduling=alone, security=security)
+        security = {"signature": "Required", "credentialsSecretRef": {"name": SECRET_NAME}}
+        await house.create_group(
+            "onnode", replicas=1, network=network, antiAffinity={"type": "Required"}, security=security
+        )
         await group.until_settled()
         assert addresses(group) == {1: f"127.0.0.1:{port}"}
         async with group.under_load():

@@ -33,7 +33,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "not a number": ({"replicas": "three"}, ["spec.replicas", "integer", "string"]),
     "unknown durability": ({"durability": "Paranoid"}, ["spec.durability", "Paranoid", "Strict"]),
     "Strict on one disk": ({"replicas": 1, "durability": "Strict"}, ["spec.replicas", "Strict needs replicas >= 2"]),
-    "unknown implementation": ({"implementation": "kafka"}, ["spec.implementation", "kafka", "rocketmq"]),
+    "unknown implementation": ({"implementation": "kafka"}, ["spec.implementation", "kafka", "Java"]),
     "impatience": ({"failover": {"heartbeatTimeoutMilliseconds": 1}}, ["heartbeatTimeoutMilliseconds", "1"]),
     "not a size": ({"storage": {"size": "much"}}, ["spec.storage.size", "much"]),
 }

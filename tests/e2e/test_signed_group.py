@@ -43,7 +43,9 @@ async def signed(house: House) -> Any:
     async with whole_group(house, "orders", replicas=3) as watched:
         await house.api.create(SECRETS, secret(PLANTED))
         await house.start_operator()
-        await house.create_group("orders", security={"signature": "Required", "credentialsSecretName": SECRET_NAME})
+        await house.create_group(
+            "orders", security={"signature": "Required", "credentialsSecretRef": {"name": SECRET_NAME}}
+        )
         await watched.until_settled()
         yield watched
 
@@ -104,7 +106,7 @@ async def until_all_are(group: WholeGroup, expected: str) -> None:
 
 
 async def test_the_key_is_changed_pod_by_pod_without_losing_a_master(signed: WholeGroup) -> None:
-    """As docs/concepts/security.md says: signature Off, the Secret, each pod once, signature as it was."""
+    """As docs/concepts/security.md says: signature Disabled, the Secret, each pod once, signature as it was."""
     api = signed.house.api
     await signed.until_settled()
     running = signed.pids()
@@ -113,7 +115,7 @@ async def test_the_key_is_changed_pod_by_pod_without_losing_a_master(signed: Who
         return signed.pids().get(broker_id) not in (None, running[broker_id])
 
     async with signed.under_load():
-        await patched(signed, signature="Off")
+        await patched(signed, signature="Disabled")
         await until_all_are(signed, "false")
         assert signed.pids() == running, "nobody restarts for it"
         before = await api.get(SECRETS, SECRET_NAME, namespace=NAMESPACE)

@@ -182,7 +182,7 @@ class JavaCluster:
 def manifest(name_server: str, *, replicas: int, spec: dict[str, Any]) -> dict[str, Any]:
     """The BrokerGroup: ours, and what `spec` says instead (None: without)."""
     own: dict[str, Any] = {
-        "implementation": "rocketmq",
+        "implementation": "Java",
         "version": "5.5.0",
         "replicas": replicas,
         "nameServers": [name_server],
@@ -192,7 +192,7 @@ def manifest(name_server: str, *, replicas: int, spec: dict[str, Any]) -> dict[s
         "config": {"mappedFileSizeCommitLog": "67108864", **{key: str(value) for key, value in SPARING_BROKER.items()}},
     }
     return {
-        "apiVersion": "brokergroup.dev/v1alpha1",
+        "apiVersion": "brokergroup.dev/v1beta1",
         "kind": "BrokerGroup",
         "metadata": {"name": GROUP, "namespace": NAMESPACE},
         "spec": {key: value for key, value in (own | spec).items() if value is not None},

@@ -57,15 +57,15 @@ HINTS: Final = {
     "spec.config{key}": Hint(("fileReservedTime", "mappedFileSizeCommitLog", "haMaxTimeSlaveNotCatchup", "brokerId")),
     "spec.config{}": Hint(("48", "1048576", "5000")),
     "spec.configFrom[].configMapRef.name": Hint((CONFIG_MAP, RESERVED_CONFIG_MAP, MISSING_CONFIG_MAP), only=True),
-    "spec.security.credentialsSecretName": Hint((SECRET, SECRET, MISSING_SECRET), only=True),
+    "spec.security.credentialsSecretRef.name": Hint((SECRET, SECRET, MISSING_SECRET), only=True),
     # No operator here speaks TLS: one that is named is told of.
-    "spec.security.certificateSecretName": Hint(("certificate", "renewed"), only=True),
+    "spec.security.certificateSecretRef.name": Hint(("certificate", "renewed"), only=True),
     "spec.failover.preferredMaster": Hint((1, 2, 3)),
     "spec.failover.priorities[].brokerId": Hint((1, 2, 3)),
     "spec.failover.priorities[].priority": Hint((0, 1, 7)),
-    "spec.scheduling.nodeSelector{key}": Hint((*NODE_LABELS, "zone")),
-    "spec.scheduling.nodeSelector{}": Hint((*NODE_LABELS.values(),)),
-    "spec.scheduling.affinity": Hint(
+    "spec.podTemplate.spec.nodeSelector{key}": Hint((*NODE_LABELS, "zone")),
+    "spec.podTemplate.spec.nodeSelector{}": Hint((*NODE_LABELS.values(),)),
+    "spec.podTemplate.spec.affinity": Hint(
         (
             {},
             {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack"}]}},
@@ -77,6 +77,12 @@ HINTS: Final = {
     "spec.podTemplate.spec.volumes[]": Hint(
         ({"name": "scratch", "emptyDir": {}}, {"name": "Bad_Volume", "emptyDir": {}}, {"name": "x", "imaginary": {}}),
         only=True,
+    ),
+    "spec.podTemplate.spec.broker.env[]": Hint(
+        ({"name": "A", "value": "b"}, {"name": "STORE_DIR", "value": "/tmp"}, {"name": "C", "imaginary": 1}), only=True
+    ),
+    "spec.podTemplate.spec.broker.volumeMounts[]": Hint(
+        ({"name": "scratch", "mountPath": "/scratch"}, {"name": "missing", "mountPath": "/a"}), only=True
     ),
     "spec.podTemplate.spec.hostAliases[]": Hint(({"ip": "10.0.0.9", "hostnames": ["ns"]}, {"imaginary": 1})),
     "spec.podTemplate.spec.dnsConfig": Hint(({}, {"nameservers": ["10.0.0.2"]}, {"imaginary": 1})),

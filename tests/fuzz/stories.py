@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 LEAVES_OF_A_STORY = 3
 BASES: tuple[Spec, ...] = (
-    {"implementation": "replica"},
-    {"implementation": "rocketmq", "resources": {"limits": {"memory": "2Gi"}}},
-    {"implementation": "replica", "replicas": 2},
-    {"implementation": "rocketmq", "durability": "Fast", "monitoring": {"exporter": True}},
+    {"implementation": "Python"},
+    {"implementation": "Java", "nameServers": ["ns:9876"], "resources": {"limits": {"memory": "2Gi"}}},
+    {"implementation": "Python", "replicas": 2},
+    {"implementation": "Java", "nameServers": ["ns:9876"], "durability": "Fast", "monitoring": {"exporter": True}},
 )
 
 

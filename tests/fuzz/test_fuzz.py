@@ -124,7 +124,7 @@ def test_too_many_stopped_at_once_are_seen() -> None:
     async def two_of_three(loop: VirtualLoop) -> None:
         world = FuzzWorld(loop)
         story = Story(world, Tally())
-        assert await story.begin({"implementation": "replica"})
+        assert await story.begin({"implementation": "Python"})
         for name in ("bn-2", "bn-3"):
             await world.api.delete(PODS, name, namespace=NAMESPACE)
         assert "is stopped, 2 of" in world.laws_broken[0]
@@ -140,7 +140,7 @@ FOUND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"podTemplate": {"spec": {"containers": [{"name": "without-image"}]}}},
     ),
     "an update of a group with a member of priority 0 never began": (
-        {"implementation": "replica", "failover": {"priorities": [{"brokerId": 1, "priority": 0}]}},
+        {"implementation": "Python", "failover": {"priorities": [{"brokerId": 1, "priority": 0}]}},
         {"resources": {"requests": {"cpu": "1"}}, "failover": {}},
     ),
     "a master stayed one that may not be": (
@@ -165,7 +165,7 @@ OF_TIMES = {
     ),
 }
 ONE_MAY_LEAD: dict[str, Any] = {
-    "implementation": "replica",
+    "implementation": "Python",
     "replicas": 2,
     "failover": {"priorities": [{"brokerId": 1, "priority": 0}]},
 }
@@ -187,7 +187,7 @@ NOBODY_MAY_FOLLOW: dict[str, tuple[dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize(("base", "change"), (FOUND | OF_TIMES).values(), ids=list(FOUND | OF_TIMES))
 def test_what_was_found(base: dict[str, Any], change: dict[str, Any]) -> None:
-    spec = {"implementation": "rocketmq", **base}
+    spec = {"implementation": "Java", "nameServers": ["ns:9876"], **base}
     wishes = iter([Change({**spec, **change}, Kind.SET, "spec.image")])
     tally = Tally()
     told(spec, lambda _: next(wishes, None), tally)

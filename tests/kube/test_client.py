@@ -141,7 +141,7 @@ async def test_a_bad_object_names_its_field(api: KubernetesApi) -> None:
     for kind in KINDS:
         await api.create(CUSTOM_RESOURCE_DEFINITIONS, custom_resource_definition(kind))
     group = {
-        "apiVersion": "brokergroup.dev/v1alpha1",
+        "apiVersion": "brokergroup.dev/v1beta1",
         "kind": "BrokerGroup",
         "metadata": {"name": "a", "namespace": NAMESPACE},
         "spec": {"replicas": -1},

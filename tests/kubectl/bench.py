@@ -138,7 +138,7 @@ class Bench:
         self.api("PATCH", f"{self.path(kind, name)}/status", {"status": status})
 
     def create_group(self, name: str = "orders", *, status: dict[str, Any] | None = None, **spec: Any) -> None:
-        self.create(BrokerGroup, name, spec={"version": "5.5.0", **spec})
+        self.create(BrokerGroup, name, spec={"version": "5.5.0", "nameServers": ["ns:9876"], **spec})
         self.set_status(BrokerGroup, name, STATUS if status is None else status)
 
     @contextlib.contextmanager

@@ -92,7 +92,7 @@ def test_an_object_keeps_names_and_loses_values() -> None:
             },
         },
         "spec": {
-            "credentialsSecretName": "orders-keys",
+            "credentialsSecretRef": {"name": "orders-keys"},
             "automountServiceAccountToken": False,
             "containers": [
                 {
@@ -118,7 +118,7 @@ def test_an_object_keeps_names_and_loses_values() -> None:
         "annotations": {"brokergroup.dev/revision": "r1", "example.dev/api-token": REDACTED},
     }
     spec = said["spec"]
-    assert spec["credentialsSecretName"] == "orders-keys"
+    assert spec["credentialsSecretRef"] == {"name": "orders-keys"}
     assert spec["automountServiceAccountToken"] is False
     assert spec["containers"][0]["env"][1]["valueFrom"] == {"secretKeyRef": {"name": "orders-keys", "key": "accessKey"}}
     assert spec["containers"][0]["env"][2]["value"].endswith("-Xmx1g")

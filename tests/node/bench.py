@@ -56,7 +56,7 @@ class Group:
     @property
     def label(self) -> str:
         """In figures."""
-        return "java" if self.implementation == "rocketmq" else "replica"
+        return "java" if self.implementation == "Java" else "replica"
 
     def read(self) -> dict[str, Any]:
         found: dict[str, Any] = get("brokergroup", self.name)

@@ -55,7 +55,7 @@ def keep_broker(folder: Path, name: str, uid: str, implementation: str) -> None:
     pod = {"metadata": {"name": name, "uid": uid}}
     with contextlib.suppress(NodeError, OSError):
         broker = faults.broker_process(pod, implementation)
-        if implementation == "rocketmq":
+        if implementation == "Java":
             broker.send(signal.SIGQUIT)
             time.sleep(THREADS_SECONDS)
     for node in nodes():

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     Fault = Callable[[dict[str, Any], str], None]
 
 BROKER = {
-    "rocketmq": re.compile(r"java .*BrokerStartup"),
-    "replica": re.compile(r"brokergroup[^ ]* replica|brokergroup_operator\S* replica"),
+    "Java": re.compile(r"java .*BrokerStartup"),
+    "Python": re.compile(r"brokergroup[^ ]* replica|brokergroup_operator\S* replica"),
 }
 
 

@@ -31,7 +31,7 @@ from tests.node.records import OperatorRecords
 from tests.node.strikes import summary
 from tests.real.parts.install import PartError
 
-GROUPS = {"replica": Group("quickstart", "replica"), "java": Group("orders", "rocketmq")}
+GROUPS = {"replica": Group("quickstart", "Python"), "java": Group("orders", "Java")}
 
 
 def chosen(options: argparse.Namespace) -> list[Check]:

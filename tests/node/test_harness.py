@@ -130,14 +130,14 @@ def test_what_ignores_a_polite_word_is_killed(tmp_path: Path, monkeypatch: pytes
     ("implementation", "line", "is_broker"),
     [
         (
-            "replica",
+            "Python",
             "/opt/brokergroup/bin/python /opt/brokergroup/bin/brokergroup replica --listen 0.0.0.0:10911",
             True,
         ),
-        ("replica", "/opt/brokergroup/bin/python /opt/brokergroup/bin/brokergroup fence --listen 0.0.0.0:1", False),
-        ("rocketmq", "java -Xmx512m -cp lib/* org.apache.rocketmq.broker.BrokerStartup -c broker.conf", True),
-        ("rocketmq", "sh -c exec java org.apache.rocketmq.broker.BrokerStartup", True),
-        ("rocketmq", "java -cp lib/* org.apache.rocketmq.tools.command.MQAdminStartup clusterList", False),
+        ("Python", "/opt/brokergroup/bin/python /opt/brokergroup/bin/brokergroup fence --listen 0.0.0.0:1", False),
+        ("Java", "java -Xmx512m -cp lib/* org.apache.rocketmq.broker.BrokerStartup -c broker.conf", True),
+        ("Java", "sh -c exec java org.apache.rocketmq.broker.BrokerStartup", True),
+        ("Java", "java -cp lib/* org.apache.rocketmq.tools.command.MQAdminStartup clusterList", False),
     ],
 )
 def test_the_broker_is_known_by_its_command_line(implementation: str, line: str, is_broker: bool) -> None:

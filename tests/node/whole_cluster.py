@@ -52,7 +52,7 @@ def whole_cluster(bench: Bench) -> None:
         say(kubectl("get", "rmq", NAME).rstrip())
         use(bench)
     except (CheckError, NodeError, AssertionError):
-        keep_brokers_labelled(RECORDS / "whole-cluster-as-it-failed", BROKERS, "rocketmq")
+        keep_brokers_labelled(RECORDS / "whole-cluster-as-it-failed", BROKERS, "Java")
         raise
     finally:
         delete(bench)
@@ -74,7 +74,7 @@ def use(bench: Bench) -> None:
 
     A Proxy sends nothing to a topic that no broker has: the first message shows that the operator made the declared one.
     """
-    group, alone = Group(f"{NAME}-0", "rocketmq"), bench.name_server
+    group, alone = Group(f"{NAME}-0", "Java"), bench.name_server
     proxy = get("pods", "-l", f"{LABEL},app.kubernetes.io/component=proxy")["items"][0]
     with GrpcClient(f"{proxy['status']['podIP']}:8081") as client:
         client.carry(0)

@@ -232,7 +232,7 @@ class World:
             "apiVersion": names.API_VERSION,
             "kind": names.BROKER_GROUP_KIND,
             "metadata": {"name": self.key.name, "namespace": self.key.namespace},
-            "spec": {"implementation": "replica"},
+            "spec": {"implementation": "Python"},
         }
         await self.api.create(BROKER_GROUPS, group)
         await self.set_safe(safe=safe)

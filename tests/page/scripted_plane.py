@@ -174,10 +174,10 @@ def manifest(key: GroupKey, *, replicas: int = 3) -> JsonObject:
     """The BrokerGroup of a group, with a status."""
     since = "2026-11-24T20:00:00Z"
     return {
-        "apiVersion": "brokergroup.dev/v1alpha1",
+        "apiVersion": "brokergroup.dev/v1beta1",
         "kind": "BrokerGroup",
         "metadata": {"namespace": key.namespace, "name": key.name, "resourceVersion": "5"},
-        "spec": {"implementation": "replica", "replicas": replicas, "nameServers": ["127.0.0.1:9876"]},
+        "spec": {"implementation": "Python", "replicas": replicas, "nameServers": ["127.0.0.1:9876"]},
         "status": {
             "conditions": [
                 {

@@ -6,10 +6,10 @@ from typing import Any
 
 THINGS = "/apis/example.dev/v1/namespaces/{ns}/things"
 CORE = "/api/v1/namespaces/{ns}"
-GROUPS = "/apis/brokergroup.dev/v1alpha1/namespaces/{ns}/brokergroups"
-STATES = "/apis/brokergroup.dev/v1alpha1/namespaces/{ns}/brokergroupstates"
-CLUSTERS = "/apis/brokergroup.dev/v1alpha1/namespaces/{ns}/rocketmqclusters"
-OPERATIONS = "/apis/brokergroup.dev/v1alpha1/namespaces/{ns}/brokergroupoperations"
+GROUPS = "/apis/brokergroup.dev/v1beta1/namespaces/{ns}/brokergroups"
+STATES = "/apis/brokergroup.dev/v1beta1/namespaces/{ns}/brokergroupstates"
+CLUSTERS = "/apis/brokergroup.dev/v1beta1/namespaces/{ns}/rocketmqclusters"
+OPERATIONS = "/apis/brokergroup.dev/v1beta1/namespaces/{ns}/brokergroupoperations"
 
 
 def thing(name: str = "one", **spec: Any) -> dict[str, Any]:
@@ -44,16 +44,16 @@ def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
 
 def group(name: str = "g", **spec: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "brokergroup.dev/v1alpha1",
+        "apiVersion": "brokergroup.dev/v1beta1",
         "kind": "BrokerGroup",
         "metadata": {"name": name},
-        "spec": {"implementation": "replica", **spec},
+        "spec": {"implementation": "Python", **spec},
     }
 
 
 def state(**record: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "brokergroup.dev/v1alpha1",
+        "apiVersion": "brokergroup.dev/v1beta1",
         "kind": "BrokerGroupState",
         "metadata": {"name": "g"},
         "record": {"clusterName": "c", "brokerName": "b", **record},
@@ -66,7 +66,7 @@ def reason(answer: dict[str, Any]) -> Any:
 
 def cluster(name: str = "c", **spec: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "brokergroup.dev/v1alpha1",
+        "apiVersion": "brokergroup.dev/v1beta1",
         "kind": "RocketMQCluster",
         "metadata": {"name": name},
         "spec": spec,

@@ -48,7 +48,7 @@ async def broker_groups(peer: Peer) -> None:
         {"storage": {"size": "1Gi"}},
         {"storage": {"size": "3072Mi"}},
         {"storage": {"storageClassName": "fast"}},
-        {"implementation": "rocketmq"},
+        {"implementation": "Java", "nameServers": ["ns:9876"]},
         {"replicas": 5},
     )
     for spec in specs:

@@ -442,7 +442,7 @@ def test_prometheus_finds_the_brokers_exporters_by_label_and_port_name() -> None
     objects = rendered("system", metrics__brokerPodMonitor="true", watch__namespace="served")
     [monitor] = [item for item in objects if item["kind"] == "PodMonitor"]
     metadata = {"name": "orders", "namespace": "served", "uid": "u"}
-    spec = {"implementation": "rocketmq", "monitoring": {"exporter": True}}
+    spec = {"implementation": "Java", "monitoring": {"exporter": True}}
     group = msgspec.convert({"metadata": metadata, "spec": spec}, BrokerGroup)
     pod = build_pod(group, Member(broker_id=1, pod="orders-1"), ReconcileSettings(controller_addresses=("a:1",)))
 

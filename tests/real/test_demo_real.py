@@ -16,7 +16,7 @@ DEADLINE_SECONDS = 540
 @pytest.mark.real("java", "rocketmq", "netns")
 @pytest.mark.timeout(600)
 def test_the_demo_with_java_brokers_loses_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "brokergroup_operator.cli.main", "demo", "--implementation", "rocketmq", "--once"]
+    command = [sys.executable, "-m", "brokergroup_operator.cli.main", "demo", "--implementation", "Java", "--once"]
     with (tmp_path / "stderr").open("wb") as errors:
         done = subprocess.run(
             [*command, "--directory", str(tmp_path / "demo")],

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(240)]
 
 def test_the_exporter_answers_on_its_port(tmp_path: Path, java_name_server: java.JavaProgram) -> None:
     port = free_port()
-    spec = convert({"implementation": "rocketmq", "monitoring": {"exporter": True, "port": port}}, BrokerGroupSpec)
+    spec = convert({"implementation": "Java", "monitoring": {"exporter": True, "port": port}}, BrokerGroupSpec)
     rendered = broker_properties("orders", spec, ReconcileSettings(controller_addresses=("127.0.0.1:1",)))
     exporter: dict[str, Any] = {key: value for key, value in rendered.items() if key.startswith("metrics")}
     broker = java.start_broker(

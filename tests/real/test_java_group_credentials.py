@@ -55,15 +55,15 @@ async def condition(cluster: Cluster, kind: str) -> JsonObject | None:
     return next((item for item in (await status(cluster)).get("conditions", []) if item["type"] == kind), None)
 
 
-def without_a_name_server() -> JsonObject:
-    """The example, smaller: a controller is all that is needed to elect."""
+def without_its_name_server() -> JsonObject:
+    """The example, smaller, with a NameServer that is not there: a controller is all that is needed to elect."""
     manifest: JsonObject = yaml.safe_load((EXAMPLES / "rocketmq.yaml").read_text(encoding="utf-8"))
     manifest["spec"] |= {
         "replicas": 2,
-        "nameServers": [],
+        "nameServers": ["127.0.0.1:1"],
         "durability": "Available",
         "jvm": {"extraArguments": list(FAST_START)},
-        "security": {"signature": "Required", "credentialsSecretName": "orders-credentials"},
+        "security": {"signature": "Required", "credentialsSecretRef": {"name": "orders-credentials"}},
     }
     return manifest
 
@@ -77,7 +77,7 @@ def rights_with_the_secret() -> list[JsonObject]:
 
 async def test_java_brokers_sign_with_the_groups_secret(cluster: Cluster) -> None:
     cluster.start_operator()
-    await cluster.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=as_yaml([without_a_name_server()]))
+    await cluster.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=as_yaml([without_its_name_server()]))
 
     async def story() -> str:
         return await cluster.story(NAMESPACE)

@@ -22,7 +22,7 @@ def test_issue_36_a_broker_fits_into_512_mebibytes(tmp_path: Path) -> None:
     spec = convert(
         # The whole heap is touched at the start, as after a while of use.
         {
-            "implementation": "rocketmq",
+            "implementation": "Java",
             "resources": {"limits": {"memory": f"{LIMIT_MEBIBYTES}Mi"}},
             "jvm": {"extraArguments": ["-XX:+AlwaysPreTouch"]},
         },

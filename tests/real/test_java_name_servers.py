@@ -42,7 +42,7 @@ async def test_issue_52_a_java_broker_follows_a_new_list_of_name_servers(
     tmp_path: Path, java_name_server: java.JavaProgram
 ) -> None:
     """apache/rocketmq-operator #52, apache/rocketmq #2310: the broker registers with a new NameServer without a restart."""
-    spec = convert({"implementation": "rocketmq", "nameServers": [java_name_server.address]}, BrokerGroupSpec)
+    spec = convert({"implementation": "Java", "nameServers": [java_name_server.address]}, BrokerGroupSpec)
     rendered = broker_properties("orders", spec, ReconcileSettings(controller_addresses=("127.0.0.1:1",)))
     second = java.start_name_server(tmp_path / "second")
     broker = java.start_broker(

@@ -9,6 +9,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec, SecuritySpec
+from brokergroup_operator.api.pod_fields import LocalReference
 from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, SignaturePolicy
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import AdminCredentials, PlaneSettings, SecuritySettings
@@ -122,7 +123,7 @@ async def test_the_arguments_of_a_groups_certificate_let_java_brokers_in(rig: Ja
     for name, path in ((names.CERTIFICATE_FILE, shown.certificate), (names.CERTIFICATE_KEY_FILE, shown.key)):
         assert path is not None
         (mounted / name).write_bytes(path.read_bytes())
-    spec = BrokerGroupSpec(security=SecuritySpec(certificate_secret_name="orders-certificate"))
+    spec = BrokerGroupSpec(security=SecuritySpec(certificate_secret_ref=LocalReference(name="orders-certificate")))
     filled_in = f"${certificate.VARIABLE}"
     arguments = [text.replace(filled_in, str(mounted)).replace('"', "") for text in certificate.java_arguments(spec)]
     security = SecuritySettings(

@@ -37,7 +37,12 @@ JsonObject = dict[str, Any]
 
 def broker_group(**spec: Any) -> JsonObject:
     metadata = {"name": "orders"}
-    return {"apiVersion": "brokergroup.dev/v1alpha1", "kind": "BrokerGroup", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": "brokergroup.dev/v1beta1",
+        "kind": "BrokerGroup",
+        "metadata": metadata,
+        "spec": {"nameServers": ["ns:9876"], **spec},
+    }
 
 
 def state(**record: Any) -> JsonObject:
@@ -53,7 +58,7 @@ def state(**record: Any) -> JsonObject:
     }
     metadata = {"name": "orders"}
     kept = {key: value for key, value in {**whole, **record}.items() if value is not None}
-    return {"apiVersion": "brokergroup.dev/v1alpha1", "kind": "BrokerGroupState", "metadata": metadata, "record": kept}
+    return {"apiVersion": "brokergroup.dev/v1beta1", "kind": "BrokerGroupState", "metadata": metadata, "record": kept}
 
 
 def test_kinds_are_established_without_schema_complaints(with_kinds: KubeApiserver) -> None:
@@ -67,7 +72,7 @@ def test_kinds_are_established_without_schema_complaints(with_kinds: KubeApiserv
 def test_defaults_are_filled_in(with_kinds: KubeApiserver, namespace: str) -> None:
     with_kinds.must("create", "-n", namespace, "-f", "-", stdin=json.dumps(broker_group()))
     spec = with_kinds.get("bg", "orders", "-n", namespace)["spec"]
-    assert (spec["replicas"], spec["brokerClusterName"], spec["implementation"]) == (3, "DefaultCluster", "rocketmq")
+    assert (spec["replicas"], spec["brokerClusterName"], spec["implementation"]) == (3, "DefaultCluster", "Java")
     assert spec["failover"] == {
         "heartbeatTimeoutMilliseconds": 3000,
         "isolation": {"enabled": True},
@@ -85,14 +90,14 @@ EXPLAINED = {
     "brokergroup.spec.failover.electionPolicy": "most-data: the replica with the highest epoch",
     "brokergroup.spec.failover.priorities.priority": "0: never a master",
     "brokergroup.spec.failover.preferredZones": "topology.kubernetes.io/zone",
-    "brokergroup.spec.security.signature": "YAML reads a bare Off as false",
-    "brokergroup.spec.security.credentialsSecretName": "keys accessKey and secretKey",
-    "brokergroup.spec.security.certificateSecretName": "keys tls.crt and tls.key",
+    "brokergroup.spec.security.signature": "Disabled: signatures are not looked at",
+    "brokergroup.spec.security.credentialsSecretRef": "keys accessKey and secretKey",
+    "brokergroup.spec.security.certificateSecretRef": "keys tls.crt and tls.key",
     "brokergroup.status.members.seat": "came back with less than it had",
     "brokergroup.status.controller.epochJump": "waits for a human",
     "brokergroup.status.uncleanElections": "may have lost messages",
     "brokergroup.spec.maintenance.paused": "Failovers go on",
-    "brokergroup.spec.scheduling.antiAffinity": "a pod rather stays pending",
+    "brokergroup.spec.antiAffinity.type": "a pod rather stays pending",
     "brokergroup.spec.podTemplate.spec.containers": "can't be changed here",
     "brokergroup.spec.network.addressing": "ServiceIP: each member has a ClusterIP Service of its own",
     "brokergroup.spec.network.firstNodePort": "absent otherwise",
@@ -122,7 +127,7 @@ def test_examples_are_accepted_with_strict_field_validation(
 BAD_SPECS: list[tuple[JsonObject, tuple[str, ...]]] = [
     ({"replicas": 0}, ("spec.replicas", "greater than or equal to 1")),
     ({"replicas": "three"}, ("spec.replicas", "integer")),
-    ({"implementation": "kafka"}, ("spec.implementation", "kafka", "replica", "rocketmq")),
+    ({"implementation": "kafka"}, ("spec.implementation", "kafka", "Java", "Python")),
     ({"durability": "Sometimes"}, ("spec.durability", "Sometimes", "Strict")),
     ({"durability": "Strict", "replicas": 1}, ("spec.replicas", "replicas >= 2")),
     ({"failover": {"uncleanElection": "Allowed"}}, ("spec.failover.uncleanElection", "Strict")),
@@ -131,6 +136,7 @@ BAD_SPECS: list[tuple[JsonObject, tuple[str, ...]]] = [
         ("spec.failover.heartbeatTimeoutMilliseconds", "greater than or equal to 500"),
     ),
     ({"brokerName": "with blank"}, ("spec.brokerName", "with blank")),
+    ({"nameServers": []}, ("spec.nameServers", "a Java broker registers nowhere else")),
     ({"nameServers": ["no-port"]}, ("spec.nameServers[0]", "no-port")),
     ({"storage": {"size": "plenty"}}, ("spec.storage.size", "plenty")),
     ({"config": {"brokerId": "7"}}, ("spec.config", "brokerId", "controller assigns")),
@@ -142,7 +148,7 @@ BAD_SPECS: list[tuple[JsonObject, tuple[str, ...]]] = [
     ),
     ({"failover": {"preferredZones": ["a", "a"]}}, ("spec.failover.preferredZones", "names a zone twice")),
     ({"failover": {"priorities": [{"brokerId": 1}]}}, ("spec.failover.priorities[0].priority", "Required")),
-    ({"security": {"signature": "Required"}}, ("spec.security.credentialsSecretName", "no broker could sign")),
+    ({"security": {"signature": "Required"}}, ("spec.security.credentialsSecretRef", "no broker could sign")),
     ({"security": {"signature": False}}, ("spec.security.signature", "boolean")),
     ({"replicsa": 5}, ('unknown field "spec.replicsa"',)),
 ]
@@ -162,7 +168,7 @@ def test_a_bad_field_is_refused_and_named(
     ("before", "after", "field"),
     [
         ({}, {"brokerClusterName": "Other"}, "spec.brokerClusterName"),
-        ({}, {"implementation": "replica"}, "spec.implementation"),
+        ({}, {"implementation": "Python"}, "spec.implementation"),
         ({"brokerName": "a"}, {"brokerName": "b"}, "spec.brokerName"),
         ({"storage": {"size": "8Gi"}}, {"storage": {"size": "7Gi"}}, "spec.storage.size"),
     ],
@@ -318,7 +324,7 @@ ADDRESSINGS: dict[str, JsonObject] = {
 }
 
 
-@pytest.mark.parametrize(("implementation", "slot"), [("rocketmq", 3), ("replica", 4)])
+@pytest.mark.parametrize(("implementation", "slot"), [("Java", 3), ("Python", 4)])
 def test_the_service_of_a_member_is_taken_as_it_is_wished(
     with_kinds: KubeApiserver, namespace: str, implementation: str, slot: int
 ) -> None:
@@ -346,7 +352,7 @@ def test_the_service_of_a_member_is_taken_as_it_is_wished(
 def test_the_nodes_network_is_more_than_restricted_allows(
     with_kinds: KubeApiserver, namespace: str, restricted_namespace: str
 ) -> None:
-    wish: JsonObject = {"network": {"addressing": "HostNetwork"}, "scheduling": {"antiAffinity": "Required"}}
+    wish: JsonObject = {"network": {"addressing": "HostNetwork"}, "antiAffinity": {"type": "Required"}}
     pod = json.dumps(broker_pod(restricted_namespace, **wish))
     options = ["--server-side", "--dry-run=server", "--validate=strict", "-f", "-"]
     assert "hostNetwork" in with_kinds.kubectl("apply", *options, stdin=pod).stderr
@@ -362,7 +368,7 @@ def restricted_namespace(with_kinds: KubeApiserver, namespace: str) -> str:
     return namespace
 
 
-@pytest.mark.parametrize("implementation", ["rocketmq", "replica"])
+@pytest.mark.parametrize("implementation", ["Java", "Python"])
 def test_pod_security_restricted_admits_our_pods(
     with_kinds: KubeApiserver, restricted_namespace: str, implementation: str
 ) -> None:
@@ -370,7 +376,7 @@ def test_pod_security_restricted_admits_our_pods(
     wishes: list[JsonObject] = [
         {},
         {"podTemplate": {"spec": {"containers": [sidecar], "volumes": [{"name": "spool", "emptyDir": {}}]}}},
-        {"scheduling": {"antiAffinity": "Required", "tolerations": [{"operator": "Exists"}]}},
+        {"antiAffinity": {"type": "Required"}, "podTemplate": {"spec": {"tolerations": [{"operator": "Exists"}]}}},
         {"storage": {"ephemeral": {"sizeLimit": "2Gi"}}},
         {"storage": {"commitLog": {"size": "10Gi"}}},
         *({"network": wish} for wish in ADDRESSINGS.values()),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = """
-kubectl brokergroup generate orders --implementation replica --size 1Gi --name-server 127.0.0.1:9876 | kubectl apply -f -
+kubectl brokergroup generate orders --implementation Python --size 1Gi --name-server 127.0.0.1:9876 | kubectl apply -f -
 kubectl wait --for=condition=FailoverSafe brokergroup/orders --timeout=3m
 """
 # Without a Lease nothing proves that the operator is alive, and `explain` says so.

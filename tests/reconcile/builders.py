@@ -37,7 +37,7 @@ def group_object(**spec: Any) -> dict[str, Any]:
             "resourceVersion": "41",
             "finalizers": [names.FINALIZER_BROKER_GROUP],
         },
-        "spec": {"implementation": "replica"} | spec,
+        "spec": {"implementation": "Python"} | spec,
     }
 
 

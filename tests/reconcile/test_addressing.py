@@ -69,7 +69,7 @@ def conditions(plan: Plan) -> dict[str, tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("addressing", WISHES)
-@pytest.mark.parametrize("implementation", ["rocketmq", "replica"])
+@pytest.mark.parametrize("implementation", ["Java", "Python"])
 def test_member_service_and_pod(addressing: str, implementation: str) -> None:
     service = given(addressing, 2, implementation=implementation)
     of = b.group(implementation=implementation, network=WISHES[addressing])
@@ -77,7 +77,9 @@ def test_member_service_and_pod(addressing: str, implementation: str) -> None:
     pod = build_pod(of, b.member(2), b.SETTINGS, place=place)
     shown = [build_member_service(of, b.member(2), slot=1), pod]
 
-    compare(f"{addressing.lower()}-{implementation}.yaml", yaml.safe_dump_all(shown, sort_keys=False, width=120))
+    compare(
+        f"{addressing.lower()}-{implementation.lower()}.yaml", yaml.safe_dump_all(shown, sort_keys=False, width=120)
+    )
 
 
 @pytest.mark.parametrize("addressing", WISHES)
@@ -123,10 +125,10 @@ def test_node_ports_are_kept_and_a_free_five_is_taken() -> None:
 
 def test_a_broker_listens_where_it_is_reached() -> None:
     pod = build_pod(
-        of := b.group(network=WISHES["NodePort"], implementation="rocketmq"),
+        of := b.group(network=WISHES["NodePort"], implementation="Java"),
         b.member(1),
         b.SETTINGS,
-        place=place_of(of, b.member(1), b.by_name(given("NodePort", 1, implementation="rocketmq"))),
+        place=place_of(of, b.member(1), b.by_name(given("NodePort", 1, implementation="Java"))),
     )
     broker = pod["spec"]["containers"][0]
     assert {port["name"]: port["containerPort"] for port in broker["ports"]} == {
@@ -140,7 +142,7 @@ def test_a_broker_listens_where_it_is_reached() -> None:
 
 
 def test_a_load_balancer_with_a_name_serves_java_brokers_alone() -> None:
-    for implementation, waits in (("replica", True), ("rocketmq", False)):
+    for implementation, waits in (("Python", True), ("Java", False)):
         service = given("LoadBalancer", 1, implementation=implementation)
         service["status"]["loadBalancer"]["ingress"] = [{"hostname": "lb-1.example.org"}]
         of = b.group(network=WISHES["LoadBalancer"], implementation=implementation)
@@ -195,7 +197,7 @@ def test_a_members_service_goes_after_its_pod() -> None:
 
 def test_host_network() -> None:
     """apache/rocketmq-operator #202: hostNetwork, and the registered address was another."""
-    of = b.group(network={"addressing": "HostNetwork"}, scheduling={"antiAffinity": "Required"})
+    of = b.group(network={"addressing": "HostNetwork"}, antiAffinity={"type": "Required"})
     pod = build_pod(of, b.member(1), b.SETTINGS)
     assert pod["spec"]["hostNetwork"] is True
     assert pod["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"

@@ -118,13 +118,13 @@ def test_members_show_their_seats_and_the_group_its_unclean_elections() -> None:
 @pytest.mark.parametrize(
     ("signature", "consequence"),
     [
-        ("Off", "Brokers wait for it before they start"),
+        ("Disabled", "Brokers wait for it before they start"),
         ("Accepted", "running ones are known by their address"),
         ("Required", "No request of this group's brokers is heard until then"),
     ],
 )
 def test_missing_credentials_say_what_follows(signature: str, consequence: str) -> None:
-    security = {"signature": signature, "credentialsSecretName": "keys"}
+    security = {"signature": signature, "credentialsSecretRef": {"name": "keys"}}
     seen = b.changed(b.settled(security=security), credentials_problem=secret_not_found("shop", "keys"))
     alarm = alarms_of(seen)["CredentialsMissing"]
 
@@ -134,7 +134,7 @@ def test_missing_credentials_say_what_follows(signature: str, consequence: str) 
 
 
 def test_a_missing_secret_is_looked_for_again_although_nothing_tells_of_it() -> None:
-    security = {"credentialsSecretName": "keys"}
+    security = {"credentialsSecretRef": {"name": "keys"}}
     in_order = b.settled(security=security)
     problem = CredentialsError(
         Reason.SECRET_INCOMPLETE, "Secret shop/keys has no key secretKey, expected a text under it"

@@ -15,8 +15,8 @@ from brokergroup_operator.reconcile.render import broker_config, certificate
 from brokergroup_operator.reconcile.render.pods import build_pod
 from tests.reconcile import builders as b
 
-GIVEN = {"security": {"certificateSecretName": "orders-certificate"}}
-JAVA = {"implementation": "rocketmq"}
+GIVEN = {"security": {"certificateSecretRef": {"name": "orders-certificate"}}}
+JAVA = {"implementation": "Java"}
 OF_TLS = replace(b.SETTINGS, controller_tls=True, controller_authority="PEM\n")
 ASKED_FOR = replace(OF_TLS, client_certificates_required=True)
 MOUNT = {"name": names.VOLUME_CERTIFICATE, "mountPath": names.CERTIFICATE_DIR, "readOnly": True}
@@ -61,7 +61,7 @@ def test_what_a_user_says_to_java_stands_last() -> None:
 
 
 def test_a_python_replica_has_it_by_its_configuration() -> None:
-    of = b.group(implementation="replica", config={"tls.client.trustCertPath": "/ca.crt"}, **GIVEN)
+    of = b.group(implementation="Python", config={"tls.client.trustCertPath": "/ca.crt"}, **GIVEN)
     properties = broker_config.broker_properties("orders", of.spec, OF_TLS)
     assert properties["tls.enable"] == "true"
     assert properties["tls.client.certPath"] == "${CERTIFICATE_DIR}/tls.crt"
@@ -71,7 +71,7 @@ def test_a_python_replica_has_it_by_its_configuration() -> None:
 
 
 def test_without_one_nothing_of_it_is_anywhere() -> None:
-    for implementation in ("rocketmq", "replica"):
+    for implementation in ("Java", "Python"):
         pod = str(build_pod(b.group(implementation=implementation), b.member(1), ASKED_FOR))
         assert not [word for word in ("CERTIFICATE", "tls.crt", names.VOLUME_CERTIFICATE) if word in pod]
 
@@ -83,8 +83,8 @@ def test_without_one_nothing_of_it_is_anywhere() -> None:
         (ASKED_FOR, JAVA | GIVEN, ""),
         (ASKED_FOR, JAVA | {"failover": {"isolation": {"enabled": False}}}, ""),
         (OF_TLS, JAVA, ""),
-        (ASKED_FOR, {"implementation": "replica"}, "its brokers are not heard"),
-        (ASKED_FOR, {"implementation": "replica", "config": {"tls.client.certPath": "/own.crt"}}, ""),
+        (ASKED_FOR, {"implementation": "Python"}, "its brokers are not heard"),
+        (ASKED_FOR, {"implementation": "Python", "config": {"tls.client.certPath": "/own.crt"}}, ""),
         (b.SETTINGS, JAVA | GIVEN, "is 'orders-certificate', but this operator's controllers speak no TLS"),
         (b.SETTINGS, JAVA, ""),
     ],
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_told(settings: Any, spec: dict[str, Any], said: st
     found = certificate.problem(b.group(**spec), settings)
     assert bool(found) == bool(said)
     assert said in found
-    assert not found or found.startswith("spec.security.certificateSecretName is ")
+    assert not found or found.startswith("spec.security.certificateSecretRef is ")
 
 
 def test_the_group_is_stalled_with_it_and_still_repaired() -> None:

@@ -323,7 +323,8 @@ async def test_replicas_that_nobody_asks_for_are_an_autoscalers(place: Place) ->
 @pytest.mark.parametrize("resource", [BROKER_GROUPS, SERVICES], ids=lambda one: one.kind)
 async def test_what_was_there_before_is_somebody_elses(place: Place, resource: Resource) -> None:
     name = "shop-0" if resource is BROKER_GROUPS else "shop-nameserver"
-    spec: dict[str, Any] = {"replicas": 1} if resource is BROKER_GROUPS else {"ports": [{"port": 80}]}
+    group = {"replicas": 1, "nameServers": ["ns:9876"]}
+    spec: dict[str, Any] = group if resource is BROKER_GROUPS else {"ports": [{"port": 80}]}
     metadata = {"name": name, "namespace": place.key.namespace}
     await place.api.create(resource, {"metadata": metadata, "spec": spec})
     before = (await place.get(resource, name))["metadata"]["resourceVersion"]

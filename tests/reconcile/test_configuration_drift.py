@@ -19,7 +19,7 @@ from tests.reconcile.test_evaluate import failing_over, run
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
 
-JAVA = {"implementation": "rocketmq", "nameServers": ["ns:9876"]}
+JAVA = {"implementation": "Java", "nameServers": ["ns:9876"]}
 
 
 def as_given(seen: Observed) -> dict[str, str]:
@@ -180,4 +180,4 @@ def test_two_texts_of_one_value(one: str, other: str) -> None:
 def test_each_implementation_has_its_keys() -> None:
     assert "brokerPermission" in watched_keys(b.group(**JAVA).spec)
     assert "brokerPermission" not in watched_keys(b.group().spec)
-    assert Implementation.REPLICA is b.group().spec.implementation
+    assert Implementation.PYTHON is b.group().spec.implementation

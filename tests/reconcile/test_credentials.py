@@ -39,7 +39,9 @@ async def test_a_secret_is_asked_for_used_and_never_repeated(
     applier = applier_for(ClusterAccess(url=sandbox.url))
     world = World(api, applier, KEY)
     await world.create_group(
-        implementation="rocketmq", security={"signature": "Required", "credentialsSecretName": "keys"}
+        implementation="Java",
+        nameServers=["ns:9876"],
+        security={"signature": "Required", "credentialsSecretRef": {"name": "keys"}},
     )
     await world.settle()
     missing = (await conditions(api))["CredentialsMissing"]
@@ -82,7 +84,7 @@ async def test_a_secret_that_may_not_be_read_is_a_condition_and_an_api_that_is_a
 ) -> None:
     applier = applier_for(ClusterAccess(url=sandbox.url))
     world = World(api, applier, KEY)
-    await world.create_group(security={"credentialsSecretName": "keys"})
+    await world.create_group(security={"credentialsSecretRef": {"name": "keys"}})
     refused: Any = Refusing(api, ApiError("secrets is forbidden", status=403, reason="Forbidden"))
     seen = await GroupFetcher(refused, world.view, timeout_seconds=5).fetch(KEY)
     assert seen is not None

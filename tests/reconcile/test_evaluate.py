@@ -568,7 +568,7 @@ def test_unfenced_is_present_only_while_true() -> None:
 
 def test_an_unfenced_java_master_has_a_fence_of_its_own_and_the_status_says_so() -> None:
     seen = b.changed(b.settled(), record=dataclasses.replace(b.record(), unfenced=frozenset({2})))
-    for implementation, says_so in ((Implementation.REPLICA, False), (Implementation.ROCKETMQ, True)):
+    for implementation, says_so in ((Implementation.PYTHON, False), (Implementation.JAVA, True)):
         spec = msgspec.structs.replace(seen.group.spec, implementation=implementation)
         verdict = alarms.unfenced(b.changed(seen, group=msgspec.structs.replace(seen.group, spec=spec)))
         assert verdict is not None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KEYS = FenceKeys(b"r" * 32)
 SIGNED = replace(b.SETTINGS, fence_keys=KEYS)
-IMPLEMENTATIONS = ("rocketmq", "replica")
+IMPLEMENTATIONS = ("Java", "Python")
 
 
 def actions(settings: ReconcileSettings, **spec: Any) -> tuple[Action, ...]:

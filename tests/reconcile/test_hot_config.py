@@ -21,10 +21,10 @@ KEY: Final = "minInSyncReplicas"
 
 
 def test_the_python_replica_takes_every_key_that_we_call_hot() -> None:
-    assert HOT_KEYS[Implementation.REPLICA] <= _LIVE.keys()
+    assert HOT_KEYS[Implementation.PYTHON] <= _LIVE.keys()
 
 
-@pytest.mark.parametrize("implementation", ["replica", "rocketmq"])
+@pytest.mark.parametrize("implementation", ["Python", "Java"])
 @pytest.mark.parametrize(
     ("before", "after", "cold_changes"),
     [
@@ -45,7 +45,7 @@ def test_hot_keys_are_not_in_the_hash(
     assert len(hashes) == (2 if cold_changes else 1)
 
 
-@pytest.mark.parametrize("implementation", ["replica", "rocketmq"])
+@pytest.mark.parametrize("implementation", ["Python", "Java"])
 def test_issue_52_another_list_of_name_servers_restarts_nobody(implementation: str) -> None:
     """apache/rocketmq-operator #52, apache/rocketmq #2310: a NameServer more, and every broker was restarted."""
     before = {"implementation": implementation, "nameServers": ["ns-0:9876"]}
@@ -58,8 +58,8 @@ def test_issue_52_another_list_of_name_servers_restarts_nobody(implementation: s
 
 def test_java_brokers_take_more() -> None:
     spec: dict[str, Any] = {"config": {"deleteWhen": "03"}}
-    assert "deleteWhen" in hot_config.hot(b.group(implementation="rocketmq", **spec), b.SETTINGS)
-    assert "deleteWhen" not in hot_config.hot(b.group(implementation="replica", **spec), b.SETTINGS)
+    assert "deleteWhen" in hot_config.hot(b.group(implementation="Java", **spec), b.SETTINGS)
+    assert "deleteWhen" not in hot_config.hot(b.group(implementation="Python", **spec), b.SETTINGS)
 
 
 def test_a_pod_says_what_its_broker_was_given() -> None:

@@ -77,7 +77,7 @@ def test_a_group_of_a_cluster_that_names_its_own_families_keeps_them() -> None:
 
 def started(folder: Path, environment: dict[str, str], **network: Any) -> dict[str, str]:
     """What the start of a Java broker makes of broker.conf, by the shell itself."""
-    of = b.group(implementation="rocketmq", network=network)
+    of = b.group(implementation="Java", network=network)
     (folder / "broker.conf").write_text(broker_conf(of, b.SETTINGS), encoding="utf-8")
     script = command(of.spec)[2].partition(" && exec java")[0]
     places = {"CONFIG_DIR": str(folder), "RUN_DIR": str(folder / "run"), "STORE_DIR": "/store"}
@@ -126,7 +126,7 @@ def test_a_java_broker_is_known_by_the_address_of_its_family_in_brackets(
 
 def fence_environment(environment: dict[str, str], **network: Any) -> dict[str, str]:
     """The fence's variables as a kubelet fills them in."""
-    of = build_pod(b.group(implementation="rocketmq", network=network), b.member(2), b.SETTINGS)
+    of = build_pod(b.group(implementation="Java", network=network), b.member(2), b.SETTINGS)
     fence = next(one for one in of["spec"]["containers"] if one["name"] == "fence")
     found: dict[str, str] = {}
     from_status = {"podIP": "POD_IP", "podIPs": "POD_IPS", "hostIPs": "NODE_IPS", "hostIP": "BROKER_HOST"}

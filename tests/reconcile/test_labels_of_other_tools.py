@@ -115,7 +115,7 @@ async def test_nothing_of_ours_is_an_applications(
     assert annotated == []
 
 
-@pytest.mark.parametrize("implementation", ["replica", "rocketmq"])
+@pytest.mark.parametrize("implementation", ["Python", "Java"])
 @pytest.mark.parametrize("addressing", ["PodIP", "ServiceIP", "NodePort", "LoadBalancer"])
 def test_no_object_is_rendered_with_an_applications_label(implementation: str, addressing: str) -> None:
     network = {"addressing": addressing} | ({"firstNodePort": 30100} if addressing == "NodePort" else {})
@@ -247,6 +247,38 @@ async def test_claims_of_a_group_that_is_gone_lose_it_too(
 
     await until("no label is left", mended)
     assert sorted(await named(world, PERSISTENT_VOLUME_CLAIMS)) == ["orders-1", "orders-2", "orders-3"]
+
+
+@SANDBOX
+async def test_what_was_made_under_v1alpha1_has_its_owner_by_the_present_version(
+    world: World,  # noqa: F811
+    start_plane: Callable[..., Any],  # noqa: F811
+) -> None:
+    """A cluster's garbage collector finds no owner of a version that is not served. No pod restarts for it."""
+    plane = await start_plane()
+    await make_ready(world)
+    await plane.stop()
+    owned = (PODS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)
+    before = {}
+    for resource in owned:
+        for name, one in (await named(world, resource)).items():
+            [owner] = one["metadata"]["ownerReferences"]
+            former = {"metadata": {"ownerReferences": [owner | {"apiVersion": f"{names.GROUP}/v1alpha1"}]}}
+            content_type = PatchType.STRATEGIC
+            await world.api.patch(resource, name, former, namespace=world.key.namespace, content_type=content_type)
+            before[resource.kind, name] = (one["metadata"]["uid"], [owner])
+    await start_plane()
+
+    async def mended() -> bool:
+        now = {
+            (resource.kind, name): (one["metadata"]["uid"], one["metadata"]["ownerReferences"])
+            for resource in owned
+            for name, one in (await named(world, resource)).items()
+        }
+        assert {place: uid for place, (uid, _) in now.items()} == {place: uid for place, (uid, _) in before.items()}
+        return now == before
+
+    await until("each owner has the present version", mended)
 
 
 @SANDBOX

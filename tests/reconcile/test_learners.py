@@ -87,7 +87,7 @@ def test_only_voters_count(replicas: int, learners: int, durability: Durability,
     assert candidates_needed(spec) == needed
 
 
-@pytest.mark.parametrize("implementation", ["replica", "rocketmq"])
+@pytest.mark.parametrize("implementation", ["Python", "Java"])
 def test_a_learners_pod_differs_by_its_start_and_its_mark(implementation: str) -> None:
     of = b.group(replicas=4, replication={"learners": 1}, implementation=implementation)
     voter, learner = build_pod(of, b.member(4), b.SETTINGS), build_pod(of, b.member(4), b.SETTINGS, learner=True)
@@ -96,7 +96,7 @@ def test_a_learners_pod_differs_by_its_start_and_its_mark(implementation: str) -
     assert names.ANNOTATION_LEARNER not in voter["metadata"]["annotations"]
     assert learner["metadata"]["annotations"][names.ANNOTATION_LEARNER] == "true"
     started = learner["spec"]["containers"][0]["command"]
-    if implementation == "replica":
+    if implementation == "Python":
         assert started == [*voter["spec"]["containers"][0]["command"], "--async-learner"]
     else:
         assert 'echo asyncLearner=true >> "$RUN_DIR/broker.conf" && exec java' in started[2]
@@ -105,7 +105,7 @@ def test_a_learners_pod_differs_by_its_start_and_its_mark(implementation: str) -
 
 
 def test_with_credentials_the_learners_line_is_written_under_the_same_umask() -> None:
-    of = b.group(implementation="rocketmq", security={"credentialsSecretName": "keys"})
+    of = b.group(implementation="Java", security={"credentialsSecretRef": {"name": "keys"}})
     command = build_pod(of, b.member(4), b.SETTINGS, learner=True)["spec"]["containers"][0]["command"][2]
     assert (
         command.index("umask")

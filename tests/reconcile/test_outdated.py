@@ -35,7 +35,7 @@ def born(seen: Observed, time: str, *pods: str) -> Observed:
 
 def patient(milliseconds: int, **isolation: bool) -> dict[str, Any]:
     return {
-        "implementation": "rocketmq",
+        "implementation": "Java",
         "failover": {"heartbeatTimeoutMilliseconds": milliseconds, "isolation": isolation},
     }
 

@@ -33,7 +33,7 @@ async def api(sandbox: SandboxApiServer) -> AsyncIterator[KubernetesApi]:
     async with KubernetesApi.from_url(sandbox.url) as client:
         await client.create(
             BROKER_GROUPS,
-            {"metadata": {"name": "orders", "namespace": "default"}, "spec": {"implementation": "replica"}},
+            {"metadata": {"name": "orders", "namespace": "default"}, "spec": {"implementation": "Python"}},
         )
         yield client
 

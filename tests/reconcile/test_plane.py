@@ -351,7 +351,7 @@ async def test_clusters_are_kept_by_the_plane_that_keeps_the_groups(
 ) -> None:
     await start_plane()
     metadata = {"name": "shop", "namespace": world.key.namespace}
-    spec = {"brokerGroups": {"template": {"replicas": 1, "implementation": "replica"}}}
+    spec = {"brokerGroups": {"template": {"replicas": 1, "implementation": "Python"}}}
     await world.api.create(ROCKETMQ_CLUSTERS, {"metadata": metadata, "spec": spec})
     await until("the cluster's status", lambda: cluster_status(world))
 

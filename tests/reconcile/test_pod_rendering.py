@@ -17,7 +17,7 @@ from tests.reconcile import builders as b
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-IMPLEMENTATIONS = ("rocketmq", "replica")
+IMPLEMENTATIONS = ("Java", "Python")
 SIDECAR = {"name": "shipper", "image": "example/shipper:1", "volumeMounts": [{"name": "spool", "mountPath": "/spool"}]}
 Pod = dict[str, Any]
 
@@ -110,12 +110,12 @@ def test_whatever_is_written_has_a_volume(implementation: str) -> None:
 
     assert writable == {names.STORE_DIR, names.RUN_DIR}
     assert (environment["STORE_DIR"], environment["RUN_DIR"]) == (names.STORE_DIR, names.RUN_DIR)
-    if implementation == "rocketmq":
+    if implementation == "Java":
         assert '-Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR"' in broker["command"][-1]
 
 
 def test_the_fence_knows_its_broker_and_nothing_else() -> None:
-    of = pod(implementation="rocketmq", brokerName="orders-a", failover={"heartbeatTimeoutMilliseconds": 6000})
+    of = pod(implementation="Java", brokerName="orders-a", failover={"heartbeatTimeoutMilliseconds": 6000})
     both = containers(of)
     fence = {entry["name"]: entry for entry in both[names.CONTAINER_FENCE]["env"]}
     broker = {entry["name"]: entry for entry in both[names.CONTAINER_BROKER]["env"]}
@@ -137,7 +137,7 @@ def fence_environment(of: Pod) -> dict[str, str]:
 
 def test_the_fence_speaks_as_the_operator_is_spoken_to() -> None:
     """Else it hears no controller, and is of no use where TLS is enforced."""
-    of = b.group(implementation="rocketmq")
+    of = b.group(implementation="Java")
     settings = dataclasses.replace(
         b.SETTINGS, controller_tls=True, controller_authority="PEM of the authority\n", broker_tls=True
     )
@@ -153,10 +153,8 @@ def test_the_fence_speaks_as_the_operator_is_spoken_to() -> None:
 
 
 def test_without_tls_the_fence_knows_nothing_of_it() -> None:
-    of = b.group(implementation="rocketmq")
-    assert not [
-        name for name in fence_environment(pod(implementation="rocketmq")) if "TLS" in name or name.endswith("_CA")
-    ]
+    of = b.group(implementation="Java")
+    assert not [name for name in fence_environment(pod(implementation="Java")) if "TLS" in name or name.endswith("_CA")]
     assert list(children.build_config_map(of, b.SETTINGS)["data"]) == [names.CONFIG_FILE]
 
 
@@ -167,13 +165,13 @@ def test_without_tls_the_fence_knows_nothing_of_it() -> None:
 def test_the_fence_knows_when_another_is_elected_at_the_earliest(
     failover: dict[str, Any], expected: tuple[str, ...]
 ) -> None:
-    told = fence_environment(pod(implementation="rocketmq", failover=failover))
+    told = fence_environment(pod(implementation="Java", failover=failover))
     found = (told[f"FENCE_{name}_MILLISECONDS"] for name in ("HEARTBEAT_TIMEOUT", "TIMEOUT", "HEARTBEAT_INTERVAL"))
     assert tuple(found) == expected
 
 
 def test_the_fence_of_a_python_broker_only_waits_for_the_deletion_of_its_pod() -> None:
-    of = pod(implementation="replica")
+    of = pod(implementation="Python")
     both = containers(of)
     fence = both[names.CONTAINER_FENCE]
 
@@ -196,12 +194,12 @@ def test_where_no_fence_is_wanted_nothing_of_it_is_there(implementation: str) ->
 
 @pytest.mark.parametrize(("grace", "steps"), [(60, 200), (20, 100), (1, 0)])
 def test_sigterm_is_held_back_for_at_most_half_of_the_grace(grace: int, steps: int) -> None:
-    broker = containers(pod(implementation="rocketmq", terminationGracePeriodSeconds=grace))[names.CONTAINER_BROKER]
+    broker = containers(pod(implementation="Java", terminationGracePeriodSeconds=grace))[names.CONTAINER_BROKER]
     assert f"[ $i -lt {steps} ]" in broker["lifecycle"]["preStop"]["exec"]["command"][-1]
 
 
 def test_ports_are_the_same_wherever_they_are_said() -> None:
-    of = b.group(implementation="rocketmq", network={"listenPort": 20911, "haPort": 20920})
+    of = b.group(implementation="Java", network={"listenPort": 20911, "haPort": 20920})
     both = containers(build_pod(of, b.member(1), b.SETTINGS))
     properties = broker_properties("orders", of.spec, b.SETTINGS)
     ports = {port["name"]: port for port in both[names.CONTAINER_BROKER]["ports"]}
@@ -223,7 +221,7 @@ def test_ports_are_the_same_wherever_they_are_said() -> None:
 
 
 def test_an_exporter_is_configured_and_has_a_port() -> None:
-    of = b.group(implementation="rocketmq", monitoring={"exporter": True, "port": 9400})
+    of = b.group(implementation="Java", monitoring={"exporter": True, "port": 9400})
     properties = broker_properties("orders", of.spec, b.SETTINGS)
     ports = {port["name"]: port for port in containers(build_pod(of, b.member(1), b.SETTINGS))["broker"]["ports"]}
 
@@ -235,10 +233,10 @@ def test_an_exporter_is_configured_and_has_a_port() -> None:
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({"implementation": "rocketmq"}, "5.5.0"),
-        ({"implementation": "rocketmq", "version": "5.3.3"}, "5.3.3"),
-        ({"implementation": "rocketmq", "image": "example/mine:1"}, None),
-        ({"implementation": "replica"}, None),
+        ({"implementation": "Java"}, "5.5.0"),
+        ({"implementation": "Java", "version": "5.3.3"}, "5.3.3"),
+        ({"implementation": "Java", "image": "example/mine:1"}, None),
+        ({"implementation": "Python"}, None),
     ],
 )
 def test_a_pod_tells_its_version_where_that_is_known(spec: dict[str, Any], expected: str | None) -> None:
@@ -246,7 +244,7 @@ def test_a_pod_tells_its_version_where_that_is_known(spec: dict[str, Any], expec
 
 
 def test_images_are_pulled_as_the_spec_says() -> None:
-    of = pod(implementation="rocketmq", imagePullPolicy="Always", imagePullSecrets=[{"name": "registry"}])
+    of = pod(implementation="Java", imagePullPolicy="Always", imagePullSecrets=[{"name": "registry"}])
     assert {item["imagePullPolicy"] for item in of["spec"]["containers"]} == {"Always"}
     assert of["spec"]["imagePullSecrets"] == [{"name": "registry"}]
     assert "imagePullSecrets" not in pod()["spec"]
@@ -270,8 +268,8 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
     ],
 )
 def test_members_keep_apart_as_the_spec_says(anti_affinity: str | None, expected: Any) -> None:
-    scheduling = {} if anti_affinity is None else {"scheduling": {"antiAffinity": anti_affinity}}
-    assert pod(**scheduling)["spec"].get("affinity") == expected
+    wish = {} if anti_affinity is None else {"antiAffinity": {"type": anti_affinity}}
+    assert pod(**wish)["spec"].get("affinity") == expected
 
 
 def test_affinity_of_the_user_stands_beside_ours() -> None:
@@ -279,27 +277,23 @@ def test_affinity_of_the_user_stands_beside_ours() -> None:
     node: dict[str, Any] = {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": []}]}
     }
-    wish: dict[str, Any] = {
-        "antiAffinity": "Required",
-        "topologyKey": "topology.kubernetes.io/zone",
-        "affinity": {"nodeAffinity": node, "podAntiAffinity": {REQUIRED: [theirs]}},
-    }
-    affinity = pod(scheduling=wish)["spec"]["affinity"]
+    wish: dict[str, Any] = {"nodeAffinity": node, "podAntiAffinity": {REQUIRED: [theirs]}}
+    apart = {"type": "Required", "topologyKey": "topology.kubernetes.io/zone"}
+    affinity = pod(antiAffinity=apart, podTemplate={"spec": {"affinity": wish}})["spec"]["affinity"]
 
     assert affinity["nodeAffinity"] == node
     assert affinity["podAntiAffinity"][REQUIRED] == [OUR_TERM | {"topologyKey": "topology.kubernetes.io/zone"}, theirs]
-    assert wish["affinity"]["podAntiAffinity"] == {REQUIRED: [theirs]}, "the spec itself is left alone"
+    assert wish["podAntiAffinity"] == {REQUIRED: [theirs]}, "the spec itself is left alone"
 
 
 def test_scheduling_reaches_the_pod() -> None:
-    spec = pod(
-        scheduling={
-            "nodeSelector": {"disk": "fast"},
-            "tolerations": [{"key": "brokers", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}],
-            "topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
-            "priorityClassName": "important",
-        }
-    )["spec"]
+    wish: dict[str, Any] = {
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "brokers", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}],
+        "topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+        "priorityClassName": "important",
+    }
+    spec = pod(podTemplate={"spec": wish})["spec"]
 
     assert spec["nodeSelector"] == {"disk": "fast"}
     assert spec["tolerations"] == [
@@ -357,11 +351,51 @@ def test_a_further_container_may_say_that_it_is_less_restricted() -> None:
     assert shipper["securityContext"]["allowPrivilegeEscalation"] is False
 
 
+def test_a_template_adds_to_the_brokers_container_and_to_no_other() -> None:
+    more: dict[str, Any] = {
+        "env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-Xlog"}],
+        "volumeMounts": [{"name": "spool", "mountPath": "/spool", "readOnly": True}],
+        "readinessProbe": {"periodSeconds": 2, "failureThreshold": 9},
+    }
+    volumes = [{"name": "spool", "emptyDir": {}}]
+    plain, of = (
+        containers(pod(implementation="Java", podTemplate={"spec": spec}))
+        for spec in ({}, {"broker": more, "volumes": volumes})
+    )
+
+    assert of["fence"] == plain["fence"]
+    assert of["broker"]["env"] == [*plain["broker"]["env"], *more["env"]]
+    assert of["broker"]["volumeMounts"] == [*plain["broker"]["volumeMounts"], *more["volumeMounts"]]
+    assert of["broker"]["readinessProbe"] == plain["broker"]["readinessProbe"] | more["readinessProbe"]
+
+
+@pytest.mark.parametrize("addressing", ["PodIP", "NodePort", "LoadBalancer"])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_the_rule_knows_every_variable_and_folder_of_the_broker(implementation: str, addressing: str) -> None:
+    """A template that sets one of them is refused: the store's folder, or the mark by which the fence finds the broker."""
+    spec: dict[str, Any] = {
+        "network": {"addressing": addressing, "ipFamilies": ["IPv6"]},
+        "security": {"credentialsSecretRef": {"name": "keys"}, "certificateSecretRef": {"name": "certificate"}},
+        "storage": {"commitLog": {"size": "1Gi"}},
+    }
+    broker = containers(pod(implementation=implementation, **spec))["broker"]
+
+    assert {item["name"] for item in broker["env"]} <= set(names.OWN_VARIABLES)
+    assert {item["mountPath"] for item in broker["volumeMounts"]} == set(names.OWN_FOLDERS)
+    wrong = [{"name": name, "value": "x"} for name in names.OWN_VARIABLES]
+    assert (
+        containers(pod(implementation=implementation, podTemplate={"spec": {"broker": {"env": wrong}}}, **spec))[
+            "broker"
+        ]
+        == broker
+    )
+
+
 CHANGES: dict[str, dict[str, Any]] = {
     "a sidecar": {"podTemplate": {"spec": {"containers": [SIDECAR]}}},
     "a label": {"podTemplate": {"metadata": {"labels": {"team": "orders"}}}},
     "an annotation": {"podTemplate": {"metadata": {"annotations": {"note": "x"}}}},
-    "a node selector": {"scheduling": {"nodeSelector": {"disk": "fast"}}},
+    "a node selector": {"podTemplate": {"spec": {"nodeSelector": {"disk": "fast"}}}},
     "a port": {"network": {"listenPort": 20911}},
     "a pull policy": {"imagePullPolicy": "Always"},
 }
@@ -376,8 +410,11 @@ def test_every_change_of_a_pod_changes_its_revision(change: str) -> None:
 def test_what_is_said_as_the_default_has_it_changes_nothing() -> None:
     said = {
         "network": {"addressing": "PodIP", "listenPort": 10911, "haPort": 10912},
-        "scheduling": {"antiAffinity": "Preferred", "topologyKey": "kubernetes.io/hostname"},
-        "podTemplate": {"metadata": {"labels": {}}, "spec": {}},
+        "antiAffinity": {"type": "Preferred", "topologyKey": "kubernetes.io/hostname"},
+        "podTemplate": {
+            "metadata": {"labels": {}},
+            "spec": {"broker": {"env": [], "readinessProbe": {"periodSeconds": 1, "failureThreshold": 3}}},
+        },
         "imagePullPolicy": "IfNotPresent",
     }
     assert revision(**said) == revision()

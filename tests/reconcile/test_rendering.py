@@ -26,7 +26,7 @@ from tests.reconcile import builders as b
 
 GOLDEN = Path(__file__).parent / "golden"
 DURABILITIES = ("Strict", "Available", "Fast")
-IMPLEMENTATIONS = ("rocketmq", "replica")
+IMPLEMENTATIONS = ("Java", "Python")
 
 
 def compare(name: str, actual: str) -> None:
@@ -41,7 +41,7 @@ def compare(name: str, actual: str) -> None:
 def test_broker_conf(durability: str, implementation: str) -> None:
     of = b.group(durability=durability, implementation=implementation, nameServers=["ns-0:9876", "ns-1:9876"])
 
-    compare(f"{durability.lower()}-{implementation}.conf", broker_conf(of, b.SETTINGS))
+    compare(f"{durability.lower()}-{implementation.lower()}.conf", broker_conf(of, b.SETTINGS))
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -49,7 +49,7 @@ def test_pod(implementation: str) -> None:
     of = b.group(implementation=implementation, resources={"limits": {"memory": "2Gi"}, "requests": {"cpu": "250m"}})
     pod = build_pod(of, b.member(2), b.SETTINGS)
 
-    compare(f"pod-{implementation}.yaml", yaml.safe_dump(pod, sort_keys=False, width=120))
+    compare(f"pod-{implementation.lower()}.yaml", yaml.safe_dump(pod, sort_keys=False, width=120))
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_a_user_may_override_tuning_but_never_what_the_operator_sets() -> None:
     """The API server refuses the reserved keys; the renderer does not rely on it."""
     bad = dict.fromkeys(RESERVED_CONFIG_KEYS, "smuggled")
     mine = {"checkSyncStateSetPeriod": "250", "haSendHeartbeatInterval": "7", "fileReservedTime": "24"}
-    properties = broker_properties("orders", b.group(implementation="rocketmq", config=bad | mine).spec, b.SETTINGS)
+    properties = broker_properties("orders", b.group(implementation="Java", config=bad | mine).spec, b.SETTINGS)
 
     assert properties.items() >= mine.items()
-    ours = broker_properties("orders", b.group(implementation="rocketmq").spec, b.SETTINGS)
+    ours = broker_properties("orders", b.group(implementation="Java").spec, b.SETTINGS)
     assert {key for key in ours if properties[key] == "smuggled"} == set()
 
 
@@ -107,12 +107,12 @@ def test_a_user_may_override_tuning_but_never_what_the_operator_sets() -> None:
     ("implementation", "spec", "expected"),
     [
         # Not before another master is elected: 3 s of silence, 3 s for the fence, 1 s to tell the slaves.
-        ("rocketmq", {}, "7000"),
-        ("rocketmq", {"failover": {"heartbeatTimeoutMilliseconds": 5000}}, "11000"),
-        ("rocketmq", {"failover": {"heartbeatTimeoutMilliseconds": 1000}}, "5000"),
-        ("rocketmq", {"replication": {"slaveNotCatchUpSeconds": 1}}, "7000"),
-        ("rocketmq", {"replication": {"slaveNotCatchUpSeconds": 10}}, "10000"),
-        ("replica", {}, None),
+        ("Java", {}, "7000"),
+        ("Java", {"failover": {"heartbeatTimeoutMilliseconds": 5000}}, "11000"),
+        ("Java", {"failover": {"heartbeatTimeoutMilliseconds": 1000}}, "5000"),
+        ("Java", {"replication": {"slaveNotCatchUpSeconds": 1}}, "7000"),
+        ("Java", {"replication": {"slaveNotCatchUpSeconds": 10}}, "10000"),
+        ("Python", {}, None),
     ],
 )
 def test_java_brokers_end_a_silent_link_sooner_than_by_themselves_and_after_an_election(
@@ -140,7 +140,7 @@ def test_the_start_script_fills_in_the_placeholders(tmp_path: Path) -> None:
     run, config, tools = tmp_path / "run", tmp_path / "config", tmp_path / "bin"
     for folder in (run, config, tools):
         folder.mkdir()
-    of = b.group(implementation="rocketmq")
+    of = b.group(implementation="Java")
     (config / names.CONFIG_FILE).write_text(broker_conf(of, b.SETTINGS), encoding="utf-8")
     java = tools / "java"
     java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
@@ -168,7 +168,7 @@ def test_the_start_script_fills_in_the_placeholders(tmp_path: Path) -> None:
 def test_the_start_script_writes_the_credentials_of_its_environment(tmp_path: Path, shell: str) -> None:
     """As a Java broker reads them: JSON inside properties; and the file is for its own user only."""
     secret = "s|e&c%s r'e:t=#!"  # whatever api/credentials.py lets through
-    of = b.group(implementation="rocketmq", security={"credentialsSecretName": "keys"})
+    of = b.group(implementation="Java", security={"credentialsSecretRef": {"name": "keys"}})
     program = [shell, *command(of.spec)[1:]]
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / names.CONFIG_FILE).write_text(broker_conf(of, b.SETTINGS), encoding="utf-8")
@@ -202,7 +202,7 @@ def test_the_start_script_writes_the_credentials_of_its_environment(tmp_path: Pa
 
 
 def test_a_python_replica_gets_the_credentials_from_its_environment() -> None:
-    of = b.group(implementation="replica", security={"credentialsSecretName": "keys"})
+    of = b.group(implementation="Python", security={"credentialsSecretRef": {"name": "keys"}})
     properties = decode_properties(broker_conf(of, b.SETTINGS).encode())
 
     assert json.loads(properties["innerClientAuthenticationCredentials"]) == {
@@ -210,17 +210,19 @@ def test_a_python_replica_gets_the_credentials_from_its_environment() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("signature", "asked_for"), [("Off", "false"), ("Accepted", "true"), ("Required", "true")])
+@pytest.mark.parametrize(
+    ("signature", "asked_for"), [("Disabled", "false"), ("Accepted", "true"), ("Required", "true")]
+)
 def test_a_python_replica_hears_only_us_unless_the_key_is_being_changed(signature: str, asked_for: str) -> None:
-    of = b.group(implementation="replica", security={"credentialsSecretName": "keys", "signature": signature})
+    of = b.group(implementation="Python", security={"credentialsSecretRef": {"name": "keys"}, "signature": signature})
     assert decode_properties(broker_conf(of, b.SETTINGS).encode())["authenticationEnabled"] == asked_for
-    without_a_key = b.group(implementation="replica")
+    without_a_key = b.group(implementation="Python")
     assert "authenticationEnabled" not in decode_properties(broker_conf(without_a_key, b.SETTINGS).encode())
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_credentials_reach_the_pod_from_the_secret_and_nothing_else(implementation: str) -> None:
-    of = b.group(implementation=implementation, security={"credentialsSecretName": "keys"})
+    of = b.group(implementation=implementation, security={"credentialsSecretRef": {"name": "keys"}})
     with_keys = {
         entry["name"]: entry for entry in build_pod(of, b.member(1), b.SETTINGS)["spec"]["containers"][0]["env"]
     }

@@ -32,11 +32,11 @@ def settled(**spec: Any) -> Any:
     return replace(seen, claims={**seen.claims, **b.by_name(*logs)})
 
 
-@pytest.mark.parametrize("implementation", ["rocketmq", "replica"])
+@pytest.mark.parametrize("implementation", ["Java", "Python"])
 def test_the_pod_and_the_claim_of_a_commit_log_of_its_own(implementation: str) -> None:
     of = b.group(implementation=implementation, **COMMIT_LOG)
     shown = [children.build_commit_log_claim(of, b.member(2)), build_pod(of, b.member(2), b.SETTINGS)]
-    compare(f"commitlog-{implementation}.yaml", yaml.safe_dump_all(shown, sort_keys=False, width=120))
+    compare(f"commitlog-{implementation.lower()}.yaml", yaml.safe_dump_all(shown, sort_keys=False, width=120))
     properties = broker_properties("orders", of.spec, b.SETTINGS)
     assert properties["storePathCommitLog"] == "${COMMIT_LOG_DIR}/commitlog"
     assert properties["storePathEpochFile"].startswith("${STORE_DIR}/")

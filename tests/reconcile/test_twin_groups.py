@@ -21,7 +21,7 @@ GROUPS = ("a", "b", "c", "d")
 async def create(world: World, name: str) -> None:  # noqa: F811
     kind = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND}
     metadata = {"name": name, "namespace": world.key.namespace}
-    spec = {"implementation": "replica", "replicas": 1, "brokerName": "x"}
+    spec = {"implementation": "Python", "replicas": 1, "brokerName": "x"}
     await world.api.create(BROKER_GROUPS, {**kind, "metadata": metadata, "spec": spec})
 
 

@@ -211,7 +211,7 @@ class World:
     async def create_group(self, **spec: Any) -> None:
         group = {
             "metadata": {"name": self.key.name, "namespace": self.key.namespace},
-            "spec": {"implementation": "replica"} | spec,
+            "spec": {"implementation": "Python"} | spec,
         }
         await self.api.create(BROKER_GROUPS, group | {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND})
 

@@ -57,7 +57,7 @@ def test_the_proofs_are_refused_beside_another(monkeypatch: pytest.MonkeyPatch) 
 def test_each_target_with_a_proof_s_real_parts_runs_alone() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     with_parts = {" ".join(lane.command[1:]).removeprefix("-m ") for lane in PROOFS if lane.parts and not lane.tests}
-    commands = [*with_parts, "tests.node.cluster up", "demo --implementation rocketmq"]
+    commands = [*with_parts, "tests.node.cluster up", "demo --implementation Java"]
     recipes = [line for line in makefile.splitlines() if line.startswith("\t") and any(one in line for one in commands)]
     assert len(recipes) >= 12
     assert [line for line in recipes if not re.match(r"\t@\$\(ALONE\) ", line)] == []

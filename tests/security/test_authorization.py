@@ -203,7 +203,7 @@ def test_a_wrong_signature_is_refused_whatever_else_is_known(policy: SignaturePo
 
 
 def test_off_looks_at_no_signature_of_the_group_and_still_at_an_administrators() -> None:
-    off = replace(BINDING, signature=SignaturePolicy.OFF)
+    off = replace(BINDING, signature=SignaturePolicy.DISABLED)
     for fields in (
         sign(FIELDS, None, replace(GROUP_KEY, secret_key="wrong")),
         sign(FIELDS, None, replace(ADMIN_KEY, secret_key="wrong")),

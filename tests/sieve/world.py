@@ -136,7 +136,7 @@ class World:
             "apiVersion": names.API_VERSION,
             "kind": names.BROKER_GROUP_KIND,
             "metadata": {"name": NAME, "namespace": NAMESPACE},
-            "spec": {"implementation": "replica", "brokerClusterName": "cl", **spec},
+            "spec": {"implementation": "Python", "brokerClusterName": "cl", **spec},
         }
         await self.api.create(BROKER_GROUPS, group)
 

@@ -59,7 +59,11 @@ async def want_secrets(world: World) -> None:
             "apiVersion": names.API_VERSION,
             "kind": names.BROKER_GROUP_KIND,
             "metadata": {"name": f"a-{number}", "namespace": NAMESPACE},
-            "spec": {"implementation": "rocketmq", "security": {"credentialsSecretName": f"unreadable-{number}"}},
+            "spec": {
+                "implementation": "Java",
+                "nameServers": ["ns:9876"],
+                "security": {"credentialsSecretRef": {"name": f"unreadable-{number}"}},
+            },
         }
         await MemoryApi(world.server).create(BROKER_GROUPS, group)
 

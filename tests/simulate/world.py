@@ -221,7 +221,7 @@ class World:
 
     def _group(self) -> dict[str, Any]:
         spec = {
-            "implementation": "rocketmq",
+            "implementation": "Java",
             "brokerClusterName": "cl",
             "replicas": self.brokers,
             "durability": "Strict",

@@ -134,7 +134,7 @@ class House:
         target = next(one for one in self.group.sync_state_set if one != self.group.master_id)
         name, epoch, began = f"switchover-{next(self._numbers)}", self.group.master_epoch, time.time()
         operation = {
-            "apiVersion": "brokergroup.dev/v1alpha1",
+            "apiVersion": "brokergroup.dev/v1beta1",
             "kind": "BrokerGroupOperation",
             "metadata": {"name": name, "namespace": NAMESPACE},
             "spec": {

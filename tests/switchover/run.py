@@ -2,7 +2,7 @@
 order the brokers heard of it.
 
     python -m tests.switchover.run                              30 switchovers of Java brokers, 3 rolling restarts, 5 drains
-    python -m tests.switchover.run --implementation replica     the same with Python replicas
+    python -m tests.switchover.run --implementation Python     the same with Python replicas
     python -m tests.switchover.run --switchovers 5 --rolls 1 --drains 1
     python -m tests.switchover.run --planes 1 --api embedded    one operator at the sandbox's API, not three at a kube-apiserver
 
@@ -209,7 +209,7 @@ class Bench:
         """Make an operation and wait for its end; returns what went wrong."""
         name = f"{kind.lower()}-{next(self._numbers)}"
         operation = {
-            "apiVersion": "brokergroup.dev/v1alpha1",
+            "apiVersion": "brokergroup.dev/v1beta1",
             "kind": "BrokerGroupOperation",
             "metadata": {"name": name, "namespace": NAMESPACE},
             "spec": {"brokerGroupRef": {"name": GROUP}, "type": kind, **section},
@@ -253,12 +253,12 @@ class Bench:
 async def run_all(options: argparse.Namespace, folder: Path) -> JsonObject:
     """One cluster, one producer, all kinds of moves."""
     await asyncio.to_thread(_empty, folder)
-    is_java = options.implementation == "rocketmq"
+    is_java = options.implementation == "Java"
     logback = folder / "order-logback.xml"
     logback.write_text(LOGBACK, encoding="utf-8")
     spec: JsonObject = {"jvm": {"extraArguments": [*JVM, f"-Drmq.logback.configurationFile={logback}"]}}
     if not is_java:
-        spec = {"implementation": "replica", "version": None, "jvm": None}
+        spec = {"implementation": "Python", "version": None, "jvm": None}
     name_server = read_yaml(REPOSITORY / "examples" / "nameserver.yaml")
     async with java_cluster(
         folder,
@@ -326,7 +326,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rolls", type=int, default=3, help="rolling restarts")
     parser.add_argument("--drains", type=int, default=5, help="deletions of the master's pod")
     parser.add_argument("--warm-up", type=int, default=2, help="switchovers before those that are measured")
-    parser.add_argument("--implementation", choices=["rocketmq", "replica"], default="rocketmq")
+    parser.add_argument("--implementation", choices=["Java", "Python"], default="Java")
     parser.add_argument("--planes", type=int, default=3, help="operator processes")
     parser.add_argument("--api", choices=["kube-apiserver", "embedded"], default="kube-apiserver")
     parser.add_argument("--route-poll-ms", type=int, default=200, help="pollNameServerInterval of the Java client")
@@ -352,7 +352,7 @@ def main(arguments: list[str]) -> int:
     print(json.dumps(line))
     moved = (line["switchovers"], line["rolling_restarts"]["count"], line["drains"]["count"])
     held = not line["lost"] and not line["stuck"] and not line["failed_sends"] and not line["orders_wrong"]
-    if options.implementation == "rocketmq":
+    if options.implementation == "Java":
         held = held and line["orders_judged"] == options.switchovers
     return 0 if held and line["acked"] > 0 and moved == (options.switchovers, options.rolls, options.drains) else 1
 

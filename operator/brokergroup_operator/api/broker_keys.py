@@ -35,8 +35,8 @@ _BOTH: Final = frozenset(
 )
 # Keys that a running broker reads each time it uses them: they change by request 25, without a restart.
 HOT_KEYS: Final = {
-    Implementation.REPLICA: _BOTH | {"authenticationEnabled"},
-    Implementation.ROCKETMQ: _BOTH
+    Implementation.PYTHON: _BOTH | {"authenticationEnabled"},
+    Implementation.JAVA: _BOTH
     | {
         "autoCreateSubscriptionGroup",
         "brokerPermission",
@@ -64,12 +64,12 @@ DURABILITY_KEYS: Final = frozenset(
 )
 # The brokers' own defaults of watched keys that the operator does not set.
 DEFAULTS: Final = {
-    Implementation.REPLICA: {
+    Implementation.PYTHON: {
         "brokerElectionPriority": "2147483647",
         "enableAutoInSyncReplicas": "false",
         "slaveTimeout": "3000",
     },
-    Implementation.ROCKETMQ: {
+    Implementation.JAVA: {
         "brokerElectionPriority": "2147483647",
         "brokerPermission": "6",
         "enableAutoInSyncReplicas": "false",

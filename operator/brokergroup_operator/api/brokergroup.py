@@ -21,13 +21,13 @@ from brokergroup_operator.api.failover_fields import (
 from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_KIND
 from brokergroup_operator.api.network_fields import NetworkSpec
 from brokergroup_operator.api.pod_fields import (
+    AntiAffinitySpec,
     ImagePullPolicy,
     JvmSpec,
     LocalReference,
     MonitoringSpec,
     PodTemplateSpec,
     ResourceRequirements,
-    SchedulingSpec,
 )
 from brokergroup_operator.api.rules import (
     CONFIG_RULES,
@@ -44,14 +44,14 @@ from brokergroup_operator.api.times import EXPECTED_ZONE, TIME_ZONES
 class Implementation(StrEnum):
     """What runs in the pods."""
 
-    ROCKETMQ = "rocketmq"
-    REPLICA = "replica"
+    JAVA = "Java"
+    PYTHON = "Python"
 
 
 class Signature(StrEnum):
     """What requests of a group's brokers must carry (docs/concepts/security.md)."""
 
-    OFF = "Off"
+    DISABLED = "Disabled"
     ACCEPTED = "Accepted"
     REQUIRED = "Required"
 
@@ -77,14 +77,14 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
     signature: Annotated[
         Signature,
         Meta(
-            description='"Off" (in quotes: YAML reads a bare Off as false): signatures are not looked at.'
+            description="Disabled: signatures are not looked at."
             " Accepted: a right signature identifies the group's brokers, a wrong one is refused, none is left to the pod's"
-            " address. Required: only signed requests are heard; it needs credentialsSecretName, and brokers that have it:"
+            " address. Required: only signed requests are heard; it needs credentialsSecretRef, and brokers that have it:"
             " first Accepted, restart them, then Required."
         ),
     ] = Signature.ACCEPTED
-    credentials_secret_name: Annotated[
-        bounds.ObjectName | None,
+    credentials_secret_ref: Annotated[
+        LocalReference | None,
         Meta(
             description="Absent: requests are not signed."
             " Secret in the same namespace with the keys accessKey and secretKey (printable ASCII without"
@@ -92,11 +92,11 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
             " with which brokers sign their requests (innerClientAuthenticationCredentials). The operator needs the right to get"
             " it (the chart's value security.groupSecretNames)."
             " A changed Secret is used by a broker after its next restart, by the controller within a minute; so to change it,"
-            ' set signature to "Off", change it, restart the pods one by one, and set signature back.'
+            " set signature to Disabled, change it, restart the pods one by one, and set signature back."
         ),
     ] = None
-    certificate_secret_name: Annotated[
-        bounds.ObjectName | None,
+    certificate_secret_ref: Annotated[
+        LocalReference | None,
         Meta(
             description="Absent: brokers and fences show no certificate."
             " Secret in the same namespace with the keys tls.crt and tls.key (PEM; the key PKCS#8 without a password), for the name"
@@ -109,12 +109,22 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "self.signature != 'Required' || has(self.credentialsSecretName)",
-            "signature Required needs credentialsSecretName: without it no broker could sign",
-            field_path=".credentialsSecretName",
+            "self.signature != 'Required' || has(self.credentialsSecretRef)",
+            "signature Required needs credentialsSecretRef: without it no broker could sign",
+            field_path=".credentialsSecretRef",
             reason="FieldValueRequired",
         ),
     )
+
+    @property
+    def credentials_secret_name(self) -> str | None:
+        """The name of the Secret, if one is referred to."""
+        return self.credentials_secret_ref.name if self.credentials_secret_ref else None
+
+    @property
+    def certificate_secret_name(self) -> str | None:
+        """The name of the Secret, if one is referred to."""
+        return self.certificate_secret_ref.name if self.certificate_secret_ref else None
 
 
 class ConfigSource(Struct, frozen=True, rename="camel", kw_only=True):
@@ -236,12 +246,16 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     implementation: Annotated[
         Implementation,
         Meta(
-            description="rocketmq: Java brokers. replica: the Python replica of this project. Immutable.",
+            description="Java: RocketMQ's own brokers. Python: the replica of this project. Immutable.",
             extra_json_schema=validations(
-                immutable("implementation is immutable: a group's disks stay with the broker that wrote them")
+                # An object that was stored as v1alpha1 is written once under its implementation's new name (api/conversion.py).
+                Rule(
+                    "self == oldSelf || (self == 'Java' && oldSelf == 'rocketmq') || (self == 'Python' && oldSelf == 'replica')",
+                    "implementation is immutable: a group's disks stay with the broker that wrote them",
+                )
             ),
         ),
-    ] = Implementation.ROCKETMQ
+    ] = Implementation.JAVA
     version: Annotated[
         bounds.VersionText | None,
         Meta(
@@ -269,7 +283,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         list[HostAndPort],
         Meta(
             max_length=16,
-            description="NameServers as host:port; an IPv6 address in brackets: [fd00::10]:9876.",
+            description="NameServers as host:port; an IPv6 address in brackets: [fd00::10]:9876. Java brokers need one."
+            " In a RocketMQCluster they are the cluster's own.",
             extra_json_schema=bounds.SET_LIST,
         ),
     ] = []
@@ -306,7 +321,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     jvm: JvmSpec = JvmSpec()
     network: NetworkSpec = NetworkSpec()
     monitoring: MonitoringSpec = MonitoringSpec()
-    scheduling: SchedulingSpec = SchedulingSpec()
+    anti_affinity: AntiAffinitySpec = AntiAffinitySpec()
     pod_template: PodTemplateSpec = PodTemplateSpec()
     update_strategy: UpdateStrategySpec = UpdateStrategySpec()
     disruption_budget: DisruptionBudgetSpec = DisruptionBudgetSpec()
@@ -367,8 +382,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
             field_path=".replication.slaveNotCatchUpSeconds",
         ),
         Rule(
-            "!self.monitoring.exporter || self.implementation == 'rocketmq'",
-            "monitoring.exporter needs implementation rocketmq: the Python replica serves no metrics of its own",
+            "!self.monitoring.exporter || self.implementation == 'Java'",
+            "monitoring.exporter needs implementation Java: the Python replica serves no metrics of its own",
             field_path=".monitoring.exporter",
         ),
         Rule(
@@ -389,16 +404,16 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
             field_path=".monitoring.canary.enabled",
         ),
         Rule(
-            "self.network.addressing != 'HostNetwork' || (self.scheduling.antiAffinity == 'Required'"
-            " && self.scheduling.topologyKey == 'kubernetes.io/hostname')",
-            "network.addressing HostNetwork needs scheduling.antiAffinity Required and topologyKey kubernetes.io/hostname:"
+            "self.network.addressing != 'HostNetwork' || (self.antiAffinity.type == 'Required'"
+            " && self.antiAffinity.topologyKey == 'kubernetes.io/hostname')",
+            "network.addressing HostNetwork needs antiAffinity.type Required and topologyKey kubernetes.io/hostname:"
             " two members on one node would want the same ports",
-            field_path=".scheduling.antiAffinity",
+            field_path=".antiAffinity.type",
         ),
         Rule(
             "self.network.addressing != 'HostNetwork' ||"
-            " (self.security.signature == 'Required' && has(self.security.credentialsSecretName))",
-            "network.addressing HostNetwork needs security.signature Required and security.credentialsSecretName:"
+            " (self.security.signature == 'Required' && has(self.security.credentialsSecretRef))",
+            "network.addressing HostNetwork needs security.signature Required and security.credentialsSecretRef:"
             " whatever runs on the node has the member's address, and only a signature tells them apart",
             field_path=".security.signature",
         ),
@@ -409,8 +424,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
         Rule("!has(self.version) || !has(self.image)", "version and image exclude each other", field_path=".image"),
         Rule(
-            "!has(self.version) || self.implementation == 'rocketmq'",
-            "version is of RocketMQ and needs implementation rocketmq: the Python replica comes with the operator;"
+            "!has(self.version) || self.implementation == 'Java'",
+            "version is of RocketMQ and needs implementation Java: the Python replica comes with the operator;"
             " image names another one",
             field_path=".version",
         ),
@@ -423,5 +438,19 @@ class BrokerGroup(Struct, frozen=True, rename="camel", kw_only=True):
     api_version: str = API_VERSION
     kind: str = BROKER_GROUP_KIND
     metadata: bounds.JsonObject = field(default_factory=dict)
-    spec: BrokerGroupSpec
+    spec: Annotated[
+        BrokerGroupSpec,
+        # Here and not among BrokerGroupSpec's: a RocketMQCluster's template has none, the cluster sets them in its groups.
+        Meta(
+            extra_json_schema=validations(
+                Rule(
+                    "self.implementation != 'Java' || size(self.nameServers) > 0",
+                    "nameServers must name a NameServer with implementation Java: a Java broker registers nowhere else, and no"
+                    " client finds it",
+                    field_path=".nameServers",
+                    reason="FieldValueRequired",
+                )
+            )
+        ),
+    ]
     status: BrokerGroupStatus | None = None

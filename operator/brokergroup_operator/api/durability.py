@@ -87,7 +87,7 @@ def masters_shrink_first(spec: BrokerGroupSpec) -> bool:
 
     Where the version is not known, because an image or the operator's own version runs, it may.
     """
-    if spec.implementation is Implementation.REPLICA:
+    if spec.implementation is Implementation.PYTHON:
         return False
     if spec.version is None:
         return True

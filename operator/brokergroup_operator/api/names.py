@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 GROUP: Final = "brokergroup.dev"
-VERSION: Final = "v1alpha1"
+VERSION: Final = "v1beta1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 BROKER_GROUP_KIND: Final = "BrokerGroup"
@@ -90,10 +90,10 @@ FIELD_MANAGER_FAILOVERS: Final = "brokergroup-failovers"
 FIELD_MANAGER_ROLE: Final = "brokergroup-role"
 FIELD_MANAGER_CLUSTER: Final = "brokergroup-cluster"
 
-# The keys of the Secret that spec.security.credentialsSecretName names.
+# The keys of the Secret that spec.security.credentialsSecretRef names.
 CREDENTIALS_ACCESS_KEY: Final = "accessKey"
 CREDENTIALS_SECRET_KEY: Final = "secretKey"  # noqa: S105 (the key of an entry)
-# The keys of the Secret that spec.security.certificateSecretName names: Kubernetes' own, of type kubernetes.io/tls.
+# The keys of the Secret that spec.security.certificateSecretRef names: Kubernetes' own, of type kubernetes.io/tls.
 CERTIFICATE_FILE: Final = "tls.crt"
 CERTIFICATE_KEY_FILE: Final = "tls.key"
 # The environment variables of a broker's container that carry the credentials.
@@ -131,6 +131,25 @@ OWN_VOLUMES: Final = (
     VOLUME_CERTIFICATE,
     VOLUME_FENCE_KEY,
 )
+# Nor these of the broker's container: the variables that we set, and the folders that are on its claim or mounted by us.
+OWN_VARIABLES: Final = (
+    "POD_IP",
+    ENVIRONMENT_POD_IPS,
+    ENVIRONMENT_NODE_IPS,
+    ENVIRONMENT_IP_FAMILY,
+    "POD_NAME",
+    "POD_UID",
+    "STORE_DIR",
+    "CONFIG_DIR",
+    "RUN_DIR",
+    "COMMIT_LOG_DIR",
+    "CERTIFICATE_DIR",
+    ENVIRONMENT_BROKER_HOST,
+    ENVIRONMENT_LISTEN_PORT,
+    ENVIRONMENT_ACCESS_KEY,
+    ENVIRONMENT_SECRET_KEY,
+    "BROKERGROUP_CONTAINER",
+)
 CONFIG_FILE: Final = "broker.conf"
 # Beside it, if the controllers use TLS: the certificate authority that the fence trusts. Public, re-read while the pod runs.
 AUTHORITY_FILE: Final = "controller-ca.crt"
@@ -141,6 +160,7 @@ CONFIG_DIR: Final = "/etc/rocketmq"
 RUN_DIR: Final = "/var/run/rocketmq"
 CERTIFICATE_DIR: Final = "/etc/brokergroup/certificate"
 FENCE_KEY_DIR: Final = "/etc/brokergroup/fence"
+OWN_FOLDERS: Final = (STORE_DIR, COMMIT_LOG_DIR, CONFIG_DIR, RUN_DIR, CERTIFICATE_DIR)
 
 # Below a broker's port: RocketMQ's second listener for everything but sends and pulls.
 FAST_PORT_OFFSET: Final = 2

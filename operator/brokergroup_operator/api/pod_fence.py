@@ -32,7 +32,7 @@ def wanted(spec: BrokerGroupSpec) -> bool:
 
 def kills_the_isolated(spec: BrokerGroupSpec) -> bool:
     """Whether the fence kills an isolated broker: a Java one only. After a freeze a Python master asks the controller first."""
-    return wanted(spec) and spec.implementation is Implementation.ROCKETMQ
+    return wanted(spec) and spec.implementation is Implementation.JAVA
 
 
 def trust_without_confirmation(spec: BrokerGroupSpec) -> str:

@@ -224,19 +224,24 @@ class TopologySpread(Struct, frozen=True, rename="camel", kw_only=True):
     ] = WhenUnsatisfiable.SCHEDULE_ANYWAY
 
 
-class SchedulingSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """Where the pods may run. A change moves them one by one, as a rolling update."""
+class AntiAffinitySpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """Whether two pods may share a node, a rack or a zone. A change moves them one by one, as a rolling update."""
 
-    anti_affinity: Annotated[
+    type: Annotated[
         AntiAffinity,
         Meta(
-            description="Whether two members may share a domain of topologyKey. Required: never, a pod rather stays pending."
+            description="Whether two pods may share a domain of topologyKey. Required: never, a pod rather stays pending."
             " Preferred: only where there is no other room. None: it does not matter."
         ),
     ] = AntiAffinity.PREFERRED
     topology_key: Annotated[
-        bounds.LabelKey, Meta(description="The node label by whose values antiAffinity keeps members apart.")
+        bounds.LabelKey, Meta(description="The node label by whose values the pods are kept apart.")
     ] = "kubernetes.io/hostname"
+
+
+class PlacementSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """Where the pods may run, as in a PodSpec. A change moves them one by one, as a rolling update."""
+
     node_selector: Annotated[
         dict[str, bounds.LabelValue],
         Meta(
@@ -260,13 +265,19 @@ class SchedulingSpec(Struct, frozen=True, rename="camel", kw_only=True):
         list[TopologySpread],
         Meta(
             max_length=8,
-            description="How evenly the members are spread over domains.",
+            description="How evenly the pods are spread over domains.",
             extra_json_schema=bounds.map_list("topologyKey"),
         ),
     ] = []
     priority_class_name: Annotated[
         bounds.ObjectName | None, Meta(description="The PriorityClass of the pods; absent: the cluster's default.")
     ] = None
+
+
+class PlacementTemplate(Struct, frozen=True, rename="camel", kw_only=True):
+    """What is added to each pod. A change is rolled out."""
+
+    spec: PlacementSpec = PlacementSpec()
 
 
 class TemplateMetadata(Struct, frozen=True, rename="camel", kw_only=True):
@@ -295,13 +306,95 @@ def _not_of_the_operator(field: str, own: tuple[str, ...]) -> Rule:
     listed = ", ".join(f"'{name}'" for name in own)
     return Rule(
         f"self.{field}.all(item, !(item.name in [{listed}]))",
-        f"{field} may not name {', '.join(own)}: those are the operator's own; use the fields of spec, or another name",
+        f"{field} may not name {', '.join(own)}: those are the operator's own; use podTemplate.spec.broker, other fields"
+        " of spec, or another name",
         field_path=f".{field}",
         reason="FieldValueForbidden",
     )
 
 
-class TemplateSpec(Struct, frozen=True, rename="camel", kw_only=True):
+class ReadinessProbe(Struct, frozen=True, rename="camel", kw_only=True):
+    """How often the broker's port is tried, as in a PodSpec. What is tried is the operator's own."""
+
+    period_seconds: Annotated[int, Meta(ge=1, le=30, description="Seconds from one try to the next.")] = 1
+    timeout_seconds: Annotated[int, Meta(ge=1, le=30, description="Seconds after which a try has failed.")] = 1
+    failure_threshold: Annotated[
+        int, Meta(ge=1, le=30, description="How many tries in a row must fail before the pod is not ready.")
+    ] = 3
+
+
+def _env_name() -> bounds.JsonObject:
+    name = {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 253,
+        "pattern": "^[-._a-zA-Z][-._a-zA-Z0-9]*$",
+        "description": "Name of the variable.",
+    }
+    whole = "One variable, as in a PodSpec. Kubernetes checks it when the pod is made."
+    return {"properties": {"name": name}, "required": ["name"], "description": whole, **OPEN_OBJECT}
+
+
+def _mount() -> bounds.JsonObject:
+    volume = named("volume")["properties"]["name"]
+    path = {
+        "type": "string",
+        "minLength": 2,
+        "maxLength": 256,
+        # One spelling of a path: a rule compares its beginning.
+        "pattern": "^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$",
+        "description": "Path in the container, without a slash at its end.",
+    }
+    whole = "One mount, as in a PodSpec. Kubernetes checks it when the pod is made."
+    both = {"name": volume, "mountPath": path}
+    return {"properties": both, "required": ["name", "mountPath"], "description": whole, **OPEN_OBJECT}
+
+
+_OWN_VARIABLES: Final = ", ".join(f"'{name}'" for name in names.OWN_VARIABLES)
+_OWN_FOLDERS: Final = ", ".join(f"'{folder}'" for folder in names.OWN_FOLDERS)
+
+
+class BrokerContainerSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """What is added to the container broker. Image, command, ports and security are the operator's own."""
+
+    env: Annotated[
+        list[Annotated[bounds.JsonObject, Meta(extra_json_schema=_env_name())]],
+        Meta(
+            max_length=32,
+            description="Further environment variables, as in a PodSpec. The operator's own can't be changed here.",
+            extra_json_schema=bounds.map_list("name"),
+        ),
+    ] = []
+    volume_mounts: Annotated[
+        list[Annotated[bounds.JsonObject, Meta(extra_json_schema=_mount())]],
+        Meta(
+            max_length=16,
+            description="Mounts of podTemplate.spec.volumes, as in a PodSpec. Not in the operator's own folders"
+            f" ({', '.join(names.OWN_FOLDERS)}), nor above them.",
+            extra_json_schema=bounds.map_list("mountPath"),
+        ),
+    ] = []
+    readiness_probe: ReadinessProbe = ReadinessProbe()
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.env.all(item, !(item.name in [{_OWN_VARIABLES}]))",
+            f"env may not name {', '.join(names.OWN_VARIABLES)}: those are the operator's own",
+            field_path=".env",
+            reason="FieldValueForbidden",
+        ),
+        Rule(
+            f"self.volumeMounts.all(item, [{_OWN_FOLDERS}].all(own,"
+            " !(item.mountPath + '/').startsWith(own + '/') && !own.startsWith(item.mountPath + '/')))",
+            f"volumeMounts may not lie in or above {', '.join(names.OWN_FOLDERS)}: what a broker writes there must be on its"
+            " claim",
+            field_path=".volumeMounts",
+            reason="FieldValueForbidden",
+        ),
+    )
+
+
+class TemplateSpec(PlacementSpec, frozen=True, rename="camel", kw_only=True):
     """What is added to the PodSpec, merged as kubectl's strategic merge does: items of a list by their name."""
 
     containers: Annotated[
@@ -313,6 +406,7 @@ class TemplateSpec(Struct, frozen=True, rename="camel", kw_only=True):
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []
+    broker: BrokerContainerSpec = BrokerContainerSpec()
     init_containers: Annotated[
         list[Annotated[bounds.JsonObject, Meta(extra_json_schema=named("container"))]],
         Meta(
@@ -362,6 +456,11 @@ class TemplateSpec(Struct, frozen=True, rename="camel", kw_only=True):
             "self.initContainers.all(item, !self.containers.exists(other, other.name == item.name))",
             "initContainers and containers may not have one name: a pod's containers are told apart by it",
             field_path=".initContainers",
+        ),
+        Rule(
+            "self.broker.volumeMounts.all(item, self.volumes.exists(volume, volume.name == item.name))",
+            "broker.volumeMounts must name volumes of podTemplate.spec.volumes",
+            field_path=".broker.volumeMounts",
         ),
     )
 

@@ -14,7 +14,13 @@ from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 from brokergroup_operator.api.brokergroup_status import Condition
 from brokergroup_operator.api.names import API_VERSION, ROCKETMQ_CLUSTER_KIND
 from brokergroup_operator.api.network_fields import IPFamiliesSpec
-from brokergroup_operator.api.pod_fields import ImagePullPolicy, LocalReference, ResourceRequirements, SchedulingSpec
+from brokergroup_operator.api.pod_fields import (
+    AntiAffinitySpec,
+    ImagePullPolicy,
+    LocalReference,
+    PlacementTemplate,
+    ResourceRequirements,
+)
 from brokergroup_operator.api.rules import (
     CONFIG_RULES,
     HAS_BROKER_IDS,
@@ -40,7 +46,8 @@ class NameServerSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
     replicas: Annotated[int, Meta(ge=1, le=9, description="NameServers; each is updated alone.")] = 2
     resources: ResourceRequirements = ResourceRequirements()
-    scheduling: SchedulingSpec = SchedulingSpec()
+    anti_affinity: AntiAffinitySpec = AntiAffinitySpec()
+    pod_template: PlacementTemplate = PlacementTemplate()
 
 
 class ProxySpec(Struct, frozen=True, rename="camel", kw_only=True):
@@ -51,7 +58,8 @@ class ProxySpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(description="Proxies. Absent: nothing is said about it, so that a HorizontalPodAutoscaler may."),
     ] = None
     resources: ResourceRequirements = ResourceRequirements()
-    scheduling: SchedulingSpec = SchedulingSpec()
+    anti_affinity: AntiAffinitySpec = AntiAffinitySpec()
+    pod_template: PlacementTemplate = PlacementTemplate()
     config: Annotated[
         dict[str, bounds.ConfigValue],
         Meta(
@@ -234,7 +242,7 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             field_path=".image",
         ),
         Rule(
-            "!has(self.version) || self.brokerGroups.template.implementation != 'rocketmq'"
+            "!has(self.version) || self.brokerGroups.template.implementation != 'Java'"
             " || has(self.brokerGroups.template.version) || has(self.brokerGroups.template.image)"
             f" || {HAS_BROKER_IDS.replace('self.', 'self.version.')}",
             "version must be 5.1.1 or later where the groups take it: earlier brokers have no persistent broker id",

@@ -96,7 +96,7 @@ RESERVED_CONFIG_KEYS: Final = {
     "fetchNamesrvAddrByAddressServer": "use spec.nameServers",
     "haListenPort": "use spec.network.haPort",
     "inSyncReplicas": "use spec.durability",
-    "innerClientAuthenticationCredentials": "use spec.security.credentialsSecretName",
+    "innerClientAuthenticationCredentials": "use spec.security.credentialsSecretRef",
     "listenPort": "use spec.network.listenPort",
     "minInSyncReplicas": "use spec.durability, and spec.replication.minInSyncReplicas",
     "namesrvAddr": "use spec.nameServers",

@@ -25,8 +25,8 @@ def demo(
     *,
     once: Annotated[bool, typer.Option("--once", help="End by itself; the last line is one JSON object")] = False,
     implementation: Annotated[
-        Literal["replica", "rocketmq"], typer.Option("--implementation", help="Python replicas, or Java brokers (root)")
-    ] = "replica",
+        Literal["Python", "Java"], typer.Option("--implementation", help="Python replicas, or Java brokers (root)")
+    ] = "Python",
     directory: Annotated[Path, typer.Option("--directory", help="Made anew: volumes, logs, kubeconfig")] = _DIRECTORY,
     pace_seconds: Annotated[
         float, typer.Option("--pace-seconds", help="Peace before each fault", min=0.0, max=30.0)
@@ -48,7 +48,7 @@ def demo(
     from brokergroup_operator.demo.processes import free_port
     from brokergroup_operator.demo.run import DemoSettings
 
-    java = implementation == "rocketmq"
+    java = implementation == "Java"
     rocketmq_home = installed_rocketmq_homes().get(ROCKETMQ_VERSION) if java else None
     if java and rocketmq_home is None:
         raise _fail(f"RocketMQ {ROCKETMQ_VERSION} is not in the cache of real parts; `make demo-real` brings it")

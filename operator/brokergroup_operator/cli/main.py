@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from brokergroup_operator.cli import migrate_command, sla_command
+from brokergroup_operator.cli.convert_command import convert
 from brokergroup_operator.cli.demo_command import demo
 from brokergroup_operator.cli.operator_command import operator
 from brokergroup_operator.cli.process_commands import controller, fence, replica, sandbox
@@ -20,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (operator, controller, replica, fence, sandbox, demo):
+for command in (operator, controller, replica, fence, sandbox, demo, convert):
     app.command(command.__name__)(command)
 app.add_typer(sla_command.app, name="sla")
 app.add_typer(slo, name="slo")

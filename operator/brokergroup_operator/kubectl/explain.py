@@ -51,7 +51,7 @@ CONDITION_ADVICE = {
     "Paused": "kubectl brokergroup resume {group}",
     "Hibernated": "kubectl brokergroup wake {group}",
     "ObjectiveInvalid": "correct spec.slo: kubectl edit brokergroup {group}",
-    "CredentialsMissing": "mend the Secret that spec.security.credentialsSecretName names",
+    "CredentialsMissing": "mend the Secret that spec.security.credentialsSecretRef names",
     "EpochJump": "look at the brokers; accept the epoch with the annotation brokergroup.dev/accept-epoch",
     "SeatLost": "bring back the disks; else kubectl brokergroup elect --unclean --yes-lose-data, which loses messages",
     "Unfenced": "look at the old master's node: what it still acknowledged may be lost",

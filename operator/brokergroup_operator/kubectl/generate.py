@@ -17,7 +17,7 @@ from brokergroup_operator.kubectl.command_line import Format, GroupName, Namespa
 def generate(
     group: GroupName,
     replicas: Annotated[int, typer.Option("--replicas", min=1, max=16, help="Brokers of the group")] = 3,
-    implementation: Annotated[str, typer.Option("--implementation", help="rocketmq or replica")] = "rocketmq",
+    implementation: Annotated[str, typer.Option("--implementation", help="Java or Python")] = "Java",
     version: Annotated[str | None, typer.Option("--version", help="RocketMQ version")] = None,
     size: Annotated[str, typer.Option("--size", help="Size of each claim")] = "8Gi",
     storage_class: Annotated[str | None, typer.Option("--storage-class", help="Default: the cluster's")] = None,

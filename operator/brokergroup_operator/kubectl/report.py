@@ -39,9 +39,10 @@ JsonObject = dict[str, Any]
 LOG_LINES = 2000
 REDACTED = "(redacted)"
 # Fields whose names look like a secret's, and that only name or choose one.
-HARMLESS = frozenset({"secretKeyRef", "secretRef", "secret", "imagePullSecrets", "automountServiceAccountToken",
+HARMLESS = frozenset({"secretKeyRef", "secretRef", "secret", "imagePullSecrets", "credentialsSecretRef",
+                      "certificateSecretRef", "automountServiceAccountToken",
                       "serviceAccountToken", "tokenExpirationSeconds"})  # fmt: skip
-HARMLESS_TEXTS = frozenset({"credentialsSecretName", "certificateSecretName", "secretName"})
+HARMLESS_TEXTS = frozenset({"secretName"})
 DROPPED_METADATA = ("managedFields",)
 DROPPED_ANNOTATIONS = ("kubectl.kubernetes.io/last-applied-configuration",)
 # key=value, key: value, "key":"value", -Dkey=value in running text, also where a text in JSON holds JSON: \"key\":\"value\".

@@ -50,7 +50,7 @@ class HostPorts:
             if (holders := [str(other) for other, ports in self._ports.items() if other != key and number in ports])
         ]
         return (
-            f"{'; '.join(told)}: a node has each number once. Choose others, or add nodes (spec.scheduling)"
+            f"{'; '.join(told)}: a node has each number once. Choose others, or add nodes (spec.podTemplate.spec.nodeSelector)"
             if told
             else ""
         )

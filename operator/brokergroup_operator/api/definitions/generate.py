@@ -186,7 +186,7 @@ def custom_resource_definition(kind: Kind) -> JsonObject:
     }
 
 
-class _PlainDumper(yaml.SafeDumper):
+class PlainDumper(yaml.SafeDumper):
     """Writes repeated parts out: anchors and aliases in a CRD confuse readers and some tools."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the name is PyYAML's
@@ -197,7 +197,7 @@ def generated_files() -> dict[str, str]:
     """File name -> content, for every kind."""
     return {
         f"{names.GROUP}_{kind.plural}.yaml": HEADER
-        + yaml.dump(custom_resource_definition(kind), Dumper=_PlainDumper, sort_keys=False, width=120)
+        + yaml.dump(custom_resource_definition(kind), Dumper=PlainDumper, sort_keys=False, width=120)
         for kind in KINDS
     }
 

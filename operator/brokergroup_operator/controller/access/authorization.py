@@ -12,7 +12,7 @@ A caller is known by the pod at its address, by the access key of its signature,
 * Reading the master (1004, 1005, 1006) is open.
 
 Who sends it: its signature, certificate and pod (`identify`). A wrong signature is refused whatever else is known of the caller,
-unless the group's policy is Off (`test_a_wrong_signature_is_refused_whatever_else_is_known`). An unknown key is wrong if the group
+unless the policy is Disabled (`test_a_wrong_signature_is_refused_whatever_else_is_known`). An unknown key is wrong if the group
 has a key of its own; else it says nothing, because brokers with credentials sign all that they send.
 """
 
@@ -286,7 +286,7 @@ def _proven_key(
     """Return the access key whose signature is right, if any, and whether it is an administrator's."""
     ext_fields = request.ext_fields or {}
     given = ext_fields.get(ACCESS_KEY)
-    strict = binding is None or binding.signature is not SignaturePolicy.OFF
+    strict = binding is None or binding.signature is not SignaturePolicy.DISABLED
     if given is None:
         if SIGNATURE in ext_fields and strict:
             raise NotPermittedError("a Signature without an AccessKey")

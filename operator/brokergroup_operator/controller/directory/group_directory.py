@@ -44,7 +44,7 @@ MOST_UNREGISTERED = 1_000
 class SignaturePolicy(Enum):
     """What a group's controller requests must carry."""
 
-    OFF = "Off"
+    DISABLED = "Disabled"
     """Signatures are not checked: a caller is known by its pod's address, or not at all."""
     ACCEPTED = "Accepted"
     """A right signature makes the caller known; a wrong one is refused; without one the address decides."""

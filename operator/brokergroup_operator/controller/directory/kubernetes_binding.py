@@ -90,8 +90,8 @@ def _as_brokers_mean(address: str, namespace: str) -> str:
 
 def credentials_secret_of(obj: JsonObject) -> str | None:
     """Return the name of the group's Secret."""
-    name = ((obj.get("spec") or {}).get("security") or {}).get("credentialsSecretName")
-    return str(name) if name else None
+    reference = ((obj.get("spec") or {}).get("security") or {}).get("credentialsSecretRef") or {}
+    return str(reference["name"]) if reference.get("name") else None
 
 
 def _accepted_epoch(obj: JsonObject) -> int:

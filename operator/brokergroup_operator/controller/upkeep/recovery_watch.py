@@ -333,7 +333,7 @@ class Refusal:
             return f"Create on Topic:{self.topic}, or that topic, made by a user who may"
         right = f"Pub on Topic:{self.topic} (and Create, where it does not exist)"
         if self.error.access_key is None:
-            return f"spec.security.credentialsSecretName of a user of the broker's ACL who has {right}"
+            return f"spec.security.credentialsSecretRef of a user of the broker's ACL who has {right}"
         return f"that user with the group's secret in the broker's ACL, and {right}"
 
     def __str__(self) -> str:

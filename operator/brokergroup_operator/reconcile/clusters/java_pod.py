@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.pod_fields import ResourceRequirements, SchedulingSpec
+    from brokergroup_operator.api.pod_fields import AntiAffinitySpec, PlacementSpec, ResourceRequirements
     from brokergroup_operator.api.rocketmq_cluster import ClusterSpec
 
 # The user of RocketMQ's own image.
@@ -47,7 +47,8 @@ def template(
     *,
     image: str,
     resources: ResourceRequirements,
-    wish: SchedulingSpec,
+    apart: AntiAffinitySpec,
+    wish: PlacementSpec,
     labels: Mapping[str, str],
     selector: Mapping[str, str],
 ) -> JsonObject:
@@ -67,7 +68,7 @@ def template(
         },
         "containers": [_container(program, spec, image=image, resources=resources)],
         "volumes": volumes,
-        **scheduling(wish, selector),
+        **scheduling(apart, wish, selector),
     }
     if spec.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": one.name} for one in spec.image_pull_secrets]

@@ -49,7 +49,8 @@ def name_servers(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[
         cluster.spec,
         image=image(cluster.spec, settings),
         resources=wish.resources,
-        wish=wish.scheduling,
+        apart=wish.anti_affinity,
+        wish=wish.pod_template.spec,
         labels=layout.pod_labels(name, component),
         selector=selector,
     )
@@ -100,7 +101,8 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
         cluster.spec,
         image=image(cluster.spec, settings),
         resources=wish.resources,
-        wish=wish.scheduling,
+        apart=wish.anti_affinity,
+        wish=wish.pod_template.spec,
         labels=layout.pod_labels(name, component),
         selector=selector,
     )
@@ -166,7 +168,7 @@ def _broker_group(
         **raw,
         "nameServers": layout.name_server_addresses(name, namespace, cluster.spec.name_server.replicas),
     }
-    is_java = cluster.spec.broker_groups.template.implementation is Implementation.ROCKETMQ
+    is_java = cluster.spec.broker_groups.template.implementation is Implementation.JAVA
     if is_java and cluster.spec.version is not None and "version" not in spec and "image" not in spec:
         spec["version"] = cluster.spec.version
     network = raw.get("network") or {}

@@ -70,8 +70,12 @@ def disowned(seen: Observed) -> Iterator[PatchMetadata]:
 def marks_mended(seen: Observed) -> Iterator[PatchMetadata]:
     """Mend the marks of what is not applied again: pods, and claims that no member has any more."""
     for pod in seen.pods.values():
-        owned = any(owner.get("uid") == observed.uid(seen.group_object) for owner in observed.owners_of(pod))
-        if change := (_pod_marks(seen, pod) if owned else {}) | _without_instance(pod):
+        own = [owner for owner in observed.owners_of(pod) if owner.get("uid") == observed.uid(seen.group_object)]
+        change = (_pod_marks(seen, pod) if own else {}) | _without_instance(pod)
+        if any(owner.get("apiVersion") != names.API_VERSION for owner in own):
+            # A garbage collector looks an owner up by its version, too. What is applied again, has this one from then on.
+            change |= {"ownerReferences": [identity.owner_reference(seen.group)]}
+        if change:
             yield _patch(PODS, pod, "an older version made it", change)
     yield from claims_mended(own_claims(seen).values())
 

@@ -68,7 +68,7 @@ def place_of(group: BrokerGroup, member: Member, services: Mapping[str, JsonObje
             return Place(port=port, missing=f"Service {member.pod} has no node port of this group yet")
         return Place(port=_node_port(group, slot))
     host = cluster_ip(service) if addressing is Addressing.SERVICE_IP else _ingress(service)
-    if host and not is_ip(host) and group.spec.implementation is Implementation.REPLICA:
+    if host and not is_ip(host) and group.spec.implementation is Implementation.PYTHON:
         # A message id holds an IP address, and a Java broker looks its own up.
         return Place(
             port=port, missing=f"Service {member.pod} was given the name {host}; a Python replica needs an IP address"

@@ -90,7 +90,7 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
     }
     if spec.name_servers:
         properties["namesrvAddr"] = ";".join(spec.name_servers)
-    if spec.security.credentials_secret_name is not None and spec.implementation is Implementation.REPLICA:
+    if spec.security.credentials_secret_name is not None and spec.implementation is Implementation.PYTHON:
         properties[CREDENTIALS_KEY] = CREDENTIALS_FORM.format(
             f"${{{names.ENVIRONMENT_ACCESS_KEY}}}", f"${{{names.ENVIRONMENT_SECRET_KEY}}}"
         )
@@ -116,10 +116,10 @@ def _addresses(spec: BrokerGroupSpec) -> dict[str, str]:
         if addressing is Addressing.NODE_PORT
         else str(spec.network.listen_port),
     }
-    if addressing.has_member_services and spec.implementation is Implementation.REPLICA:
+    if addressing.has_member_services and spec.implementation is Implementation.PYTHON:
         # A Java broker listens on every address; a Python replica on this one, since it can't listen on its Service's.
         properties["bindAddress"] = "${POD_IP}"
-    if spec.network.broker_family and spec.implementation is Implementation.REPLICA:
+    if spec.network.broker_family and spec.implementation is Implementation.PYTHON:
         properties["listenAddress"] = "${LISTEN_IP}"
     return properties
 
@@ -127,9 +127,9 @@ def _addresses(spec: BrokerGroupSpec) -> dict[str, str]:
 def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
     rule = acknowledgement_rule(spec)
     defaults = {"haMaxTimeSlaveNotCatchup": str(rule.slave_not_caught_up_milliseconds)}
-    if spec.implementation is Implementation.REPLICA:
+    if spec.implementation is Implementation.PYTHON:
         defaults |= {"stopHandOverTimeout": str(1000 * hand_over_seconds(spec)), **certificate.replica_properties(spec)}
-    if spec.implementation is Implementation.ROCKETMQ:
+    if spec.implementation is Implementation.JAVA:
         defaults["haHousekeepingInterval"] = str(_java_housekeeping_milliseconds(spec))
         defaults["haSendHeartbeatInterval"] = str(JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS)
         defaults["updateNameServerAddrPeriod"] = str(JAVA_UPDATE_NAME_SERVERS_MILLISECONDS)
@@ -138,8 +138,8 @@ def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
         if spec.security.credentials_secret_name is not None:
             defaults["authenticationMetadataProvider"] = JAVA_USERS_KEPT_LOCALLY
     elif spec.security.credentials_secret_name is not None:
-        # A Python replica takes changes from us only with the key. Off is the time in which the key changes: ours is new, its old.
-        defaults["authenticationEnabled"] = "false" if spec.security.signature is Signature.OFF else "true"
+        # A Python replica takes changes from us only with the key. Disabled while the key changes: ours is new, its old.
+        defaults["authenticationEnabled"] = "false" if spec.security.signature is Signature.DISABLED else "true"
     return defaults
 
 

@@ -1,4 +1,4 @@
-"""What a group's pods show to controllers that ask for a certificate: spec.security.certificateSecretName. Pure.
+"""What a group's pods show to controllers that ask for a certificate: spec.security.certificateSecretRef. Pure.
 
 The Secret is mounted as a whole, so that a renewed one is followed. Broker and fence show the same; the operator never reads it.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
-FIELD: Final = "spec.security.certificateSecretName"
+FIELD: Final = "spec.security.certificateSecretRef"
 VARIABLE: Final = "CERTIFICATE_DIR"
 # Readable for the broker's group only, which the volume is given (fsGroup).
 MODE: Final = 0o440
@@ -32,7 +32,7 @@ def problem(group: BrokerGroup, settings: ReconcileSettings) -> str:
         )
     if secret is not None or not settings.client_certificates_required:
         return ""
-    if spec.implementation is Implementation.REPLICA:
+    if spec.implementation is Implementation.PYTHON:
         lost = "" if "tls.client.certPath" in spec.config else "its brokers are not heard"
     else:
         # An image of one's own may bring a certificate for its brokers, never for the fences.

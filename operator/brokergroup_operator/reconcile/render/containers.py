@@ -10,6 +10,8 @@ import shlex
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.network_fields import IPFamily
@@ -44,7 +46,7 @@ JAVA_RENDER_LEARNER: Final = 'echo asyncLearner=true >> "$RUN_DIR/broker.conf"'
 def image(spec: BrokerGroupSpec, settings: ReconcileSettings) -> str:
     if spec.image is not None:
         return spec.image
-    if spec.implementation is Implementation.REPLICA:
+    if spec.implementation is Implementation.PYTHON:
         return settings.replica_image
     return f"{settings.rocketmq_image_repository}:{spec.version or settings.rocketmq_version}"
 
@@ -86,9 +88,7 @@ def broker_container(
         # Never the HA port: each probe of it would make a Java broker keep an HA connection.
         "readinessProbe": {
             "tcpSocket": {"port": spec.network.listen_port},
-            "periodSeconds": 1,
-            "timeoutSeconds": 1,
-            "failureThreshold": 3,
+            **msgspec.to_builtins(spec.pod_template.spec.broker.readiness_probe),
         },
         "securityContext": fence_container.restricted(),
     }
@@ -133,7 +133,7 @@ def _credentials(spec: BrokerGroupSpec) -> list[JsonObject]:
 
 def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
     """One broker.conf serves all members, so a learner is one by an argument: no other member's configuration changes."""
-    if spec.implementation is Implementation.REPLICA:
+    if spec.implementation is Implementation.PYTHON:
         own = ["--async-learner"] if learner else []
         return ["brokergroup", "replica", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}", *own]
     # `exec` makes the JVM process 1: SIGTERM reaches it.

@@ -13,7 +13,7 @@ from brokergroup_operator.reconcile.render.fence_container import restricted
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.pod_fields import TemplateMetadata, TemplateSpec
+    from brokergroup_operator.api.pod_fields import BrokerContainerSpec, TemplateMetadata, TemplateSpec
 
 OWN: Final = {
     "containers": names.OWN_CONTAINERS,
@@ -29,8 +29,15 @@ def with_template_spec(spec: JsonObject, template: TemplateSpec) -> JsonObject:
         "initContainers": [_as_restricted(item) for item in template.init_containers],
         "volumes": template.volumes,
     }
-    added: JsonObject = {
-        field: [*spec.get(field, []), *(item for item in items if item.get("name") not in OWN[field])]
+    own = [
+        _with_more(item, template.broker) if item["name"] == names.CONTAINER_BROKER else item
+        for item in spec["containers"]
+    ]
+    added: JsonObject = {"containers": own} | {
+        field: [
+            *(own if field == "containers" else spec.get(field, [])),
+            *(item for item in items if item.get("name") not in OWN[field]),
+        ]
         for field, items in lists.items()
         if items
     }
@@ -42,6 +49,15 @@ def with_template_spec(spec: JsonObject, template: TemplateSpec) -> JsonObject:
         "serviceAccountName": template.service_account_name,
     }
     return spec | added | {field: value for field, value in others.items() if value}
+
+
+def _with_more(broker: JsonObject, template: BrokerContainerSpec) -> JsonObject:
+    """The broker's container with what the template adds to it."""
+    more = {
+        "env": [item for item in template.env if item.get("name") not in names.OWN_VARIABLES],
+        "volumeMounts": [item for item in template.volume_mounts if item.get("mountPath") not in names.OWN_FOLDERS],
+    }
+    return broker | {field: [*broker[field], *items] for field, items in more.items()}
 
 
 def _as_restricted(container: JsonObject) -> JsonObject:

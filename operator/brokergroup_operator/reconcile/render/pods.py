@@ -63,7 +63,7 @@ def build_pod(
 
 def _version_label(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, str]:
     """What runs in the pod, where that is known: an image of one's own says nothing of its version."""
-    if group.spec.image is not None or group.spec.implementation is not Implementation.ROCKETMQ:
+    if group.spec.image is not None or group.spec.implementation is not Implementation.JAVA:
         return {}
     return {names.LABEL_APP_VERSION: group.spec.version or settings.rocketmq_version}
 
@@ -112,7 +112,7 @@ def _pod_spec(
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        **scheduling(group.spec.scheduling, identity.selector_labels(group)),
+        **scheduling(group.spec.anti_affinity, group.spec.pod_template.spec, identity.selector_labels(group)),
     }
     if group.spec.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": secret.name} for secret in group.spec.image_pull_secrets]

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.pod_fields import SchedulingSpec
+    from brokergroup_operator.api.pod_fields import AntiAffinitySpec, PlacementSpec
 
 
-def scheduling(wish: SchedulingSpec, labels: Mapping[str, str]) -> JsonObject:
+def scheduling(apart: AntiAffinitySpec, wish: PlacementSpec, labels: Mapping[str, str]) -> JsonObject:
     """The fields of the PodSpec; only those that say something. `labels`: by which the pods that are kept apart are known."""
     selector: JsonObject = {"matchLabels": dict(labels)}
     fields: JsonObject = {
-        "affinity": _affinity(wish, selector),
+        "affinity": _affinity(apart, wish, selector),
         "nodeSelector": dict(wish.node_selector),
         "tolerations": [without_nulls(msgspec.to_builtins(item)) for item in wish.tolerations],
         "topologySpreadConstraints": [
@@ -32,16 +32,16 @@ def scheduling(wish: SchedulingSpec, labels: Mapping[str, str]) -> JsonObject:
     return {name: value for name, value in fields.items() if value}
 
 
-def _affinity(wish: SchedulingSpec, selector: JsonObject) -> JsonObject:
+def _affinity(apart: AntiAffinitySpec, wish: PlacementSpec, selector: JsonObject) -> JsonObject:
     """What the user wrote, and our own term beside it: another term of theirs doesn't switch ours off, antiAffinity does."""
     affinity: JsonObject = copy.deepcopy(wish.affinity)
-    if wish.anti_affinity is AntiAffinity.NONE:
+    if apart.type is AntiAffinity.NONE:
         return affinity
-    term: JsonObject = {"topologyKey": wish.topology_key, "labelSelector": selector}
-    if wish.anti_affinity is AntiAffinity.REQUIRED:
+    term: JsonObject = {"topologyKey": apart.topology_key, "labelSelector": selector}
+    if apart.type is AntiAffinity.REQUIRED:
         terms, ours = "requiredDuringSchedulingIgnoredDuringExecution", term
     else:
         terms, ours = "preferredDuringSchedulingIgnoredDuringExecution", {"weight": 100, "podAffinityTerm": term}
-    apart = affinity.setdefault("podAntiAffinity", {})
-    apart[terms] = [ours, *apart.get(terms, [])]
+    all_terms = affinity.setdefault("podAntiAffinity", {})
+    all_terms[terms] = [ours, *all_terms.get(terms, [])]
     return affinity

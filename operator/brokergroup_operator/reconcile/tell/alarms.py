@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # What controller_core puts behind the check code of a broker that it adopted.
 ADOPTED_SUFFIX: Final = ";adopted"
 _CONSEQUENCE: Final = {
-    Signature.OFF: "Brokers wait for it before they start",
+    Signature.DISABLED: "Brokers wait for it before they start",
     Signature.ACCEPTED: "Brokers wait for it before they start; running ones are known by their address",
     Signature.REQUIRED: "No request of this group's brokers is heard until then",
 }

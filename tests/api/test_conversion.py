@@ -1,0 +1,299 @@
+"""What `brokergroup convert` makes of objects of v1alpha1, as main had that version on 28 November 2026 (tests/api/v1alpha1)."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.conversion import OLD_API_VERSION, Report, converted
+from kube_sandbox.api_server.kinds.custom_resources import custom_resource_types
+from tests.our_kinds import our_definitions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+FORMER = Path(__file__).parent / "v1alpha1"
+EXAMPLES = sorted(path.name for path in (FORMER / "examples").glob("*.yaml"))
+Json = dict[str, Any]
+
+
+def documents(path: Path) -> list[Any]:
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+
+
+def former_definitions() -> dict[str, Json]:
+    found = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((FORMER / "crds").glob("*.yaml"))]
+    return {definition["spec"]["names"]["kind"]: definition for definition in found}
+
+
+def old(kind: str = "BrokerGroup", *, metadata: Json | None = None, **parts: Any) -> Json:
+    named = {"name": "orders", "namespace": "shop"} | (metadata or {})
+    return {"apiVersion": OLD_API_VERSION, "kind": kind, "metadata": named, **parts}
+
+
+def group(**spec: Any) -> Json:
+    return old(spec={"nameServers": ["ns:9876"], **spec})
+
+
+def carried(document: Any) -> tuple[Any, list[str]]:
+    """What it is in v1beta1, and what is told, of an object that loses nothing by mistake."""
+    report, before = Report(), copy.deepcopy(document)
+    result = converted(document, report)
+    assert report.problems == []
+    assert document == before, "the document itself is left alone"
+    return result, report.notes
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_former_example_becomes_the_present_one(name: str) -> None:
+    result = [carried(document)[0] for document in documents(FORMER / "examples" / name)]
+    assert result == documents(ROOT / "examples" / name)
+
+
+def test_there_is_no_example_without_a_former_one() -> None:
+    assert sorted(path.name for path in (ROOT / "examples").glob("*.yaml")) == EXAMPLES
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_is_v1beta1_stays_as_it_is(name: str) -> None:
+    for document in documents(ROOT / "examples" / name):
+        assert carried(document) == (document, [])
+
+
+def sample(schema: Json) -> Any:
+    """A value with every field; what kind of value is enough, since it is not judged."""
+    if "enum" in schema:
+        return schema.get("default", schema["enum"][-1])
+    match schema.get("type"):
+        case "object" if "properties" in schema:
+            return {name: sample(child) for name, child in schema["properties"].items()}
+        case "object":
+            return {"a": sample(schema["additionalProperties"])} if "additionalProperties" in schema else {"a": "b"}
+        case "array":
+            return [sample(schema["items"])]
+        case other:
+            return {"integer": 7, "boolean": True}.get(str(other), "a")
+
+
+@pytest.mark.parametrize("kind", list(former_definitions()))
+def test_every_field_of_v1alpha1_has_its_place_in_v1beta1(kind: str) -> None:
+    """A field that v1beta1 doesn't know would be dropped by the API server without a word."""
+    schema = former_definitions()[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    document = sample(schema) | {"apiVersion": OLD_API_VERSION, "kind": kind}
+    result, told = carried(document)
+    [definition] = [one for one in our_definitions() if one["spec"]["names"]["kind"] == kind]
+    [resource] = custom_resource_types(definition)
+    assert resource.behaviour.drop_unknown_fields(copy.deepcopy(result)) == []
+    assert kind == "BrokerGroupState" or told
+
+
+def test_a_field_keeps_its_place() -> None:
+    result, _ = carried(
+        group(
+            implementation="rocketmq",
+            scheduling={"topologyKey": "rack", "nodeSelector": {"a": "b"}, "antiAffinity": "Required"},
+            security={"certificateSecretName": "c", "signature": "Off", "credentialsSecretName": "k"},
+            replicas=3,
+        )
+    )
+    assert json.dumps(result["spec"]) == json.dumps(
+        {
+            "nameServers": ["ns:9876"],
+            "implementation": "Java",
+            "antiAffinity": {"topologyKey": "rack", "type": "Required"},
+            "podTemplate": {"spec": {"nodeSelector": {"a": "b"}}},
+            "security": {
+                "certificateSecretRef": {"name": "c"},
+                "signature": "Disabled",
+                "credentialsSecretRef": {"name": "k"},
+            },
+            "replicas": 3,
+        }
+    )
+
+
+def test_scheduling_joins_the_pod_template_that_is_there() -> None:
+    former = group(podTemplate={"metadata": {"labels": {"a": "b"}}}, scheduling={"priorityClassName": "high"})
+    assert carried(former)[0]["spec"] == {
+        "nameServers": ["ns:9876"],
+        "podTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": {"priorityClassName": "high"}},
+    }
+
+
+# Failover of v1alpha1, what is left of it, and which fields are told of.
+TIMES: list[tuple[Json, Json | None, list[str]]] = [
+    ({}, {}, []),
+    ({"heartbeatIntervalMilliseconds": 500}, None, []),
+    ({"heartbeatIntervalMilliseconds": 400}, None, ["heartbeatIntervalMilliseconds (400) is dropped"]),
+    ({"fenceTimeoutMilliseconds": 3000, "isolation": {"timeoutMilliseconds": 2500}}, None, []),
+    (
+        {"heartbeatTimeoutMilliseconds": 6000, "heartbeatIntervalMilliseconds": 1000, "fenceTimeoutMilliseconds": 6000},
+        {"heartbeatTimeoutMilliseconds": 6000},
+        [],
+    ),
+    (
+        {"heartbeatTimeoutMilliseconds": 6000, "fenceTimeoutMilliseconds": 3000},
+        {"heartbeatTimeoutMilliseconds": 6000},
+        ["fenceTimeoutMilliseconds (3000) is dropped: it follows from heartbeatTimeoutMilliseconds, and is 6000"],
+    ),
+    (
+        {"isolation": {"enabled": True, "timeoutMilliseconds": 1500}},
+        {"isolation": {"enabled": True}},
+        ["isolation.timeoutMilliseconds (1500) is dropped"],
+    ),
+    (
+        {"minimumHeartbeatTimeoutMilliseconds": 1500, "delaySeconds": 1},
+        {"delaySeconds": 1},
+        ["minimumHeartbeatTimeoutMilliseconds (1500) is dropped"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("former", "left", "lines"), TIMES)
+def test_times_that_follow_are_dropped_and_told_of_where_they_differ(
+    former: Json, left: Json | None, lines: list[str]
+) -> None:
+    result, told = carried(group(failover=former))
+    assert result["spec"].get("failover") == left
+    assert len(told) == len(lines)
+    for line, said in zip(lines, told, strict=True):
+        assert f"BrokerGroup shop/orders: spec.failover.{line}" in said
+
+
+def test_numbers_of_acknowledgements_are_dropped_and_told_of() -> None:
+    former = {"minInSyncReplicas": 1, "inSyncReplicas": 2, "allAckInSyncStateSet": False}
+    result, told = carried(group(durability="Fast", replication=former))
+    assert result["spec"]["replication"] == {"minInSyncReplicas": 1}
+    assert told == [
+        "BrokerGroup shop/orders: spec.replication.inSyncReplicas (2) is dropped: it follows from durability",
+        "BrokerGroup shop/orders: spec.replication.allAckInSyncStateSet (false) is dropped: it follows from durability",
+    ]
+
+
+def test_a_cluster_is_converted_in_all_its_parts() -> None:
+    spec = {
+        "nameServer": {"scheduling": {"antiAffinity": "Required"}},
+        "proxy": {"scheduling": {"tolerations": [{"operator": "Exists"}]}},
+        "brokerGroups": {"template": {"implementation": "rocketmq", "scheduling": {"nodeSelector": {"a": "b"}}}},
+    }
+    assert carried(old("RocketMQCluster", spec=spec))[0]["spec"] == {
+        "nameServer": {"antiAffinity": {"type": "Required"}},
+        "proxy": {"podTemplate": {"spec": {"tolerations": [{"operator": "Exists"}]}}},
+        "brokerGroups": {"template": {"implementation": "Java", "podTemplate": {"spec": {"nodeSelector": {"a": "b"}}}}},
+    }
+
+
+def test_a_record_is_the_same_in_both_versions() -> None:
+    former = old("BrokerGroupState", record={"masterEpoch": 7, "change": {"phase": "Telling"}})
+    assert carried(former) == (former | {"apiVersion": names.API_VERSION}, [])
+
+
+def test_metadata_stays_and_status_goes() -> None:
+    owner = {"apiVersion": OLD_API_VERSION, "kind": "RocketMQCluster", "name": "shop", "uid": "u"}
+    metadata = {
+        "uid": "1",
+        "resourceVersion": "7",
+        "finalizers": ["f"],
+        "ownerReferences": [owner],
+        "labels": {"a": "b"},
+    }
+    former = old(metadata=metadata, spec={"nameServers": ["ns:9876"]}, status={"phase": "Ready"})
+    result, told = carried(former)
+    assert "status" not in result
+    assert result["metadata"] == former["metadata"] | {"ownerReferences": [owner | {"apiVersion": names.API_VERSION}]}
+    assert told == ["BrokerGroup shop/orders: status is dropped: the operator writes it"]
+
+
+def test_an_operation_that_is_over_is_not_to_be_done_again() -> None:
+    former = old("BrokerGroupOperation", spec={"type": "Restart"}, status={"phase": "Succeeded"})
+    result, told = carried(former)
+    assert result["spec"] == former["spec"]
+    assert "status.phase is Succeeded: create it nowhere anew" in told[0]
+
+
+def test_what_kubectl_compares_the_next_manifest_with_is_converted_too() -> None:
+    key = "kubectl.kubernetes.io/last-applied-configuration"
+    applied = group(implementation="replica")
+    result, _ = carried(group() | {"metadata": {"name": "orders", "annotations": {key: json.dumps(applied)}}})
+    assert json.loads(result["metadata"]["annotations"][key]) == carried(applied)[0]
+    result, told = carried(group() | {"metadata": {"name": "orders", "annotations": {key: "{", "a": "b"}}})
+    assert result["metadata"]["annotations"] == {"a": "b"}
+    assert "can't be converted" in told[0]
+
+
+def test_lists_are_converted_item_by_item_and_other_kinds_left_alone() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"scheduling": 1}}
+    mine = carried(group(implementation="replica"))[0]
+    whole, _ = carried({"apiVersion": "v1", "kind": "List", "items": [pod, group(implementation="replica")]})
+    assert whole == {"apiVersion": "v1", "kind": "List", "items": [pod, mine]}
+    whole, _ = carried(
+        {"apiVersion": OLD_API_VERSION, "kind": "BrokerGroupList", "items": [group(implementation="replica")]}
+    )
+    assert whole == {"apiVersion": names.API_VERSION, "kind": "BrokerGroupList", "items": [mine]}
+    for other in (None, "text", ["a"], {"kind": "Deployment", "apiVersion": "apps/v1"}):
+        assert carried(other) == (other, [])
+
+
+# What can't be carried over: the object, and what the line says.
+PROBLEMS: list[tuple[Json, str]] = [
+    (group(implementation="kafka"), 'spec.implementation is "kafka", expected one of rocketmq, replica'),
+    (group(implementation=True), "spec.implementation is true, expected one of rocketmq, replica"),
+    (group(security={"signature": False}), "spec.security.signature is false, expected one of Off, Accepted, Required"),
+    (
+        group(security={"credentialsSecretName": 5}),
+        "spec.security.credentialsSecretName is 5, expected the name of a Secret",
+    ),
+    (group(security=[]), "spec.security is [], expected a map"),
+    (group(scheduling={"nodeName": "a"}), 'spec.scheduling.nodeName is "a", expected one of antiAffinity, topologyKey'),
+    (group(scheduling="a"), 'spec.scheduling is "a", expected a map'),
+    (group(nameServers=[]), "spec.nameServers is [], expected a NameServer as host:port"),
+    (old(spec={}), "spec.nameServers is null, expected a NameServer as host:port"),
+    (
+        group(failover={"heartbeatTimeoutMilliseconds": "3s"}),
+        'spec.failover.heartbeatTimeoutMilliseconds is "3s", expected a number of milliseconds',
+    ),
+    (old("BrokerGroupPlan"), 'kind is "BrokerGroupPlan", expected one of BrokerGroup, RocketMQCluster'),
+    (
+        old("RocketMQCluster", spec={"proxy": {"scheduling": {"a": 1}}}),
+        "spec.proxy.scheduling.a is 1, expected one of",
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "line"), PROBLEMS, ids=[line for _, line in PROBLEMS])
+def test_what_cannot_be_carried_over_is_named_with_its_value(document: Json, line: str) -> None:
+    report = Report()
+    converted(document, report)
+    [said] = report.problems
+    assert f"{document['kind']} shop/orders: {line}" in said
+
+
+def test_a_python_group_needs_no_name_server() -> None:
+    assert carried(old(spec={"implementation": "replica"}))[0]["spec"] == {"implementation": "Python"}
+
+
+def definitions() -> Iterator[tuple[Json, Json]]:
+    """Each former definition, and the present one of its kind."""
+    present = {definition["spec"]["names"]["kind"]: definition for definition in our_definitions()}
+    for kind, definition in former_definitions().items():
+        yield definition, present[kind]
+
+
+def test_a_definition_stores_the_new_version_and_lists_the_former_one() -> None:
+    """A list without it would be refused by the API server while an object is stored in it."""
+    for former, present in definitions():
+        result, _ = carried(former | {"status": {"storedVersions": ["v1alpha1"]}})
+        new, listed = result["spec"]["versions"]
+        assert new == present["spec"]["versions"][0]
+        assert (new["served"], new["storage"]) == (True, True)
+        assert listed == former["spec"]["versions"][0] | {"served": False, "storage": False}
+        assert result["metadata"] == former["metadata"]
+        assert carried(result) == (result, []), "once is enough"
+        assert carried(present) == (present, [])

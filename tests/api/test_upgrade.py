@@ -1,0 +1,228 @@
+"""Objects that are stored as v1alpha1, taken to v1beta1 by the steps of docs/tasks/upgrade.md, while their pods run.
+
+The embedded API serves the storage version alone, and keeps what is stored as it is while a kind is defined anew; a kube-apiserver
+also refuses a definition that lists a stored version no more, which is why the steps have one that lists both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.conversion import OLD_API_VERSION, OLD_VERSION
+from brokergroup_operator.cli.main import app
+from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.kube.errors import InvalidError
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_OPERATIONS,
+    BROKER_GROUP_STATES,
+    BROKER_GROUPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    ROCKETMQ_CLUSTERS,
+)
+from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError, read_group
+from brokergroup_operator.records.serialize import record_from_json
+from kube_sandbox.api_server.server import SandboxApiServer
+from tests.api.test_conversion import EXAMPLES, FORMER, documents, former_definitions
+from tests.our_kinds import DEFINE_SECONDS, our_definitions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from brokergroup_operator.kube.resources import Resource
+
+KINDS = {one.kind: one for one in (BROKER_GROUPS, BROKER_GROUP_STATES, BROKER_GROUP_OPERATIONS, ROCKETMQ_CLUSTERS)}
+NAMESPACE = "default"
+Json = dict[str, Any]
+# A group that says everything that has another form now.
+FULL = """
+apiVersion: brokergroup.dev/v1alpha1
+kind: BrokerGroup
+metadata: {name: full, finalizers: [brokergroup.dev/brokergroup], annotations: {brokergroup.dev/operator: a/b}}
+spec:
+  implementation: rocketmq
+  nameServers: ["ns:9876"]
+  failover: {heartbeatTimeoutMilliseconds: 6000, heartbeatIntervalMilliseconds: 700}
+  security: {signature: "Off", credentialsSecretName: keys, certificateSecretName: certificate}
+  scheduling:
+    antiAffinity: Required
+    topologyKey: topology.kubernetes.io/zone
+    nodeSelector: {disk: fast}
+    tolerations: [{key: brokers, operator: Exists}]
+    affinity: {nodeAffinity: {}}
+    topologySpreadConstraints: [{topologyKey: rack}]
+    priorityClassName: high
+  podTemplate: {spec: {schedulerName: other}}
+"""
+RECORD = {
+    "schemaVersion": 1,
+    "clusterName": "DefaultCluster",
+    "brokerName": "full",
+    "nextBrokerId": 4,
+    "replicas": [
+        {
+            "brokerId": number, "registerCheckCode": f"check-{number}", "address": f"10.0.0.{number}:10911",
+            "reservedFor": f"full-{number}", "registered": True, "heldEpoch": 7, "heldOffset": 4096 + number,
+        }
+        for number in (1, 2, 3)
+    ],
+    "masterBrokerId": 1, "masterEpoch": 7, "syncStateSet": [1, 2], "syncStateSetEpoch": 12, "masterProcessLost": False,
+    "eligible": [3], "lostSeats": [], "uncleanElections": 1, "unfenced": [2], "changeId": 5,
+    "change": {"id": 5, "kind": "Failover", "phase": "Telling", "to": 1, "epoch": 7, "from": 2, "cause": "silent"},
+}  # fmt: skip
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[KubernetesApi]:
+    """With the kinds as they were."""
+    server = SandboxApiServer()
+    await server.start()
+    try:
+        async with KubernetesApi.from_url(server.url) as client:
+            for definition in former_definitions().values():
+                await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition, timeout_seconds=DEFINE_SECONDS)
+            yield client
+    finally:
+        await server.stop()
+
+
+def former(resource: Resource) -> Resource:
+    return replace(resource, version=OLD_VERSION)
+
+
+async def store_all(api: KubernetesApi) -> None:
+    """Every example, a full group with its record, a pod and a claim, and an operation that is over."""
+    for name in EXAMPLES:
+        for document in documents(FORMER / "examples" / name):
+            if document["apiVersion"] == OLD_API_VERSION:
+                await api.create(former(KINDS[document["kind"]]), document, namespace=NAMESPACE)
+    group = await api.create(former(BROKER_GROUPS), yaml.safe_load(FULL), namespace=NAMESPACE)
+    told = {"status": {"phase": "Stalled", "observedGeneration": 1}}
+    await api.patch(former(BROKER_GROUPS), "full", told, namespace=NAMESPACE, subresource="status")
+    state = {"apiVersion": OLD_API_VERSION, "kind": "BrokerGroupState", "metadata": {"name": "full"}, "record": RECORD}
+    await api.create(former(BROKER_GROUP_STATES), state, namespace=NAMESPACE)
+    over = {"status": {"phase": "Succeeded"}}
+    operation = "quickstart-switchover"
+    await api.patch(former(BROKER_GROUP_OPERATIONS), operation, over, namespace=NAMESPACE, subresource="status")
+    owner = {"apiVersion": OLD_API_VERSION, "kind": "BrokerGroup", "name": "full", "uid": group["metadata"]["uid"]}
+    pod = {
+        "metadata": {"name": "full-1", "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "broker", "image": "a"}]},
+    }
+    await api.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod}, namespace=NAMESPACE)
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    whole = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "full-1"}, "spec": claim}
+    await api.create(PERSISTENT_VOLUME_CLAIMS, whole, namespace=NAMESPACE)
+
+
+async def stored(api: KubernetesApi) -> list[Json]:
+    """What `kubectl get brokergroups,… -o yaml` prints while v1alpha1 is served."""
+    return [item for kind in KINDS.values() for item in (await api.list(former(kind), namespace=NAMESPACE)).items]
+
+
+def by_command(items: list[Json]) -> list[Json]:
+    """The output of `brokergroup convert -` for a list of these."""
+    text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}, sort_keys=False)
+    result = CliRunner().invoke(app, ["convert", "-"], input=text)
+    assert result.exit_code == 0, result.stderr
+    found: list[Json] = yaml.safe_load(result.stdout)["items"]
+    return found
+
+
+async def define(api: KubernetesApi, definitions: list[Json]) -> None:
+    for definition in definitions:
+        there = await api.get(CUSTOM_RESOURCE_DEFINITIONS, definition["metadata"]["name"])
+        changed = there | {"spec": definition["spec"]}
+        await api.replace(CUSTOM_RESOURCE_DEFINITIONS, changed, timeout_seconds=DEFINE_SECONDS)
+
+
+async def upgrade(api: KubernetesApi) -> list[Json]:
+    """The steps of the page, from the saved objects on; return what was saved."""
+    saved = await stored(api)
+    definitions = (await api.list(CUSTOM_RESOURCE_DEFINITIONS)).items
+    new, both = by_command(saved), by_command(definitions)
+    await define(api, both)
+    for item in new:
+        await api.replace(KINDS[item["kind"]], item)
+    await define(api, our_definitions())
+    return saved
+
+
+async def test_every_stored_object_is_there_and_valid_and_the_record_is_what_it_was(api: KubernetesApi) -> None:
+    await store_all(api)
+    untouched = [await api.get(kind, "full-1", namespace=NAMESPACE) for kind in (PODS, PERSISTENT_VOLUME_CLAIMS)]
+    saved = await upgrade(api)
+    assert {item["kind"] for item in saved} == set(KINDS)
+    for before in saved:
+        resource, name = KINDS[before["kind"]], before["metadata"]["name"]
+        after = await api.get(resource, name, namespace=NAMESPACE)
+        assert after["apiVersion"] == names.API_VERSION
+        for key in ("uid", "creationTimestamp", "name", "finalizers", "annotations", "labels"):
+            assert after["metadata"].get(key) == before["metadata"].get(key), "it is the same object"
+        assert after.get("status") == before.get("status"), "the status is not this writer's"
+        # It would be taken anew, too: it breaks no rule.
+        await api.apply(
+            resource, after | {"metadata": {"name": name, "namespace": NAMESPACE}}, field_manager="a", dry_run=True
+        )
+    state = await api.get(BROKER_GROUP_STATES, "full", namespace=NAMESPACE)
+    assert state["record"] == next(one["record"] for one in saved if one["kind"] == "BrokerGroupState")
+    assert record_from_json(state["record"], source="full").master_epoch == 7
+    now = [await api.get(kind, "full-1", namespace=NAMESPACE) for kind in (PODS, PERSISTENT_VOLUME_CLAIMS)]
+    assert now == untouched, "pods and claims are left alone"
+
+
+async def test_a_stored_group_means_what_it_meant(api: KubernetesApi) -> None:
+    await store_all(api)
+    await upgrade(api)
+    spec = read_group(await api.get(BROKER_GROUPS, "full", namespace=NAMESPACE)).spec
+    placed = spec.pod_template.spec
+    assert (spec.implementation, spec.security.signature) == ("Java", "Disabled")
+    assert (spec.security.credentials_secret_name, spec.security.certificate_secret_name) == ("keys", "certificate")
+    assert (spec.anti_affinity.type, spec.anti_affinity.topology_key) == ("Required", "topology.kubernetes.io/zone")
+    assert (placed.node_selector, placed.affinity) == ({"disk": "fast"}, {"nodeAffinity": {}})
+    assert (placed.tolerations[0].key, placed.topology_spread_constraints[0].topology_key) == ("brokers", "rack")
+    assert (placed.priority_class_name, placed.scheduler_name) == ("high", "other")
+    assert spec.failover.heartbeat_timeout_milliseconds == 6000
+
+
+async def test_no_epoch_can_fall_on_the_way_or_after_it(api: KubernetesApi) -> None:
+    """The rules of the record hold between the versions: they are asked whichever of them wrote the stored one."""
+    await store_all(api)
+    saved = [one for one in await stored(api) if one["kind"] == "BrokerGroupState"]
+    [state] = by_command(saved)
+    await define(api, by_command((await api.list(CUSTOM_RESOURCE_DEFINITIONS)).items))
+    whole = {key: value for key, value in state["record"].items() if key != "change"}
+    lower = state | {"record": whole | {"masterEpoch": 6}}
+    with pytest.raises(InvalidError, match="masterEpoch never falls"):
+        await api.replace(BROKER_GROUP_STATES, lower)
+    await api.replace(BROKER_GROUP_STATES, state)
+    fresh = await api.get(BROKER_GROUP_STATES, "full", namespace=NAMESPACE)
+    with pytest.raises(InvalidError, match="masterEpoch never falls"):
+        await api.replace(BROKER_GROUP_STATES, lower | {"metadata": fresh["metadata"]})
+
+
+async def test_an_operator_leaves_a_group_alone_that_is_not_converted(api: KubernetesApi) -> None:
+    """Its Secrets and its place would be unknown: started too early, the operator would roll the group without them."""
+    await store_all(api)
+    await define(api, by_command((await api.list(CUSTOM_RESOURCE_DEFINITIONS)).items))
+    for name in ("full", "quickstart", "orders", "payments"):
+        group = await api.get(BROKER_GROUPS, name, namespace=NAMESPACE)
+        with pytest.raises(UnreadableGroupError, match="implementation"):
+            read_group(group)
+
+
+async def test_the_implementation_can_only_be_written_under_its_new_name(api: KubernetesApi) -> None:
+    await store_all(api)
+    new = {one["metadata"]["name"]: one for one in by_command(await stored(api)) if one["kind"] == "BrokerGroup"}
+    await define(api, by_command((await api.list(CUSTOM_RESOURCE_DEFINITIONS)).items))
+    other = new["quickstart"] | {"spec": new["quickstart"]["spec"] | {"implementation": "Java"}}
+    with pytest.raises(InvalidError, match="implementation is immutable"):
+        await api.replace(BROKER_GROUPS, other)
+    await api.replace(BROKER_GROUPS, new["quickstart"])
