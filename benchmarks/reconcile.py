@@ -221,7 +221,7 @@ def bounds(figures: dict[str, Any]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", default="10,100,1000", help="sizes, separated by commas")
-    parser.add_argument("--rounds", type=int, default=1, help="status changes of each group; the cheapest counts")
+    parser.add_argument("--rounds", type=int, default=2, help="status changes of each group; the cheapest counts")
     arguments = parser.parse_args()
     sizes = sorted(int(size) for size in arguments.groups.split(","))
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
