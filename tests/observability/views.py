@@ -214,7 +214,7 @@ def set_the_canary(places: Places) -> None:
 def switch_over(places: Places) -> None:
     """By the plugin, which waits for the end."""
     _run(
-        "-m", "brokergroup_operator.kubectl.main", "switchover", GROUP, "-n", NAMESPACE,
+        "-m", "brokergroup_operator.kubectl.main", "switchover", GROUP, "-n", NAMESPACE, "--wait",
         "--kubeconfig", places.endpoints["kubeconfig"],
     )  # fmt: skip
 
