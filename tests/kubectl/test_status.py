@@ -30,7 +30,7 @@ def test_status_shows_the_group_in_one_look(bench: Bench) -> None:
     bench.set_status(BrokerGroupOperation, "done", {"phase": "Succeeded"})
     lines = bench.must("status", "orders").splitlines()
     assert lines[0].startswith(f"{bench.namespace}/orders   MembersOutOfSync   ")
-    assert lines[1] == "  brokerName orders   rocketmq 5.5.0   durability Strict"
+    assert lines[1] == "  brokerName orders   Java 5.5.0   durability Strict"
     assert lines[2] == "  master broker 2 (orders-2), epoch 5"
     assert lines[3] == "  SyncStateSet 1, 2 (epoch 9)   ready 3/3"
     assert lines[4].startswith("! no Lease is named on this group")

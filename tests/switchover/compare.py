@@ -1,6 +1,6 @@
 """Measures another checkout and this one alternately, in one run: how long a failover takes, and the gap of a switchover.
 
-    git worktree add ../before 8925a4e && make -C ../before setup
+    git worktree add ../before COMMIT && make -C ../before setup   # one that has the same version of the API
     python -m tests.switchover.compare --before ../before               20 failovers and 20 switchovers of each
     python -m tests.switchover.compare --before ../before --runs 3
 

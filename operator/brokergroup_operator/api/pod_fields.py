@@ -224,6 +224,7 @@ class TopologySpread(Struct, frozen=True, rename="camel", kw_only=True):
     ] = WhenUnsatisfiable.SCHEDULE_ANYWAY
 
 
+# Beside podTemplate and not in it: a PodSpec has no such field, and it is about the pods among each other.
 class AntiAffinitySpec(Struct, frozen=True, rename="camel", kw_only=True):
     """Whether two pods may share a node, a rack or a zone. A change moves them one by one, as a rolling update."""
 
@@ -354,6 +355,7 @@ _OWN_VARIABLES: Final = ", ".join(f"'{name}'" for name in names.OWN_VARIABLES)
 _OWN_FOLDERS: Final = ", ".join(f"'{folder}'" for folder in names.OWN_FOLDERS)
 
 
+# Not an item of `containers`: a rule sees only fields that the schema lists, so it could not refuse another image or command there.
 class BrokerContainerSpec(Struct, frozen=True, rename="camel", kw_only=True):
     """What is added to the container broker. Image, command, ports and security are the operator's own."""
 
