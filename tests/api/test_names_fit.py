@@ -75,6 +75,9 @@ def objects_for(place: Place) -> Iterator[tuple[str, dict[str, Any]]]:
             obj["spec"] |= {"type": section.capitalize(), section: obj["spec"].get(section, {})}
         if beside := BESIDE.get(".".join(place.path)):
             _item_at(obj, place.path[:-1]).update(beside)
+        if "volumeMounts" in place.path:
+            mount = _item_at(obj, place.path[:-1])
+            obj["spec"]["podTemplate"]["spec"]["volumes"] = [{"name": mount["name"], "emptyDir": {}}]
         yield text, obj
 
 
