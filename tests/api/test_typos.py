@@ -36,6 +36,7 @@ switchover: {toBrokerId: 2}
 """
 # Every object of a spec that has fields of its own.
 GROUP = """
+nameServers: ["ns:9876"]
 failover: {isolation: {}, priorities: [{brokerId: 1, priority: 1}]}
 replication: {}
 configFrom: [{configMapRef: {name: site}}]
@@ -52,7 +53,8 @@ podTemplate:
   spec:
     tolerations: [{operator: Exists}]
     topologySpreadConstraints: [{topologyKey: zone}]
-    broker: {readinessProbe: {}}
+    volumes: [{name: extra}]
+    broker: {readinessProbe: {}, env: [{name: ZONE, value: a}], volumeMounts: [{name: extra, mountPath: /extra}]}
 imagePullSecrets: [{name: registry}]
 updateStrategy: {}
 disruptionBudget: {}
@@ -61,7 +63,7 @@ maintenance: {}
 SPECS: dict[str, tuple[type[Struct], dict[str, Any]]] = {
     "BrokerGroup": (BrokerGroup, yaml.safe_load(GROUP)),
     # Excludes the volumes of the one above.
-    "BrokerGroup without volumes": (BrokerGroup, {"storage": {"ephemeral": {}}}),
+    "BrokerGroup without volumes": (BrokerGroup, {"implementation": "Python", "storage": {"ephemeral": {}}}),
     "BrokerGroupOperation": (BrokerGroupOperation, yaml.safe_load(OPERATION)),
 }
 
