@@ -40,7 +40,7 @@ nameServers: ["ns:9876"]
 failover: {isolation: {}, priorities: [{brokerId: 1, priority: 1}]}
 replication: {}
 configFrom: [{configMapRef: {name: site}}]
-security: {}
+security: {credentialsSecretRef: {name: keys}, certificateSecretRef: {name: certificate}}
 storage: {retention: {}, commitLog: {size: 1Gi}, claimTemplate: {metadata: {}}}
 resources: {}
 jvm: {}
@@ -77,7 +77,7 @@ def places(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from places(item, schema["items"], f"{path}[{index}]")
-    if not isinstance(value, dict) or "properties" not in schema:
+    if not isinstance(value, dict) or "properties" not in schema or "x-kubernetes-preserve-unknown-fields" in schema:
         return
     yield path
     for name, item in value.items():
