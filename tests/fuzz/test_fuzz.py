@@ -160,7 +160,7 @@ OF_TIMES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"failover": {"heartbeatTimeoutMilliseconds": 2000}},
     ),
     "a Python broker keeps no times": (
-        {"implementation": "replica", "failover": {"heartbeatTimeoutMilliseconds": 2000}},
+        {"implementation": "Python", "failover": {"heartbeatTimeoutMilliseconds": 2000}},
         {"failover": {"heartbeatTimeoutMilliseconds": 6000}},
     ),
 }

@@ -59,7 +59,7 @@ MUTANTS = {
         (
             Edit(
                 "operator/brokergroup_operator/reconcile/run/watch.py",
-                "                identity=self._identity,  # type: ignore[arg-type]  # kopf's own type of text\n",
+                "            identity=self._identity,  # type: ignore[arg-type]  # kopf's own type of text\n",
                 "",
             ),
             Edit(".ci/slim_image.py", '(("passwd", ACCOUNT), ("group"', '(("passwd", ""), ("group"'),

@@ -160,6 +160,9 @@ async def test_what_is_about_to_be_done_is_noted_before_it_is() -> None:
     class Parts:
         """What a pass needs, reduced to the order of it."""
 
+        async def look(self, _: Any) -> None:
+            """No watch has told anything yet."""
+
         async def fetch(self, _: Any) -> Observed:
             return seen
 

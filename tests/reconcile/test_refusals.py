@@ -34,6 +34,9 @@ class Cluster:
         self.ends: list[Exception | None] = []
         self.events: list[str] = []
 
+    async def look(self, _key: Any) -> None:
+        """No watch has told anything yet: each pass reads."""
+
     async def fetch(self, _key: Any) -> Observed:
         return self.seen
 
