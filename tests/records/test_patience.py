@@ -233,6 +233,7 @@ async def test_a_secret_that_cannot_be_read_keeps_no_other_waiting(error: ApiErr
     assert ("shop", "new") in looked_up.known()
 
 
+@pytest.mark.longer
 @in_virtual_time
 async def test_secrets_that_cannot_be_read_are_asked_for_one_at_a_time_and_keep_no_other_waiting() -> None:
     """They come first in each order: those of the others are read at once all the same, and so is a new one at any moment."""
