@@ -88,9 +88,11 @@ PHASE_NOTIFIED: Final = "notified"
 PHASE_ROLE_CHANGED: Final = "role_changed"
 PHASE_INDEX_CAUGHT_UP: Final = "index_caught_up"
 PHASE_ROUTE_VISIBLE: Final = "route_visible"
-PHASE_FIRST_ACK: Final = "first_ack"
+PHASE_IN_SYNC: Final = "in_sync"
 PHASE_CANARY_ACK: Final = "canary_ack"
 PHASE_TOTAL: Final = "total"
+# Under which name older operators counted it; their exports are read for as long as reports go back.
+FORMER_PHASE_IN_SYNC: Final = "first_ack"
 PHASES: Final = (
     PHASE_DETECTED,
     PHASE_FENCED,
@@ -100,7 +102,7 @@ PHASES: Final = (
     PHASE_ROLE_CHANGED,
     PHASE_INDEX_CAUGHT_UP,
     PHASE_ROUTE_VISIBLE,
-    PHASE_FIRST_ACK,
+    PHASE_IN_SYNC,
     PHASE_CANARY_ACK,
     PHASE_TOTAL,
 )
@@ -130,6 +132,7 @@ CAUSES: Final = (
 RESULT_NEW_MASTER_ELECTED: Final = "new_master_elected"
 RESULT_KEEP_CURRENT_MASTER: Final = "keep_current_master"
 RESULT_NO_MASTER_ELECTED: Final = "no_master_elected"
+RESULTS: Final = (RESULT_NEW_MASTER_ELECTED, RESULT_KEEP_CURRENT_MASTER, RESULT_NO_MASTER_ELECTED)
 
 FAILOVER_PHASE_BUCKETS_SECONDS: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0,

@@ -14,7 +14,7 @@ from typing import Any
 
 from metric_names import SYNC_STATE_SET_SIZE
 from sla_reports.measures.recovery import stages_of
-from sla_reports.output.html_elements import duration, percent
+from sla_reports.output.html_elements import counted, duration, percent
 from sla_reports.output.written import WrittenReport
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.incidents import Incident, events
@@ -317,7 +317,10 @@ def setup_words(setup: Setup) -> str:
     """Format a setup in a few words."""
     timeout = "" if setup.silence_timeout_ms is None else f", silence timeout {duration(setup.silence_timeout_ms)}"
     alone = ", acknowledged by the master alone" if setup.master_alone else ""
-    return f"{setup.replicas} replicas, minInSync {setup.min_in_sync}{alone}, {setup.zones} zones{timeout}"
+    there = (
+        f"{counted(setup.replicas, 'replica')}, minInSync {setup.min_in_sync}{alone}, {counted(setup.zones, 'zone')}"
+    )
+    return there + timeout
 
 
 def _row(one: Outcome, observed: Outcome, name: str = "") -> tuple[str, ...]:

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
-from metric_names import FAILOVER_PHASE_SECONDS, LABEL_PHASE, PHASES, SYNC_STATE_SET_SIZE, UNCLEAN_ELECTIONS_TOTAL
+from metric_names import (
+    FAILOVER_PHASE_SECONDS,
+    FORMER_PHASE_IN_SYNC,
+    LABEL_PHASE,
+    PHASE_IN_SYNC,
+    PHASES,
+    SYNC_STATE_SET_SIZE,
+    UNCLEAN_ELECTIONS_TOTAL,
+)
 from sla_reports.states.counters import Increase, histogram_quantile
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.incidents import Incident
@@ -187,8 +195,10 @@ def phase_quantiles(fleet: Fleet, group: GroupKey, window: Window) -> dict[str, 
     """Return the quantiles of every phase that was observed in the window, in the order of a failover."""
     rises = fleet.increase(_BUCKET, group, window, by=(LABEL_PHASE, "le"))
     by_phase: dict[str, dict[float, float]] = {}
-    for (phase, bound), one in rises.items():
-        by_phase.setdefault(phase, {})[float(bound)] = one.rise
+    for (counted_as, bound), one in rises.items():
+        phase = PHASE_IN_SYNC if counted_as == FORMER_PHASE_IN_SYNC else counted_as
+        buckets = by_phase.setdefault(phase, {})
+        buckets[float(bound)] = buckets.get(float(bound), 0.0) + one.rise
     order = [phase for phase in PHASES if phase in by_phase]
     return {phase: told for phase in order if (told := _told(by_phase[phase])) is not None}
 

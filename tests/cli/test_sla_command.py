@@ -109,7 +109,7 @@ def test_whatif_tells_each_setup_against_what_was(folder: Path) -> None:
     assert code == 0, output
     lines = output.splitlines()
     assert lines[1].startswith("observed: 3 replicas")
-    assert "5 replicas, minInSync 1, 1 zones, silence timeout 2.0 s" in lines[3]
+    assert "5 replicas, minInSync 1, 1 zone, silence timeout 2.0 s" in lines[3]
     told = json.loads(lines[-1])
     assert (told["observed"]["replicas"], [one["replicas"] for one in told["others"]]) == (3, [1, 5])
     assert told["others"][0]["downMs"] > told["observed"]["downMs"] >= told["others"][1]["downMs"]

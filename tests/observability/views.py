@@ -1,5 +1,6 @@
-"""One failover, told by seven views: the same id, the same moment, the same milliseconds.
+"""One change of master, told by seven views: the same id, the same moment, the same milliseconds for every step.
 
+A failover's status is in the group, a switchover's in its operation, which ends before the steps that come after the master.
 Each view is read the way its users read it: the page over its stream, the status and the Event from the API, the metric from
 `/metrics`, the incident log from its file, `history` by the plugin, the report by Spark.
 """
@@ -13,21 +14,36 @@ import subprocess
 import sys
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from brokergroup_operator.api.names import ANNOTATION_INCIDENT
+from brokergroup_operator.observe.timeline import Kind
 from metric_names import LAST_INCIDENT_STEP_SECONDS, LAST_INCIDENT_TIMESTAMP_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 GROUP, NAMESPACE = "quickstart", "default"
 # Spark alone needs most of it on a busy machine.
 COMMAND_SECONDS = 900
+# What each must have; a master that was frozen is fenced, one that was killed is dead already.
+_ALL = {
+    "detected",
+    "decided",
+    "committed",
+    "notified",
+    "roleChanged",
+    "indexCaughtUp",
+    "routeVisible",
+    "inSync",
+    "firstAck",
+}
+STEPS = {Kind.FAILOVER: _ALL | {"fenced"}, Kind.SWITCHOVER: _ALL}
 
 
 @dataclass(frozen=True)
@@ -38,11 +54,20 @@ class Telling:
     milliseconds: int
     started_at_ms: int | None = None
     to: int | None = None
+    # Whole milliseconds since the detection, by step.
+    steps: dict[str, int] | None = None
+    # Told when the master served: later steps are not in it.
+    so_far: bool = False
 
-    def agrees_with(self, other: Telling) -> bool:
-        pairs = ((self.started_at_ms, other.started_at_ms), (self.to, other.to))
+    def agrees_with(self, truth: Telling) -> bool:
+        pairs = ((self.started_at_ms, truth.started_at_ms), (self.to, truth.to))
         same = all(None in pair or pair[0] == pair[1] for pair in pairs)
-        return same and (self.id, self.milliseconds) == (other.id, other.milliseconds)
+        return same and (self.id, self.milliseconds) == (truth.id, truth.milliseconds) and self._same_steps(truth)
+
+    def _same_steps(self, truth: Telling) -> bool:
+        if self.steps is None or truth.steps is None:
+            return True
+        return self.steps == ({step: truth.steps.get(step) for step in self.steps} if self.so_far else truth.steps)
 
 
 @dataclass(frozen=True)
@@ -53,15 +78,24 @@ class Places:
     endpoints: dict[str, str]
     page: str
 
+    def __hash__(self) -> int:
+        return hash(self.directory)
 
-def incident_log(places: Places) -> Telling:
-    """The latest failover in the log: what the others are compared with."""
+
+def incident_log(places: Places, kind: Kind) -> Telling:
+    """The latest one of this kind in the log: what the others are compared with. An AssertionError where it lacks a step."""
     lines = [json.loads(line) for line in (places.directory / "incidents.jsonl").read_text().splitlines()]
-    last = [one for one in lines if one["kind"] == "failover" and one["outcome"] == "completed"][-1]
-    return Telling(last["id"], round(last["durationMilliseconds"]), _unix_ms(last["startedAt"]), last["to"])
+    last = [one for one in lines if one["kind"] == kind and one["outcome"] == "completed"][-1]
+    steps = whole(last["stepsMilliseconds"])
+    assert steps.keys() >= STEPS[kind], f"{last['id']} lacks {STEPS[kind] - steps.keys()}"
+    return Telling(last["id"], round(last["durationMilliseconds"]), _unix_ms(last["startedAt"]), last["to"], steps)
 
 
-def page(places: Places, incident: str) -> Telling:
+def whole(steps: dict[str, float]) -> dict[str, int]:
+    return {step: round(value) for step, value in steps.items()}
+
+
+def page(places: Places, incident: str, _: Kind) -> Telling:
     query = urllib.parse.urlencode({"group": f"{NAMESPACE}/{GROUP}"})
     with urllib.request.urlopen(f"{places.page}api/events?{query}", timeout=30) as stream:
         for line in stream:
@@ -69,94 +103,130 @@ def page(places: Places, incident: str) -> Telling:
                 told = json.loads(next(stream).removeprefix(b"data: "))
                 for one in told["incidents"]:
                     if one["id"] == incident:
-                        return Telling(one["id"], round(one["durationMilliseconds"]), one["startedAt"], one["to"])
+                        took, steps = round(one["durationMilliseconds"]), whole(one["steps"])
+                        return Telling(one["id"], took, one["startedAt"], one["to"], steps)
                 raise AssertionError(f"the page does not tell {incident}: {[one['id'] for one in told['incidents']]}")
     raise AssertionError("the page's stream ended without the group")
 
 
-def status(places: Places, incident: str) -> Telling:
+def status(places: Places, incident: str, kind: Kind) -> Telling:
+    if kind is Kind.SWITCHOVER:
+        [result] = [one["status"]["result"] for one in _operations(places) if _is_of(one["status"]["result"], incident)]
+        told = Telling(incident, result["milliseconds"], None, result["toBrokerId"], result["phases"])
+        return replace(told, so_far=True)
     group = json.loads(_kubectl(places, "get", "brokergroup", GROUP, "-n", NAMESPACE, "-o", "json"))
     [one] = [one for one in group["status"]["failovers"] if one["id"] == incident]
-    return Telling(one["id"], one["durationMilliseconds"], _unix_ms(one["startedAt"]), one["to"])
+    return Telling(one["id"], one["durationMilliseconds"], _unix_ms(one["startedAt"]), one["to"], one["phases"])
 
 
-def event(places: Places, incident: str) -> Telling:
+def event(places: Places, incident: str, kind: Kind) -> Telling:
     events = json.loads(_kubectl(places, "get", "events", "-n", NAMESPACE, "-o", "json"))["items"]
     [one] = [one for one in events if (one["metadata"].get("annotations") or {}).get(ANNOTATION_INCIDENT) == incident]
-    assert one["reason"] == "FailoverCompleted", one
+    assert one["reason"] == f"{kind.value.capitalize()}Completed", one
     words = one["message"].replace(",", "").split()  # from broker 1 to 2, epoch 7, 97 ms
     return Telling(incident, int(words[-2]), None, int(words[words.index("to") + 1]))
 
 
-def metric(places: Places, incident: str) -> Telling:
+def metric(places: Places, incident: str, _: Kind) -> Telling:
     with urllib.request.urlopen(f"http://{places.endpoints['metrics']}/metrics", timeout=30) as answer:
         families = {one.name: one.samples for one in text_string_to_metric_families(answer.read().decode())}
     [at] = [one.value for one in families[LAST_INCIDENT_TIMESTAMP_SECONDS] if one.labels["incident"] == incident]
-    [took] = [
-        one.value
+    steps = {
+        one.labels["step"]: round(one.value * 1000)
         for one in families[LAST_INCIDENT_STEP_SECONDS]
-        if (one.labels["incident"], one.labels["step"]) == (incident, "roleChanged")
-    ]
-    return Telling(incident, round(took * 1000), round(at * 1000))
+        if one.labels["incident"] == incident
+    }
+    return Telling(incident, steps["roleChanged"], round(at * 1000), None, steps)
 
 
-def history(places: Places, incident: str) -> Telling:
+def history(places: Places, incident: str, kind: Kind) -> Telling:
     told = _run(
         "-m", "brokergroup_operator.kubectl.main", "history", GROUP, "-n", NAMESPACE, "-o", "json",
         "--kubeconfig", places.endpoints["kubeconfig"],
     )  # fmt: skip
     found = json.loads(told)
     entries = found["items"] if isinstance(found, dict) else found
+    if kind is Kind.SWITCHOVER:  # by its operation, which began with the request
+        [one] = [one for one in entries if one["what"] == "Switchover" and _is_of(one, incident)]
+        return Telling(incident, one["milliseconds"], None, one["to"])
     [one] = [one for one in entries if one["incident"] == incident]
     return Telling(one["incident"], one["milliseconds"], _unix_ms(one["time"]), one["to"])
 
 
-def report(places: Places, incident: str) -> Telling:
+def report(places: Places, incident: str, _: Kind) -> Telling:
     """Spark's report of the demo's own scrapes and its incident log."""
+    lines = [json.loads(line) for path in _report(places).rglob("incidents.jsonl") for line in path.open()]
+    [one] = [one for one in lines if one["id"] == incident]
+    return Telling(one["id"], round(one["stepsMs"]["roleChanged"]), one["startedAtMs"], None, whole(one["stepsMs"]))
+
+
+@cache
+def _report(places: Places) -> Path:
+    """One report for both changes of master: it is made when the last one is in the log."""
     out = places.directory / "report"
     _run(
         "-m", "brokergroup_operator.cli.main", "sla", "report", "--out", str(out),
         "--prometheus-export", str(places.directory / "prometheus.json"),
         "--incidents", str(places.directory / "incidents.jsonl"),
     )  # fmt: skip
-    lines = [json.loads(line) for path in out.rglob("incidents.jsonl") for line in path.read_text().splitlines()]
-    [one] = [one for one in lines if one["id"] == incident]
-    return Telling(one["id"], round(one["stepsMs"]["roleChanged"]), one["startedAtMs"])
+    return out
 
 
-QUICK_VIEWS: dict[str, Callable[[Places, str], Telling]] = {
+View = Callable[[Places, str, Kind], Telling]
+QUICK_VIEWS: dict[str, View] = {
     "page": page,
     "status": status,
     "Event": event,
     "metric": metric,
     "history": history,
 }
-VIEWS = {**QUICK_VIEWS, "report": report}
-UNTOLD = (AssertionError, KeyError, ValueError, OSError, subprocess.SubprocessError)
+UNTOLD = (AssertionError, LookupError, ValueError, OSError, subprocess.SubprocessError)
 
 
-def is_told(places: Places) -> bool:
-    """Whether each view but the report tells of the latest failover, whatever it says."""
+def is_told(places: Places, kind: Kind) -> bool:
+    """Whether each quick view tells of the latest one of this kind, whatever it says."""
     with contextlib.suppress(*UNTOLD):
-        incident = incident_log(places).id
-        return all(view(places, incident) for view in QUICK_VIEWS.values())
+        incident = incident_log(places, kind).id
+        return all(view(places, incident, kind) for view in QUICK_VIEWS.values())
     return False
 
 
-def agreeing(places: Places) -> tuple[list[str], list[str]]:
-    """The views that agree with the incident log, itself the first, and what the others say."""
-    truth = incident_log(places)
-    agree, differ = ["incident log"], []
-    for name, view in VIEWS.items():
+def differing(places: Places, truth: Telling, kind: Kind, views: dict[str, View]) -> dict[str, str]:
+    """What each view says that does not agree with the incident log."""
+    differ = {}
+    for name, view in views.items():
         try:
-            told = view(places, truth.id)
+            told = view(places, truth.id, kind)
         except UNTOLD as error:
-            differ.append(f"{name}: {error!r}")
-            continue
-        (agree if told.agrees_with(truth) else differ).append(
-            name if told.agrees_with(truth) else f"{name}: {told}, not {truth}"
-        )
-    return agree, differ
+            differ[name] = f"{name}: {error!r}"
+        else:
+            if not told.agrees_with(truth):
+                differ[name] = f"{name}: {told}, not {truth}"
+    return differ
+
+
+def set_the_canary(places: Places) -> None:
+    """A message a second from now on, so that changes of master have the step `firstAck`."""
+    patch = json.dumps({"spec": {"monitoring": {"canary": {"enabled": True}}}})
+    _kubectl(places, "patch", "brokergroup", GROUP, "-n", NAMESPACE, "--type", "merge", "--patch", patch)
+
+
+def switch_over(places: Places) -> None:
+    """By the plugin, which waits for the end."""
+    _run(
+        "-m", "brokergroup_operator.kubectl.main", "switchover", GROUP, "-n", NAMESPACE, "--wait",
+        "--kubeconfig", places.endpoints["kubeconfig"],
+    )  # fmt: skip
+
+
+def _operations(places: Places) -> list[dict[str, Any]]:
+    found = json.loads(_kubectl(places, "get", "brokergroupoperations", "-n", NAMESPACE, "-o", "json"))["items"]
+    return [one for one in found if one.get("status", {}).get("result")]
+
+
+def _is_of(result: dict[str, Any], incident: str) -> bool:
+    """Whether an operation's result is of this change of master: its id ends with the epoch."""
+    return incident == f"{NAMESPACE}/{GROUP}/{result.get('epoch')}"
 
 
 def _kubectl(places: Places, *arguments: str) -> str:

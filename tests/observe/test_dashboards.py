@@ -8,7 +8,7 @@ import pytest
 
 from brokergroup_operator.observe.dashboards import DASHBOARDS
 from brokergroup_operator.observe.dashboards.__main__ import main
-from brokergroup_operator.observe.dashboards.model import Dashboard, filled
+from brokergroup_operator.observe.dashboards.model import CHANGES_OF_MASTER, Dashboard, filled
 from metric_names import METRICS, UPSTREAM_METRICS
 
 ALERTS = Path("charts/brokergroup-operator/files/alerts.yaml").read_text(encoding="utf-8")
@@ -60,6 +60,51 @@ def test_every_query_names_declared_metrics_and_leaves_no_variable(dashboard: Da
         assert bare
         assert bare <= declared, expression
         assert "$" not in filled(expression)
+
+
+def ever_growing() -> list[str]:
+    """The series that only rise while a process lives: counters, and the parts of histograms."""
+    described = [*METRICS.values(), *UPSTREAM_METRICS.values()]
+    counters = [one.name for one in described if one.kind == "counter"]
+    return counters + [
+        f"{one.name}_{part}" for one in described if one.kind == "histogram" for part in ("bucket", "sum", "count")
+    ]
+
+
+def raw_in(expression: str) -> list[str]:
+    """The counters that a query reads as they stand: since the process began, and with a fall at each restart."""
+    selected = r"(?<![\w:]){name}\b(?:\{{[^}}]*\}})?"
+    return [
+        name
+        for name in ever_growing()
+        if re.search(
+            selected.format(name=name), re.sub(rf"\b(?:rate|increase)\({selected.format(name=name)}\[", "", expression)
+        )
+    ]
+
+
+@each
+def test_no_panel_shows_what_was_counted_since_the_process_began(dashboard: Dashboard) -> None:
+    assert [found for expression in dashboard.expressions() if (found := raw_in(expression))] == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "raw"),
+    [
+        ('sum(brokergroup_failovers_total{cause="crash"})', ["brokergroup_failovers_total"]),
+        ('sum(increase(brokergroup_failovers_total{cause="crash"}[$__range]))', []),
+        ("increase(brokergroup_failovers_total[1d]) / brokergroup_failovers_total", ["brokergroup_failovers_total"]),
+        ("sum by (le) (brokergroup_failover_phase_seconds_bucket)", ["brokergroup_failover_phase_seconds_bucket"]),
+        ("max(brokergroup_master_epoch)", []),
+    ],
+)
+def test_a_raw_counter_is_seen(expression: str, raw: list[str]) -> None:
+    assert raw_in(expression) == raw
+
+
+@each
+def test_changes_of_master_are_drawn_over_every_dashboard(dashboard: Dashboard) -> None:
+    assert dashboard.as_json()["annotations"]["list"][0]["expr"] == CHANGES_OF_MASTER[1]
 
 
 @each

@@ -239,6 +239,26 @@ async def test_recoveries_are_counted_from_zero_and_under_the_groups_names() -> 
     assert [total(families, name, **GROUP) for name in names] == [2, 1, 1]
 
 
+async def test_the_first_of_a_rare_kind_is_an_increase() -> None:
+    """A counter that begins at 1 has not risen, so a dashboard over a week would not have the week's one failure."""
+    metrics = Metrics()
+    metrics.attach(View())
+    await scrape(metrics)
+    families = await scrape(metrics)
+    assert total(families, metric_names.RECORD_CONFLICTS_TOTAL, **GROUP) == 0
+    for result in metric_names.RESULTS:
+        assert total(families, metric_names.ELECTIONS_TOTAL, **GROUP, result=result) == 0
+    for outcome in ("completed", "cancelled", "noEligibleReplica", "incomplete"):
+        assert total(families, metric_names.FAILOVERS_TOTAL, **GROUP, cause="crash", outcome=outcome) == 0
+
+
+async def test_the_time_until_enough_are_in_sync_has_that_name() -> None:
+    metrics = Metrics()
+    metrics.observer.incident_closed(timeline(steps={Step.DETECTED: 100.0, Step.IN_SYNC: 101.0}))
+    phases = (await scrape(metrics))[metric_names.FAILOVER_PHASE_SECONDS]
+    assert {one.labels["phase"] for one in phases} == {"detected", "in_sync", "total"}
+
+
 async def test_the_build_is_on_the_page_for_the_alert_that_misses_it() -> None:
     (sample,) = (await scrape(Metrics()))[metric_names.BUILD_INFO]
     assert sample.value == 1

@@ -282,14 +282,22 @@ def test_a_phone_shows_the_list_then_the_group_and_nothing_sticks_out(eyes: Eyes
         expect(page.locator("#list")).to_be_visible()
 
 
-FRAMES = """() => new Promise((done) => {
+FRAMES = """(step) => new Promise((done) => {
   const times = []; let last = performance.now(); const box = document.getElementById('list');
   const frame = (now) => {
-    times.push(now - last); last = now; box.scrollTop += 400;
+    times.push(now - last); last = now; box.scrollTop += step;
     if (times.length < 120) requestAnimationFrame(frame); else done(times.slice(1).sort((a, b) => a - b));
   };
   requestAnimationFrame(frame);
 })"""
+
+
+# A frame that scrolls through 10,000 members may take this many frames of the same page at rest; four in a row are seen as a jerk.
+MOST_IDLE_FRAMES = 3.0
+
+
+def percentile(sorted_values: list[float], part: float) -> float:
+    return sorted_values[int(len(sorted_values) * part)]
 
 
 def test_ten_thousand_members(eyes: Eyes, findings: Findings) -> None:
@@ -299,12 +307,16 @@ def test_ten_thousand_members(eyes: Eyes, findings: Findings) -> None:
         painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
         here.do(lambda: ScriptedFailover(plane, GroupKey("ns-0", "orders-0700")))
         expect(page.locator("[role=option][aria-posinset='1']")).to_contain_text("orders-0700")
-        frames = page.evaluate(FRAMES)
+        # Both on the same machine in the same seconds: a ratio, for a busy machine slows both.
+        idle, frames = page.evaluate(FRAMES, 0), page.evaluate(FRAMES, 400)
         assert page.locator("[role=option]").count() < 60
+        ratio = percentile(frames, 0.95) / percentile(idle, 0.95)
         findings.measured["members_10000"] = {
             "first_paint_ms": round(painted),
-            "frame_ms": {"p50": round(frames[len(frames) // 2], 1), "p95": round(frames[int(len(frames) * 0.95)], 1)},
+            "frame_ms": {"p50": round(percentile(frames, 0.5), 1), "p95": round(percentile(frames, 0.95), 1)},
+            "p95_to_an_idle_frame": round(ratio, 2),
         }
+        assert ratio <= MOST_IDLE_FRAMES
 
 
 def test_names_and_messages_of_others_stay_text(eyes: Eyes) -> None:
@@ -438,6 +450,16 @@ def test_the_demos_freeze_ends_in_a_fence(eyes: Eyes, demo: Demo) -> None:
         expect(page.locator("[data-key=safe]")).to_contain_text("✔ Yes", timeout=60_000)
         before = count_of(page, "failover")
         page.locator("[data-strike=freeze]").click()
+        expect(page.locator("[data-action=incident]", has_text="failover")).to_have_count(before + 1, timeout=60_000)
+        expect(page.locator(".incident tr[data-key=fenced] .number").first).to_contain_text("s")
+
+
+def test_the_demos_cut_off_ends_in_a_fence(eyes: Eyes, demo: Demo) -> None:
+    """The master's process goes on, and no packet of it arrives: it is fenced before another one is elected."""
+    with eyes.look(demo.url) as page:
+        expect(page.locator("[data-key=safe]")).to_contain_text("✔ Yes", timeout=60_000)
+        before = count_of(page, "failover")
+        page.get_by_role("button", name="Cut the master off").click()
         expect(page.locator("[data-action=incident]", has_text="failover")).to_have_count(before + 1, timeout=60_000)
         expect(page.locator(".incident tr[data-key=fenced] .number").first).to_contain_text("s")
 

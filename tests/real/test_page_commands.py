@@ -7,6 +7,8 @@ the port of the NameServer, which others may be using.
 from __future__ import annotations
 
 import os
+import pty
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.node.runbooks import FOLDER as RUNBOOKS
+from tests.node.runbooks import commands_of, parts_of
 from tests.real.parts import install
 from tests.support.page_blocks import IN_ONE_SANDBOX, PageBlock, page_blocks
 from tests.support.places import free_port
@@ -58,13 +62,15 @@ class Reader:
                 command, env=self.environment, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True
             )
 
-    def run(self, commands: str, *, may_exit: tuple[int, ...] = (0,), given: str = "") -> str:
+    def run(
+        self, commands: str, *, may_exit: tuple[int, ...] = (0,), given: str = "", keyboard: int | None = None
+    ) -> str:
         """What it printed; an AssertionError with that where it ends otherwise."""
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", commands.replace("127.0.0.1:9876", self.name_server)],
             cwd=ROOT,
             env=self.environment,
-            input=given,
+            **({"input": given} if keyboard is None else {"stdin": keyboard}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -73,6 +79,16 @@ class Reader:
         )
         assert done.returncode in may_exit, f"{commands}\nexit code {done.returncode}:\n{done.stdout}"
         return done.stdout
+
+    def type(self, command: str) -> str:
+        """At a terminal: the plugin asks there for the name of the group, and gets it."""
+        terminal, keyboard = pty.openpty()
+        os.write(terminal, b"orders\n")
+        try:
+            return self.run(command, keyboard=keyboard)
+        finally:
+            os.close(keyboard)
+            os.close(terminal)
 
     def follow(self, block: PageBlock) -> str:
         if block.language == "yaml":
@@ -129,3 +145,35 @@ def test_the_pages_for_daily_work_do_what_they_say(reader: Reader) -> None:
     assert gone.count("persistentvolumeclaim ") == 3
     assert "brokergroupstate.brokergroup.dev " in gone
     assert "No resources found" in reader.run("kubectl get brokergroups,brokergroupstates,persistentvolumeclaims")
+
+
+# What a runbook's command says, or the phase in which its operation ends. In this order, each on a group that is well.
+# An election by hand is rejected, for the group has a master; tests/e2e/test_operations.py has one that is carried out.
+DO_THAT = (
+    ("kubectl logs -n NAMESPACE GROUP-BROKER-ID -c broker", ""),
+    ("kubectl logs -n NAMESPACE GROUP-BROKER-ID -c broker --previous", ""),
+    ("kubectl brokergroup restart GROUP BROKER-ID -n NAMESPACE", "Succeeded"),
+    ("kubectl brokergroup rebuild GROUP BROKER-ID -n NAMESPACE", "Succeeded"),
+    ("kubectl annotate bg GROUP -n NAMESPACE brokergroup.dev/accept-epoch=EPOCH", "orders annotated"),
+    ("kubectl brokergroup elect GROUP --to BROKER-ID --unclean --yes-lose-data -n NAMESPACE", "Rejected"),
+    ("kubectl taint node NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", " tainted"),
+)
+WORDS = {"NAMESPACE": "default", "GROUP": "orders", "BROKER-ID": "2", "EPOCH": "9"}
+
+
+@pytest.mark.real("kube-apiserver")
+@pytest.mark.timeout(4 * SECONDS)
+def test_what_a_runbook_says_to_do_can_be_done(reader: Reader) -> None:
+    pages = [path.read_text(encoding="utf-8") for path in RUNBOOKS.glob("*.md")]
+    commands = {command for page in pages for command in commands_of(parts_of(page)["Do that"])}
+    assert commands == {command for command, _ in DO_THAT}
+    node = reader.run("kubectl get nodes -o name").split()[0].removeprefix("node/")
+    for command, answer in DO_THAT:
+        reader.run("kubectl wait --for=condition=FailoverSafe brokergroup/orders --timeout=3m")
+        words = {**WORDS, "NODE": node}
+        here = re.sub(r"\b(?:NAMESPACE|GROUP|BROKER-ID|EPOCH|NODE)\b", lambda word: words[word[0]], command)  # noqa: B023
+        said = reader.type(here)
+        if operation := re.search(r"brokergroupoperation\S+(?= created)", said):
+            reader.run(f"kubectl wait --for=jsonpath={{.status.phase}}={answer} {operation[0]} --timeout=3m")
+        else:
+            assert answer in said, f"{here}: {said}"

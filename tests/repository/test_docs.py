@@ -87,10 +87,9 @@ def test_every_level_item_is_shown_or_said_not_to_be_built() -> None:
 
 
 def test_every_failure_is_shown_by_a_test() -> None:
-    """The page's own list, at its end: which test shows which row."""
-    text = (DOCS / "tasks" / "failure-modes.md").read_text(encoding="utf-8")
-    body, _, listed = text.partition("## Which test shows it")
-    assert listed, "no list of tests"
+    """The contributors' list: which test shows which row."""
+    body = (DOCS / "tasks" / "failure-modes.md").read_text(encoding="utf-8")
+    listed = _section("Failure modes")
     rows = [
         line.split("|")[1].strip()
         for line in body.splitlines()
@@ -101,6 +100,24 @@ def test_every_failure_is_shown_by_a_test() -> None:
     assert set(shown) == set(rows)
     for row, tests in shown.items():
         assert TEST_LINK.search(tests) or TARGET.search(tests) or "not shown" in tests, f"{row}: {tests}"
+
+
+def test_every_rule_for_operations_is_shown_by_a_test() -> None:
+    body = (DOCS / "tasks" / "operations.md").read_text(encoding="utf-8").partition("## Rules for all of them\n")[2]
+    rules, shown = (
+        _first_cells(text.strip().partition("\n\n")[0]) for text in (body, _section("Operations").partition("\n\n")[2])
+    )
+    assert len(rules) >= 7
+    assert rules == shown
+
+
+def _section(heading: str) -> str:
+    text = (DOCS / "contributors" / "shown-by.md").read_text(encoding="utf-8")
+    return text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+
+
+def _first_cells(table: str) -> list[str]:
+    return [line.split("|")[1].strip() for line in table.splitlines()[2:]]
 
 
 def test_each_reason_that_is_not_as_it_should_be_has_a_heading() -> None:

@@ -24,10 +24,13 @@ PAGES = [
     if path.parent != RUNBOOKS
 ]
 RUN_IN = {
-    "make": ["README.md", "docs/start/quick-start.md"],
     "sandbox": ["docs/start/quick-start.md", *IN_ONE_SANDBOX],
     "sandbox, exit 0 or 1": IN_ONE_SANDBOX,
     "cluster": ["docs/start/quick-start.md", *IN_THE_SAME_CLUSTER],
+    # tests/real/test_sla_page.py
+    "prometheus and java": ["docs/tasks/sla.md"],
+    "prometheus and java, exit 0, 2 or 3": ["docs/tasks/sla.md"],
+    "written reports": ["docs/tasks/sla.md"],
 }
 COMMAND = re.compile(
     r"(?:^|[`|&(]|\$ )\s*(?P<program>kubectl brokergroup|brokergroup) (?P<verb>[a-z][a-z-]*)(?P<rest>[^\n`|&>]*)",
@@ -57,6 +60,15 @@ def test_a_block_without_a_marker_is_seen() -> None:
     [bare, shown] = page_blocks("text\n```\nkubectl get pods\n```\n<!-- run: sandbox -->\n```\n$ true\nsaid\n```\n")
     assert (bare.how, bare.is_commands) == (None, True)
     assert (shown.how, shown.what, shown.commands) == ("run", "sandbox", "true\n")
+
+
+def test_a_marker_without_a_block_of_its_own_is_refused() -> None:
+    for page in (
+        "<!-- not run: one reason -->\n<!-- run: sandbox -->\n```\ntrue\n```\n",
+        "<!-- run: sandbox -->\ntext\n",
+    ):
+        with pytest.raises(ValueError, match="expected a block on the next line"):
+            page_blocks(page)
 
 
 @cache

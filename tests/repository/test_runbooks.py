@@ -2,7 +2,8 @@
 
 The verbs, labels, condition types and Event reasons that it names exist.
 
-What its commands print is looked at on the two nodes (`tests/node/runbooks.py`, the check `runbooks`).
+What its commands print is looked at on the two nodes (`tests/node/runbooks.py`, the check `runbooks`); what they say to do is done
+in the sandbox (`tests/real/test_page_commands.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionType
 from brokergroup_operator.kubectl.main import app
 from tests.node.runbooks import FOLDER, PARTS, commands_of, filled, parts_of
+from tests.real.test_alerts import CASES
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "brokergroup-operator"
 RULES = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text(encoding="utf-8"))
@@ -39,6 +41,7 @@ def plain(command: str) -> list[str]:
 
 def test_each_alert_has_a_page_and_names_it() -> None:
     assert {rule["alert"] for rule in ALERTS} == PAGES.keys()
+    assert CASES.keys() == PAGES.keys(), "tests/real/test_alerts.py judges each alert"
     for rule in ALERTS:
         assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{rule['alert']}.md"
 
@@ -79,11 +82,17 @@ def test_what_commands_select_by_is_there() -> None:
         assert f"| `{reason}` |" in told, reason
 
 
-def test_inhibition_names_alerts_that_are_there_and_silences_no_cause() -> None:
+def inhibit_rules() -> list[dict[str, Any]]:
+    """Those that a user copies from docs/tasks/monitoring.md; a real Alertmanager applies them in tests/real/test_inhibition.py."""
     text = (FOLDER.parent / "tasks" / "monitoring.md").read_text(encoding="utf-8")
     [block] = re.findall(r"^```yaml\n(inhibit_rules:.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    rules: list[dict[str, Any]] = yaml.safe_load(block)["inhibit_rules"]
+    return rules
+
+
+def test_inhibition_names_alerts_that_are_there_and_silences_no_cause() -> None:
     silenced: set[tuple[str, str]] = set()
-    for rule in yaml.safe_load(block)["inhibit_rules"]:
+    for rule in inhibit_rules():
         sources, targets = (
             set(re.findall(r"BrokerGroup\w+", rule[side][0])) for side in ("source_matchers", "target_matchers")
         )

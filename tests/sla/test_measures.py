@@ -244,6 +244,18 @@ def test_the_histogram_tells_bounds() -> None:
     assert told == {"total": PhaseQuantiles(10, (500.0, 5000.0), (5000.0, None), (5000.0, None))}
 
 
+def test_a_phase_that_got_another_name_is_one() -> None:
+    """An operator of before counted the time until enough members were in sync as `first_ack`."""
+    runs = [
+        Run(series_of("brokergroup_failover_phase_seconds_bucket", phase=phase, le=bound), value, at_ms, at_ms, 1)
+        for phase, rise in (("first_ack", 2.0), ("in_sync", 3.0))
+        for bound in ("0.5", "+Inf")
+        for at_ms, value in ((0, 0.0), (1000, rise))
+    ]
+    told = phase_quantiles(Fleet(by_series(runs), gap_ms=2000), PLACED, DAY)
+    assert [(phase, one.n) for phase, one in told.items()] == [("in_sync", 5)]
+
+
 def test_mttr_and_mtbf_have_intervals() -> None:
     incidents = [_incident(n * HOUR_MS, n * HOUR_MS + 60_000) for n in range(3)]
     incidents += [_incident(DAY.end_ms - 30_000, None), _incident(0, 1, planned=True), _incident(DAY.end_ms, None)]

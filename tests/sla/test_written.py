@@ -86,9 +86,9 @@ def test_a_replay_of_the_files_is_that_of_the_figures(folder: Path, report: Writ
     assert observed == replay(losses, one_day.DAY, Setup(3))
     assert rest == [replay(losses, one_day.DAY, setup) for setup in others]
     lines = table.as_table(observed, rest, table.measured_down_ms(report)).splitlines()
-    assert lines[1].startswith("observed: 3 replicas, minInSync 1, 1 zones ")
+    assert lines[1].startswith("observed: 3 replicas, minInSync 1, 1 zone ")
     # One replica is down while it is away: an hour after the crash, which three were over in 3.5 s.
-    assert "1 replicas, minInSync 1, 1 zones" in lines[2]
+    assert "1 replica, minInSync 1, 1 zone" in lines[2]
     assert rest[0].down_ms > observed.down_ms
     assert f"{(rest[0].availability - observed.availability) * 100:+.4f}" in lines[2]
     document = table.as_document(observed, rest, table.measured_down_ms(report))
@@ -116,7 +116,7 @@ def test_the_same_setup_is_predicted_as_it_was_observed(folder: Path, report: Wr
     words = table.as_table(observed, rest, measured_ms)
     assert "observed down time: " in words
     assert "The model " in words
-    assert "5 replicas, minInSync 1, 1 zones: as 3 replicas, minInSync 1, 1 zones" in words
+    assert "5 replicas, minInSync 1, 1 zone: as 3 replicas, minInSync 1, 1 zone" in words
 
 
 def test_durabilities_have_the_names_of_the_spec() -> None:

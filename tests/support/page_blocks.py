@@ -2,7 +2,7 @@
 
 A block without a language is commands. On the line before it stands, unseen by readers, one of
 
-    <!-- run: WHAT -->          a test runs it: make, sandbox or cluster (`tests/real`); `sandbox, exit 0 or 1` where both are right
+    <!-- run: WHAT -->          a test of `tests/real` runs it, as WHAT says; `…, exit 0 or 1` where both are right
     <!-- test-node: NAME -->    `make test-node` runs it on two real nodes
     <!-- not run: WHY -->       nothing does, and why not
 
@@ -27,6 +27,7 @@ _FENCED = re.compile(
     r"^(?:<!-- (?P<how>run|test-node|not run): (?P<what>[^\n]+?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
+_LONELY = re.compile(r"^<!-- (?:run|test-node|not run): [^\n]*\n(?!```)", re.MULTILINE)
 
 
 class PageBlock(NamedTuple):
@@ -49,5 +50,7 @@ class PageBlock(NamedTuple):
 
 
 def page_blocks(page: str) -> list[PageBlock]:
-    """All of them, in the page's order."""
+    """All of them, in the page's order. ValueError where a marker has no block of its own, as the first of two before one."""
+    if lonely := _LONELY.search(page):
+        raise ValueError(f"{lonely[0].strip()}: expected a block on the next line")
     return [PageBlock(one["how"], one["what"] or "", one["language"], one["text"]) for one in _FENCED.finditer(page)]

@@ -61,9 +61,10 @@ _PHASE_OF_STEP = {
     Step.ROLE_CHANGED: metric_names.PHASE_ROLE_CHANGED,
     Step.INDEX_CAUGHT_UP: metric_names.PHASE_INDEX_CAUGHT_UP,
     Step.ROUTE_VISIBLE: metric_names.PHASE_ROUTE_VISIBLE,
-    Step.IN_SYNC: metric_names.PHASE_FIRST_ACK,
+    Step.IN_SYNC: metric_names.PHASE_IN_SYNC,
     Step.FIRST_ACK: metric_names.PHASE_CANARY_ACK,
 }
+_ENDINGS = tuple(outcome for outcome in Outcome if outcome is not Outcome.RUNNING)
 _REQUEST_CODES = frozenset(int(code) for code in RequestCode)
 _RESPONSE_CODES = frozenset(int(code) for code in ResponseCode)
 
@@ -121,11 +122,14 @@ class MetricsObserver(Observer):
         labels = _group_labels(key, record)
         if self._labels.get(key) != labels:
             self._labels[key] = labels
-            for counter in (self._seats_lost, self._floors, self._adopted, self._cures):
+            for counter in (self._seats_lost, self._floors, self._adopted, self._cures, self._conflicts):
                 counter.labels(*labels)
+            for result in metric_names.RESULTS:
+                self._elections.labels(*labels, result)
             self._phases.labels(*labels, metric_names.PHASE_TOTAL)
             for cause in Cause:
-                self._failovers.labels(*labels, cause.value, Outcome.COMPLETED.value)
+                for outcome in _ENDINGS:
+                    self._failovers.labels(*labels, cause.value, outcome.value)
                 self._unavailable.labels(*labels, cause.value)
 
     def seat_lost(self, key: GroupKey, broker_id: int, why: str) -> None:  # noqa: ARG002

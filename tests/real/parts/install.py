@@ -46,6 +46,7 @@ KUBERNETES_VERSION = "v1.35.4"
 ETCD_VERSION = "v3.6.8"
 HELM_VERSION = "v3.22.0"
 ACTIONLINT_VERSION = "v1.7.12"
+ALERTMANAGER_VERSION = "v0.28.1"
 COREDNS_VERSION = "v1.12.4"
 PLAYWRIGHT_VERSION = "1.65.2"
 AXE_VERSION = "4.14.1"
@@ -379,6 +380,16 @@ def install_actionlint() -> None:
     go_install(f"github.com/rhysd/actionlint/cmd/actionlint@{ACTIONLINT_VERSION}", actionlint_program().parent)
 
 
+def alertmanager_program() -> Path:
+    """Upstream's Alertmanager: Debian's reads its templates at a fixed place, so its package cannot be unpacked into the cache."""
+    return cache_folder() / f"alertmanager-{ALERTMANAGER_VERSION}" / "alertmanager"
+
+
+def install_alertmanager() -> None:
+    package = f"github.com/prometheus/alertmanager/cmd/alertmanager@{ALERTMANAGER_VERSION}"
+    go_install(package, alertmanager_program().parent)
+
+
 def install_coredns() -> None:
     go_install(f"github.com/coredns/coredns@{COREDNS_VERSION}", coredns_program().parent)
 
@@ -621,6 +632,13 @@ PARTS: dict[str, Part] = {
             f"actionlint {ACTIONLINT_VERSION}",
             lambda: no_files(actionlint_program()),
             install_actionlint,
+            ("go",),
+        ),
+        Part(
+            "alertmanager",
+            f"Alertmanager {ALERTMANAGER_VERSION}",
+            lambda: no_files(alertmanager_program()),
+            install_alertmanager,
             ("go",),
         ),
         Part(

@@ -406,7 +406,8 @@ def _result(timeline: FailoverTimeline) -> SwitchoverResult:
         from_broker_id=timeline.from_broker_id,
         to_broker_id=timeline.to_broker_id,
         epoch=timeline.epoch_after,
-        milliseconds=max(phases.values(), default=0.0),
+        # As Event, incident log and page: until the new master has confirmed, whatever came after that.
+        milliseconds=phases.get(Step.ROLE_CHANGED, max(phases.values(), default=0.0)),
         phases=phases,
         confirmed=Step.ROLE_CHANGED in timeline.steps,
     )

@@ -24,7 +24,14 @@ CHANGES_OF_MASTER: Final = (
     f"max by (broker_group, incident, cause, outcome) ({names.LAST_INCIDENT_TIMESTAMP_SECONDS}{SELECT}) * 1000",
 )
 # What Grafana fills in, and the tests in its place.
-VARIABLES: Final = {"$namespace": ".*", "$broker_group": ".*", "$__range": "1h", "$objective": "99.95"}
+VARIABLES: Final = {
+    "$namespace": ".*",
+    "$broker_group": ".*",
+    "$__rate_interval": "1m",
+    "$__range_s": "3600",
+    "$__range": "1h",
+    "$objective": "99.95",
+}
 
 GREEN, YELLOW, RED, BLUE = "green", "orange", "dark-red", "blue"
 FEW_IS_GOOD: Final = ((None, GREEN), (1.0, RED))
@@ -84,7 +91,7 @@ class Dashboard:
     title: str
     description: str
     panels: tuple[Panel, ...]
-    annotations: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = (CHANGES_OF_MASTER,)
     since: str = "now-1h"
 
     @property
