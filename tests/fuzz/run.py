@@ -4,8 +4,8 @@
     python tests/fuzz/run.py --transitions 2000 --seed 7  until so many changes were made; the same seed, the same run
 
 A violation is shown with the story that led to it, in its smallest form. The last line is `{"transitions", "refused", "reached",
-"explained", "rolled_back", "leaves", "leaves_drawn", "not_drawn", "violations", "seconds"}`; exit code 0 only if nothing was violated
-and every leaf was drawn.
+"explained", "rolled_back", "leaves", "leaves_drawn", "not_drawn", "violations", "seconds"}`; exit code 0 only if nothing was
+violated and every leaf was drawn.
 """
 
 from __future__ import annotations
