@@ -61,12 +61,7 @@ async def bring_up(server: SandboxApiServer) -> None:
     access = ClusterAccess(url=server.url)
     applier = applier_for(access)
     async with access.own_client() as api:
-        world = World(api, applier, GroupKey(NAMESPACE, ORIGIN))
-        world.brokers_run = True
-        server.before_request = world.observe
-        await world.create_group()
-        await world.settle()
-        server.before_request = None
+        await World(api, applier, GroupKey(NAMESPACE, ORIGIN)).bring_up(server)
     await applier.close()
 
 

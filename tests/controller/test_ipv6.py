@@ -17,7 +17,6 @@ from brokergroup_operator.controller.directory.kubernetes_binding import (
     is_at,
     place_of,
     pod_ip,
-    pod_ips,
 )
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.controller.directory.places import (
@@ -31,6 +30,7 @@ from brokergroup_operator.controller.peers.services import dial
 from brokergroup_operator.controller.settings import PlaneSettings, effective_configuration
 from brokergroup_operator.fence.watchman import told_by
 from brokergroup_operator.kube.client import WatchEvent
+from brokergroup_operator.kube.pods import pod_ips
 from brokergroup_operator.kube.resources import PODS
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody

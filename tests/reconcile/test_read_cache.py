@@ -60,11 +60,7 @@ class Requests:
 async def world(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[CachedWorld]:
     applier = applier_for(ClusterAccess(url=sandbox.url))
     made = CachedWorld(api, applier, KEY)
-    made.brokers_run = True
-    sandbox.before_request = made.observe
-    await made.create_group()
-    await made.settle()
-    sandbox.before_request = None
+    await made.bring_up(sandbox)
     await made.fill()
     yield made
     await applier.close()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.reconcile.access import ClusterAccess
     from brokergroup_operator.records.store import GroupKey
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 SETTINGS = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), resync_seconds=1.0)
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
@@ -207,6 +208,14 @@ class World:
             subresource="status",
             content_type=PatchType.MERGE,
         )
+
+    async def bring_up(self, server: SandboxApiServer) -> None:
+        """Bring the group up by passes; its brokers are in sync at once, its kubelet only writes status."""
+        self.brokers_run = True
+        server.before_request = self.observe
+        await self.create_group()
+        await self.settle()
+        server.before_request = None
 
     async def create_group(self, **spec: Any) -> None:
         group = {

@@ -19,7 +19,7 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.operations.scene import Operation, Scene, read_operation
 from brokergroup_operator.records.group_cache import GroupCache
 from brokergroup_operator.records.kubernetes import GroupObjects
-from brokergroup_operator.records.serialize import record_from_json
+from brokergroup_operator.records.serialize import record_of_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -67,7 +67,7 @@ class SceneFetcher:
         pods, claims = await asyncio.gather(
             self._objects.labelled(PODS, key), self._objects.labelled(PERSISTENT_VOLUME_CLAIMS, key)
         )
-        return self._scene(key, operations, group, _record_of(key, state), self._view.snapshot(key), pods, claims)
+        return self._scene(key, operations, group, record_of_state(state), self._view.snapshot(key), pods, claims)
 
     def look(self, key: GroupKey) -> Scene | None:
         """Return what the watches last said, with all operations of the group or none; None: the API must be read."""
@@ -77,7 +77,7 @@ class SceneFetcher:
         operations = _operations(cache.all(BROKER_GROUP_OPERATIONS, key), key)
         if not operations:
             return Scene(key=key, now_seconds=self._clock())
-        record, snapshot = _record_of(key, cache.one(BROKER_GROUP_STATES, key)), self._view.snapshot(key)
+        record, snapshot = record_of_state(cache.one(BROKER_GROUP_STATES, key)), self._view.snapshot(key)
         if snapshot is not None and snapshot.record != record:
             return None  # the controller plane knows a newer record
         return self._scene(
@@ -118,10 +118,6 @@ class SceneFetcher:
             BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
         )
         return _operations(listed.items, key)
-
-
-def _record_of(key: GroupKey, state: JsonObject | None) -> BrokerGroupRecord | None:
-    return record_from_json(state["record"], source=f"BrokerGroupState {key}") if state else None
 
 
 def _operations(items: Iterable[JsonObject], key: GroupKey) -> list[Operation]:

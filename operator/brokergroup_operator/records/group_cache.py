@@ -1,8 +1,8 @@
 """What the watches last said of each group: the read cache of passes.
 
-It is as stale as the watches are, so a pass concludes only one thing from it: that there is nothing to do. A pass that finds
-anything to do reads from the API and decides again. So a stale cache costs a pass too many, or delays one until the event that
-brings the cache up to date; at the latest until the next list of everything (`take_in`), which also drops what a watch lost.
+The watches may lag behind the API. A pass that finds nothing to do in the cache ends there; any other pass reads from the API and
+decides again. A cache that lags costs a pass too many, or delays a pass: until the missing event arrives, at the latest until the
+next list of everything (`take_in`), which also drops what a watch lost.
 
 Objects are shared with the watches' thread and with every pass: do not change them.
 """

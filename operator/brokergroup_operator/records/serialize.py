@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from enum import StrEnum
 
+    from brokergroup_operator.api.bounds import JsonObject
+
 SCHEMA_VERSION = 2
 READABLE_VERSIONS = (1, 2)
 
@@ -79,6 +81,16 @@ def record_to_json(record: BrokerGroupRecord) -> dict[str, Any]:
     if record.change is not None:
         document["change"] = _change_to_json(record.change)
     return document
+
+
+def record_of_state(state: JsonObject | None) -> BrokerGroupRecord | None:
+    """Return the record of a BrokerGroupState as it was read; None where there is none. Raises RecordCorruptError."""
+    if state is None:
+        return None
+    metadata = state["metadata"]
+    return record_from_json(
+        state["record"], source=f"BrokerGroupState {metadata.get('namespace')}/{metadata.get('name')}"
+    )
 
 
 def record_from_json(document: object, *, source: str) -> BrokerGroupRecord:

@@ -26,6 +26,7 @@ from brokergroup_operator.api.names import AnnotationError, accepted_epoch
 from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.api.pod_fence import trust_without_confirmation
 from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer, PodPlace, SignaturePolicy
+from brokergroup_operator.kube.pods import host_ips, pod_ips
 from brokergroup_operator.kube.reflector import ObjectKey, key_of
 from brokergroup_operator.observe.timeline import OUT_OF_MEMORY_WORD
 from brokergroup_operator.records.store import GroupKey
@@ -37,7 +38,6 @@ from rocketmq_remoting.address import (
     is_ip,
     join_address,
     one_spelling,
-    plain_host,
 )
 
 if TYPE_CHECKING:
@@ -139,16 +139,11 @@ def pod_ip(pod: JsonObject) -> str:
     return ip_of_family(",".join(pod_ips(pod)), _family_of(pod))
 
 
-def pod_ips(pod: JsonObject) -> tuple[str, ...]:
-    """Return all its addresses in one spelling. A pod of both families has two, and its connections come from either."""
-    return _ips(pod, "podIP")
-
-
 def place_of(pod: JsonObject) -> PodPlace | None:
     """Return where it is, if its broker is known by another address than the pod's own."""
     text = str((pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_ADDRESS, ""))
     if text.startswith(":"):
-        node = ip_of_family(",".join(_ips(pod, "hostIP")), _family_of(pod))
+        node = ip_of_family(",".join(host_ips(pod)), _family_of(pod))
         text = join_address(node, text[1:]) if node else ""
     return PodPlace(ip=pod_ip(pod), address=one_spelling(text)) if text else None
 
@@ -200,12 +195,6 @@ def is_leaving(pod: JsonObject) -> bool:
     metadata = pod["metadata"]
     has_time = metadata.get("deletionGracePeriodSeconds") != 0
     return "deletionTimestamp" in metadata and has_time and termination(pod) is None
-
-
-def _ips(pod: JsonObject, field: str) -> tuple[str, ...]:
-    status = pod.get("status", {})
-    given = [status.get(field), *(one.get("ip") for one in status.get(f"{field}s") or [])]
-    return tuple(dict.fromkeys(plain_host(str(one)) for one in given if one))
 
 
 def _family_of(pod: JsonObject) -> str:

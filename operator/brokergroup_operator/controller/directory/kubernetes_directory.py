@@ -38,6 +38,7 @@ from brokergroup_operator.controller.directory.group_directory import (
 )
 from brokergroup_operator.controller.directory.look_ups import LookUps
 from brokergroup_operator.kube.errors import ApiError, Backoff, NotFoundError
+from brokergroup_operator.kube.pods import pod_ips
 from brokergroup_operator.kube.reflector import ObjectKey, Reflector, key_of
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS
 from brokergroup_operator.records.store import GroupKey
@@ -208,7 +209,7 @@ class KubernetesDirectory(GroupDirectory):
         )
         peers: dict[str, set[Peer]] = {}
         for pod in listed.items:
-            for host in objects.pod_ips(pod) if not objects.is_over(pod) else ():
+            for host in pod_ips(pod) if not objects.is_over(pod) else ():
                 peers.setdefault(host, set()).add(objects.peer_of(pod))
         return peers
 

@@ -33,11 +33,9 @@ def with_template_spec(spec: JsonObject, template: TemplateSpec) -> JsonObject:
         _with_more(item, template.broker) if item["name"] == names.CONTAINER_BROKER else item
         for item in spec["containers"]
     ]
-    added: JsonObject = {"containers": own} | {
-        field: [
-            *(own if field == "containers" else spec.get(field, [])),
-            *(item for item in items if item.get("name") not in OWN[field]),
-        ]
+    spec = spec | {"containers": own}
+    added: JsonObject = {
+        field: [*spec.get(field, []), *(item for item in items if item.get("name") not in OWN[field])]
         for field, items in lists.items()
         if items
     }

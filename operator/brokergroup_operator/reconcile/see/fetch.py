@@ -27,7 +27,7 @@ from brokergroup_operator.reconcile.see.members import latest_by_pod
 from brokergroup_operator.reconcile.see.observed import Observed, node_of
 from brokergroup_operator.records.group_cache import GroupCache
 from brokergroup_operator.records.kubernetes import GroupObjects
-from brokergroup_operator.records.serialize import record_from_json
+from brokergroup_operator.records.serialize import record_of_state
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class GroupFetcher:
         group_object, state = cache.one(kinds.BROKER_GROUPS, key), cache.one(kinds.BROKER_GROUP_STATES, key)
         if not cache.is_complete or group_object is None or observed.being_deleted(group_object):
             return None
-        record = record_from_json(state["record"], source=f"BrokerGroupState {key}") if state else None
+        record = record_of_state(state)
         snapshot = self._view.snapshot(key)
         if snapshot is not None and snapshot.record != record:
             return None  # the controller plane knows a newer record
@@ -117,7 +117,7 @@ class GroupFetcher:
             self._objects.labelled(kinds.CONFIG_MAPS, key),
             self._objects.labelled(kinds.POD_DISRUPTION_BUDGETS, key),
         )
-        record = record_from_json(state["record"], source=f"BrokerGroupState {key}") if state else None
+        record = record_of_state(state)
         group, config_problem = await self._with_config_sources(key, read_group(group_object))
         operation, nodes = await asyncio.gather(self._running_operation(key, group_object), self._nodes_of(pods))
         seen = Observed(

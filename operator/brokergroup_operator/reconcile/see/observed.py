@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from brokergroup_operator.api import names
-from rocketmq_remoting.address import plain_host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,12 +146,6 @@ def broker_restarts(pod: JsonObject) -> int:
 
 def pod_ip(pod: JsonObject | None) -> str:
     return "" if pod is None else str(pod_status(pod).get("podIP") or "")
-
-
-def pod_ips(pod: JsonObject) -> frozenset[str]:
-    """All its addresses, one of each family that the cluster has."""
-    ips = [one.get("ip") for one in pod_status(pod).get("podIPs") or []]
-    return frozenset(plain_host(str(ip)) for ip in (*ips, pod_ip(pod)) if ip)
 
 
 def node_of(pod: JsonObject | None) -> str:

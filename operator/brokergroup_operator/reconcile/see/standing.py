@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import MemberState
+from brokergroup_operator.kube.pods import pod_ips
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile.see import learners, observed
 from brokergroup_operator.reconcile.see.going_claims import going_claims
@@ -171,5 +172,5 @@ def _is_at(pod: JsonObject | None, address: str | None) -> bool:
     """
     if pod is None or address is None or names.ANNOTATION_ADDRESS in observed.annotations_of(pod):
         return True
-    ips = observed.pod_ips(pod)
+    ips = pod_ips(pod)
     return not ips or host_of(address) in ips

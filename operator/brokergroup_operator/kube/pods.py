@@ -1,0 +1,26 @@
+"""What a pod's object says of its addresses, for both planes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_remoting.address import plain_host
+
+if TYPE_CHECKING:
+    from brokergroup_operator.kube.client import JsonObject
+
+
+def pod_ips(pod: JsonObject) -> tuple[str, ...]:
+    """Return all its addresses in one spelling. A pod of both families has two, and its connections come from either."""
+    return _ips(pod, "podIP")
+
+
+def host_ips(pod: JsonObject) -> tuple[str, ...]:
+    """Return all addresses of its node, likewise."""
+    return _ips(pod, "hostIP")
+
+
+def _ips(pod: JsonObject, field: str) -> tuple[str, ...]:
+    status = pod.get("status", {})
+    given = [status.get(field), *(one.get("ip") for one in status.get(f"{field}s") or [])]
+    return tuple(dict.fromkeys(plain_host(str(one)) for one in given if one))
