@@ -145,6 +145,36 @@ async def test_kopf_has_a_thread_that_ends_with_the_watch_and_leaves_signals_and
     assert ends.errors == []
 
 
+async def test_a_thread_that_is_slow_to_return_is_waited_for(
+    sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kopf's loop has ended, and its thread has told ours, before the thread itself has: the watch has not stopped yet."""
+    told = watch._settle
+    returns = threading.Event()
+
+    def in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+        loop.call_soon_threadsafe(call)
+        if is_last.is_set():
+            returns.wait(60)
+
+    is_last = threading.Event()
+
+    def settle(ended: asyncio.Future[None], error: BaseException | None) -> None:
+        told(ended, error)
+        asyncio.get_running_loop().call_later(0.1, returns.set)
+
+    ends = Ends(sandbox, monkeypatch)
+    monkeypatch.setattr(watch, "_settle", settle)
+    monkeypatch.setattr(watch, "_in", in_loop)
+    watching = watcher(ClusterAccess(url=sandbox.url), Clock(), [])
+    watching.start()
+    await ends.until(lambda: any("brokergroups" in path for path in ends.watched))
+    is_last.set()
+    await watching.stop()
+    assert returns.is_set()
+    assert "kopf" not in [thread.name for thread in threading.enumerate()]
+
+
 async def test_a_refusal_by_the_api_is_no_trouble(sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is of a type that kopf has not made public. A restart of this process would bring no right."""
     monkeypatch.setattr(watch, "RESPAWN_SECONDS", 0.0)

@@ -136,8 +136,12 @@ class Watcher:
                 error = caught
             _in(loop, lambda: _settle(ended, error))
 
-        threading.Thread(target=run, name="kopf", daemon=True).start()
-        await ended
+        thread = threading.Thread(target=run, name="kopf", daemon=True)
+        thread.start()
+        await asyncio.wait({ended})
+        # It has told us so, and may still be about to return.
+        await asyncio.to_thread(thread.join, END_SECONDS)
+        ended.result()
 
     def _in_loop(self, loop: asyncio.AbstractEventLoop) -> Listener:
         """The listener, called in our loop; no more once this is stopped."""
