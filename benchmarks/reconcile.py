@@ -213,6 +213,8 @@ def bounds(figures: dict[str, Any]) -> list[str]:
         broken.append("a pass of a settled group wrote")
     if figures["reads_per_settled_pass"] > MOST_READS:
         broken.append(f"a pass of a settled group read more than {MOST_READS} times")
+    if figures["start_ratio"] > HIGHEST_COST_RATIO:
+        broken.append(f"the start costs more than {HIGHEST_COST_RATIO} times as much a group among the most groups")
     if figures["cost_ratio"] > HIGHEST_COST_RATIO:
         broken.append(f"a pass costs more than {HIGHEST_COST_RATIO} times as much among the most groups")
     return broken
@@ -239,6 +241,7 @@ def main() -> int:
             )
     largest = by_size[sizes[-1]][1]
     per_size = {size: change.cpu_s_per_1000_passes for size, (_, change) in by_size.items()}
+    per_start = {size: start.cpu_seconds / size for size, (start, _) in by_size.items()}
     # The smallest size that is not mostly fixed cost.
     middle = sizes[-2] if len(sizes) > 1 else sizes[-1]
     figures: dict[str, Any] = {
@@ -248,6 +251,7 @@ def main() -> int:
         "writes_per_settled_pass": round(largest.writes_per_pass, 3),
         "cpu_s_per_1000_passes_by_groups": {str(size): round(value, 2) for size, value in per_size.items()},
         "cost_ratio": round(per_size[sizes[-1]] / per_size[middle], 2),
+        "start_ratio": round(per_start[sizes[-1]] / per_start[middle], 2),
         "passes_per_s": round(largest.passes / max(largest.wall_seconds, 0.001)),
         "start": {
             str(size): {"passes": start.passes, "reads": start.reads, "cpu_s": round(start.cpu_seconds, 2)}

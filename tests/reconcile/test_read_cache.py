@@ -81,7 +81,7 @@ async def test_what_a_cache_lacks_is_looked_for_and_not_made_again(
     world: CachedWorld, sandbox: SandboxApiServer, resource: Resource
 ) -> None:
     """Absence is what costs most to believe: a pod made twice, a claim taken to be lost, an id reserved anew."""
-    world.cache.hold(resource, KEY, world.cache.all(resource, KEY)[1:])
+    world.cache.hold(resource, world.cache.all(resource, KEY)[0], is_gone=True)
     requests = Requests(sandbox)
     await world.run_pass()
     assert requests.reads != []
@@ -95,7 +95,7 @@ async def test_what_a_cache_still_shows_is_not_deleted_nor_counted_on(
     (group,) = world.cache.all(BROKER_GROUPS, KEY)
     older = group | {"spec": group["spec"] | {"replicas": 2}}
     older["metadata"] = group["metadata"] | {"resourceVersion": "1"}
-    world.cache.hold(BROKER_GROUPS, KEY, [older])
+    world.cache.hold(BROKER_GROUPS, older)
     requests = Requests(sandbox)
     await world.run_pass()
     assert requests.reads != []
@@ -123,7 +123,7 @@ async def test_nothing_is_concluded_before_every_kind_was_listed(world: CachedWo
 async def test_a_lost_pod_comes_back_once_the_cache_shows_it(world: CachedWorld, sandbox: SandboxApiServer) -> None:
     await world.api.delete(PODS, "orders-2", namespace=KEY.namespace)
     await world.stop_pod("orders-2")
-    world.cache.hold(PODS, KEY, [one for one in world.cache.all(PODS, KEY) if one["metadata"]["name"] != "orders-2"])
+    world.cache.hold(PODS, world.cache.by_name(PODS, KEY)["orders-2"], is_gone=True)
     requests = Requests(sandbox)
     await world.run_pass()
     assert any(path.startswith("PATCH") and path.endswith("/pods/orders-2") for path in requests.writes)

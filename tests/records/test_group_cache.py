@@ -53,11 +53,22 @@ def test_objects_are_found_by_label_by_name_or_by_the_group_that_they_name() -> 
 
 
 def test_only_another_version_is_news(cache: GroupCache) -> None:
-    assert not cache.hold(PODS, KEY, [pod("orders-2"), pod("orders-1")])
-    assert cache.hold(PODS, KEY, [pod("orders-1", version=2), pod("orders-2")])
+    assert cache.hold(PODS, pod("orders-2")) == cache.hold(PODS, pod("orders-1")) == set()
+    assert cache.hold(PODS, pod("orders-1", version=2)) == {KEY}
     assert cache.by_name(PODS, KEY)["orders-1"]["metadata"]["resourceVersion"] == "2"
-    assert cache.hold(PODS, KEY, [])
+    for name in ("orders-1", "orders-2"):
+        assert cache.hold(PODS, pod(name, version=3), is_gone=True) == {KEY}
+        assert cache.hold(PODS, pod(name, version=3), is_gone=True) == set()
     assert cache.all(PODS, KEY) == ()
+
+
+def test_an_object_that_goes_to_another_group_is_news_of_both(cache: GroupCache) -> None:
+    other = GroupKey("shop", "payments")
+    assert cache.hold(PODS, pod("orders-1", version=2, group="payments")) == {KEY, other}
+    assert (sorted(cache.by_name(PODS, KEY)), sorted(cache.by_name(PODS, other))) == (["orders-2"], ["orders-1"])
+    listed = [pod("orders-1", version=3), pod("orders-2")]
+    assert cache.take_in(PODS, listed, heard=cache.heard) == {KEY, other}
+    assert cache.hold(PODS, pod("orders-1", version=4)) == {KEY}, "it is not gone"
 
 
 def test_a_list_tells_which_groups_a_watch_had_wrong(cache: GroupCache) -> None:
@@ -69,16 +80,17 @@ def test_a_list_tells_which_groups_a_watch_had_wrong(cache: GroupCache) -> None:
 
 def test_a_list_is_older_than_what_a_watch_said_meanwhile(cache: GroupCache) -> None:
     heard = cache.heard
-    cache.hold(PODS, KEY, [pod("orders-1", version=9)])
+    cache.hold(PODS, pod("orders-1", version=9))
+    cache.hold(PODS, pod("orders-2"), is_gone=True)
     assert cache.take_in(PODS, [pod("orders-1"), pod("orders-2")], heard=heard) == set()
     assert [one["metadata"]["resourceVersion"] for one in cache.all(PODS, KEY)] == ["9"]
 
 
 def test_an_object_that_a_list_does_not_have_stays_away_though_a_watch_still_shows_it(cache: GroupCache) -> None:
-    """Kopf lists again after a watch that expired, and does not see what was deleted meanwhile."""
+    """Kopf lists again after a watch that expired, and says nothing of what was deleted meanwhile."""
     assert cache.take_in(PODS, [pod("orders-1")], heard=cache.heard) == {KEY}
-    assert not cache.hold(PODS, KEY, [pod("orders-1"), pod("orders-2")])
-    assert cache.hold(PODS, KEY, [pod("orders-1"), pod("orders-2"), pod("orders-2", uid="another")])
+    assert cache.hold(PODS, pod("orders-2", version=2)) == set()
+    assert cache.hold(PODS, pod("orders-2", uid="another")) == {KEY}
     assert cache.by_name(PODS, KEY)["orders-2"]["metadata"]["uid"] == "another"
 
 

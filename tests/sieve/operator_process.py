@@ -1,7 +1,7 @@
 """The operator as it is, wired to the API in memory: both planes, their watches, queue and passes.
 
-Two parts are replaced, for they bring sockets and threads of their own: kopf, whose indexes hold each group's objects (here a
-Reflector does), and the official client under server-side apply (the same request goes through our own client).
+Two parts are replaced, for they bring sockets and threads of their own: kopf, whose events a
+Reflector brings here, and the official client under server-side apply (the same request goes through our own client).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import BROKER_GROUPS, ROCKETMQ_CLUSTERS
 from brokergroup_operator.reconcile.run import plane as reconcile_plane
 from brokergroup_operator.reconcile.settings import ReconcileSettings
-from brokergroup_operator.records.group_cache import LABELLED, WATCHED, group_of
+from brokergroup_operator.records.group_cache import LABELLED, WATCHED
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
 from tests.sieve.cluster import CONTROLLER
@@ -74,7 +74,7 @@ class _Applier:
 
 
 class _Watcher:
-    """Every kind that kopf watches but nodes, of which there are none; after each event its group's objects are handed over."""
+    """Every kind that kopf watches but nodes, of which there are none."""
 
     def __init__(
         self,
@@ -93,16 +93,13 @@ class _Watcher:
 
     def _reflector(self, access: _Access, kind: Resource, namespace: str | None) -> Reflector:
         def heard(event: WatchEvent) -> None:
-            key = group_of(kind, event.object)
-            objects = (obj for obj in reflector.objects.values() if group_of(kind, obj) == key)
-            self._listener.on_objects(kind, key, tuple(objects))
+            self._listener.on_object(kind, event.object, event.type == "DELETED")
             cluster = (event.object["metadata"].get("labels") or {}).get(names.LABEL_ROCKETMQ_CLUSTER)
             if kind == BROKER_GROUPS and cluster:
-                self._on_cluster(GroupKey(key.namespace, cluster))
+                self._on_cluster(GroupKey(event.object["metadata"]["namespace"], cluster))
 
         selector = names.LABEL_BROKER_GROUP if kind in LABELLED else ""
-        reflector = Reflector(access.api, kind, namespace=namespace, label_selector=selector, on_change=heard)
-        return reflector
+        return Reflector(access.api, kind, namespace=namespace, label_selector=selector, on_change=heard)
 
     def _cluster(self, event: WatchEvent) -> None:
         metadata = event.object["metadata"]

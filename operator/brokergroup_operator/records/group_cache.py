@@ -51,13 +51,14 @@ class GroupCache:
     """The objects of each group by kind. All calls come from one event loop."""
 
     def __init__(self) -> None:
-        self._held: dict[Resource, dict[GroupKey, tuple[JsonObject, ...]]] = {resource: {} for resource in WATCHED}
+        self._held: dict[Resource, dict[GroupKey, dict[str, JsonObject]]] = {resource: {} for resource in WATCHED}
+        self._groups: dict[Resource, dict[str, GroupKey]] = {resource: {} for resource in WATCHED}
         self._nodes: dict[str, JsonObject] = {}
         self._listed: set[Resource] = set()
-        # What a watch said, counted; and the count at which it last spoke of a group's objects.
+        # What a watch said, counted; and the count at which it last spoke of an object.
         self._heard = 0
-        self._heard_at: dict[tuple[Resource, GroupKey], int] = {}
-        # Objects that a list did not have and a watch still shows: it missed their deletion.
+        self._heard_at: dict[tuple[Resource, str], int] = {}
+        # Objects that a list did not have: the watch missed their deletion, and may still bring an older event of one.
         self._gone: set[str] = set()
 
     @property
@@ -67,11 +68,11 @@ class GroupCache:
 
     def one(self, resource: Resource, key: GroupKey) -> JsonObject | None:
         """Return the only object of that kind: a group, or its record."""
-        return next(iter(self._held[resource].get(key, ())), None)
+        return next(iter(self.all(resource, key)), None)
 
     def all(self, resource: Resource, key: GroupKey) -> Sequence[JsonObject]:
         """Return the objects of that kind."""
-        return self._held[resource].get(key, ())
+        return tuple(self._held[resource].get(key, {}).values())
 
     def by_name(self, resource: Resource, key: GroupKey) -> dict[str, JsonObject]:
         """Return the objects of that kind by their names."""
@@ -81,11 +82,15 @@ class GroupCache:
         """Return the node as it is watched; None where it is not."""
         return self._nodes.get(name)
 
-    def hold(self, resource: Resource, key: GroupKey, objects: Iterable[JsonObject]) -> bool:
-        """Take in a group's objects of one kind from a watch. Return whether they changed."""
+    def hold(self, resource: Resource, obj: JsonObject, *, is_gone: bool = False) -> set[GroupKey]:
+        """Take in what a watch said of an object. Return the groups that this changed: two where it went from one to another."""
+        uid = _uid(obj)
         self._heard += 1
-        self._heard_at[resource, key] = self._heard
-        return self._put(resource, key, tuple(obj for obj in objects if _uid(obj) not in self._gone))
+        self._heard_at[resource, uid] = self._heard
+        if is_gone:
+            self._gone.discard(uid)
+            return self._drop(resource, uid)
+        return set() if uid in self._gone else self._put(resource, obj)
 
     def hold_node(self, name: str, node: JsonObject | None) -> bool:
         """Take in a node, None if it is gone. Return whether it changed."""
@@ -103,39 +108,44 @@ class GroupCache:
 
     def take_in(self, resource: Resource, listed: Iterable[JsonObject], *, heard: int) -> set[GroupKey]:
         """Take in a list of all objects of a kind. Return the groups of which a watch had not said so."""
-        found: dict[GroupKey, tuple[JsonObject, ...]] = {}
-        for obj in listed:
-            key = group_of(resource, obj)
-            found[key] = (*found.get(key, ()), obj)
-            self._gone.discard(_uid(obj))
-        changed = set()
-        for key in found.keys() | self._held[resource].keys():
-            if self._heard_at.get((resource, key), 0) > heard:
-                continue
-            now = found.get(key, ())
-            there = {_uid(obj) for obj in now}
-            self._gone |= {_uid(obj) for obj in self.all(resource, key)} - there
-            if self._put(resource, key, now):
-                changed.add(key)
+        now = {_uid(obj): obj for obj in listed}
+        self._gone -= now.keys()
+        newer = {uid for (kind, uid), at in self._heard_at.items() if kind == resource and at > heard}
+        changed: set[GroupKey] = set()
+        for uid, obj in now.items():
+            if uid not in newer:
+                changed |= self._put(resource, obj)
+        for uid in self._groups[resource].keys() - now.keys() - newer:
+            self._gone.add(uid)
+            changed |= self._drop(resource, uid)
         self._listed.add(resource)
-        for place in [place for place, at in self._heard_at.items() if place[0] == resource and at <= heard]:
-            del self._heard_at[place]
+        self._heard_at = {of: at for of, at in self._heard_at.items() if of[0] != resource or at > heard}
         return changed
 
-    def _put(self, resource: Resource, key: GroupKey, objects: tuple[JsonObject, ...]) -> bool:
-        before = self.all(resource, key)
-        if {_version(obj) for obj in before} == {_version(obj) for obj in objects}:
-            return False
-        if objects:
-            self._held[resource][key] = objects
-        else:
-            self._held[resource].pop(key, None)
-        return True
+    def _put(self, resource: Resource, obj: JsonObject) -> set[GroupKey]:
+        key, uid = group_of(resource, obj), _uid(obj)
+        before = self._held[resource].get(key, {}).get(uid)
+        if before is not None and _version(before) == _version(obj):
+            return set()
+        former = self._drop(resource, uid)
+        self._groups[resource][uid] = key
+        self._held[resource].setdefault(key, {})[uid] = obj
+        return {key} | former
+
+    def _drop(self, resource: Resource, uid: str) -> set[GroupKey]:
+        key = self._groups[resource].pop(uid, None)
+        if key is None:
+            return set()
+        objects = self._held[resource][key]
+        del objects[uid]
+        if not objects:
+            del self._held[resource][key]
+        return {key}
 
 
 def _uid(obj: JsonObject) -> str:
     return str(obj["metadata"].get("uid", ""))
 
 
-def _version(obj: JsonObject) -> tuple[str, str]:
-    return _uid(obj), str(obj["metadata"].get("resourceVersion", ""))
+def _version(obj: JsonObject) -> str:
+    return str(obj["metadata"].get("resourceVersion", ""))

@@ -201,8 +201,8 @@ class ReconcilePlane:
     ) -> Listener:
         """What the watches say: into the cache first, then the pass that may look there."""
 
-        def on_objects(resource: Resource, key: GroupKey, objects: tuple[JsonObject, ...]) -> None:
-            if cache.hold(resource, key, objects):
+        def on_object(resource: Resource, obj: JsonObject, is_gone: bool) -> None:
+            for key in cache.hold(resource, obj, is_gone=is_gone):
                 queue.add(key)
 
         def on_node(name: str, node: JsonObject | None) -> None:
@@ -213,7 +213,7 @@ class ReconcilePlane:
                 self._look_at_all.set()
 
         return Listener(
-            on_objects=on_objects,
+            on_object=on_object,
             on_cluster=None if clusters is None else clusters.add,
             on_node=on_node if with_nodes else None,
         )

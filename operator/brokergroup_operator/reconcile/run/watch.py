@@ -154,7 +154,7 @@ class Watcher:
 
         listener = self._listener
         return Listener(
-            on_objects=passed_on(listener.on_objects),
+            on_object=passed_on(listener.on_object),
             on_cluster=None if listener.on_cluster is None else passed_on(listener.on_cluster),
             on_node=None if listener.on_node is None else passed_on(listener.on_node),
         )
