@@ -3,8 +3,8 @@
 
     python3 slim_image.py /opt/brokergroup /opt/root
 
-It takes out of the installed package what never runs: the Kubernetes client's asyncio half (we import the other), the sources of
-its thousand generated models (their bytecode stays, without docstrings), tests, C sources and symbols of libraries. And it copies
+It takes out of the installed package what never runs: the sources of the Kubernetes client's thousand generated models, in both of
+its halves (their bytecode stays, without docstrings), tests, C sources and symbols of libraries. And it copies
 a root of what does run: the interpreter with its standard library, a shell with a few programs for probes and for people, the
 shared libraries that all of these link, certificates, the account, and dpkg's entries for exactly the packages that own one of
 those files, so that scanners see what is there. Any Debian base with a Python will do; neither package manager nor pip are in the
@@ -45,7 +45,6 @@ NOT_RUN_FOLDERS = {
     "site-packages",
     "dist-packages",
 }
-NOT_IMPORTED = ("kubernetes/aio",)
 KEPT_LEXERS = {"__init__.py", "_mapping.py", "python.py", "special.py", "text.py"}
 NOT_RUN_SUFFIXES = {".pyx", ".pxd", ".pyi", ".c", ".h", ".cpp", ".a"}
 PROGRAMS = ("sh", "cat", "date", "df", "env", "grep", "head", "id", "ls", "mkdir", "mv", "rm", "sed", "sleep", "tail")
@@ -74,13 +73,13 @@ def main(package: Path, root: Path) -> None:
 
 def slim_package(package: Path) -> None:
     [site] = package.glob("lib/python3*/site-packages")
-    for name in NOT_IMPORTED:
-        shutil.rmtree(site / name, ignore_errors=True)
     for lexer in (site / "pygments" / "lexers").glob("*.py"):
         if lexer.name not in KEPT_LEXERS:
             lexer.unlink()
     shutil.rmtree(site / "pygments" / "lexers" / "__pycache__", ignore_errors=True)
-    drop_sources(site / "kubernetes" / "client")
+    # Our own modules import the asyncio half; its package imports the other.
+    for half in ("client", "aio/client"):
+        drop_sources(site / "kubernetes" / half)
     for library in site.rglob("*.so") if shutil.which("strip") else ():
         # uvloop comes with 12 MB of symbols for a debugger of C. The Dockerfile brings strip; a machine of tests may have none.
         subprocess.run(["strip", "--strip-unneeded", str(library)], check=True)  # noqa: S603, S607
