@@ -134,12 +134,17 @@ def changes(draw: Draw, spec: Spec, leaf: str, *, old: Spec | None, refused_too:
             break
         named = [path for error in wrong for path in blamed(error)]
         # Rather the others than the subject: it would be taken away again. A value that nothing goes with must go, though.
-        others = [path for path in named if path != leaf]
+        others = [path for path in named if not _in_one_item(path, leaf)]
         mendable = [*named, *others, *others] or [leaf]
         wish = change(
             draw, wish, draw(st.sampled_from(mendable)), draw(st.sampled_from((Kind.SET, Kind.SET, Kind.DELETE)))
         )
     return Change(wish, kind, leaf)
+
+
+def _in_one_item(path: str, leaf: str) -> bool:
+    """Whether both are the same leaf, or fields of the items of one list."""
+    return path == leaf or ("[]" in leaf and path.startswith(leaf[: leaf.rindex("[]") + 2]))
 
 
 def drawn_leaves(before: Spec, after: Spec) -> set[str]:

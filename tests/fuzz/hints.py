@@ -84,6 +84,8 @@ HINTS: Final = {
     "spec.podTemplate.spec.broker.volumeMounts[]": Hint(
         ({"name": "scratch", "mountPath": "/scratch"}, {"name": "missing", "mountPath": "/a"}), only=True
     ),
+    # The name of a volume above.
+    "spec.podTemplate.spec.broker.volumeMounts[].name": Hint(("scratch",)),
     "spec.podTemplate.spec.hostAliases[]": Hint(({"ip": "10.0.0.9", "hostnames": ["ns"]}, {"imaginary": 1})),
     "spec.podTemplate.spec.dnsConfig": Hint(({}, {"nameservers": ["10.0.0.2"]}, {"imaginary": 1})),
 }

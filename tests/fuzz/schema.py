@@ -28,7 +28,8 @@ ASCII = st.characters(codec="ascii", exclude_categories=["Cc"])
 FEW = 3
 LONGEST_TEXT = 40
 KEY_RULE = re.compile(r"key\.matches\('([^']+)'\)")
-FIELD_IN_RULE = re.compile(r"self((?:\.[A-Za-z]+)+)")
+# A field and what is in it; a method of CEL (`.all(`) is none.
+FIELD_IN_RULE = re.compile(r"self((?:\.[A-Za-z]+\b(?!\())+)")
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,6 +95,20 @@ def test_a_new_field_of_the_schema_is_a_leaf_and_has_values() -> None:
     assert schema.value(made) is not None
 
 
+def test_a_rule_that_calls_methods_names_the_fields_they_are_called_on() -> None:
+    """Without them a mount was never mended by its volume: the fuzz drew none that the rules take."""
+    spec = schema.spec_node().properties["podTemplate"].properties["spec"]
+    (rule,) = [one["rule"] for one in spec.rules if "must name volumes" in one["message"]]
+
+    assert {path.removeprefix(spec.path) for path in schema.fields_of_rule(spec, rule)} == {
+        ".broker.volumeMounts[]",
+        ".broker.volumeMounts[].mountPath",
+        ".broker.volumeMounts[].name",
+        ".volumes[]",
+        ".volumes[].name",
+    }
+
+
 def test_hints_are_about_places_that_there_are() -> None:
     places = {one.path for one in schema.spec_node().below()}
 
