@@ -50,6 +50,8 @@ EVERYTHING = {
     "networkPolicy__create": "true",
 }
 
+HTTPS = {"slaReport__source__prometheusUrl": "https://prometheus:9090"}
+
 
 def test_without_a_word_there_is_nothing_of_it() -> None:
     assert rendered() == []
@@ -57,7 +59,7 @@ def test_without_a_word_there_is_nothing_of_it() -> None:
 
 @pytest.mark.real("kube-apiserver")
 @pytest.mark.parametrize(
-    "values", [EVERYTHING | MODES["client"], EVERYTHING | MODES["cluster"], EVERYTHING, EVERYTHING | DAILY]
+    "values", [EVERYTHING | MODES["client"], EVERYTHING | MODES["cluster"], EVERYTHING, EVERYTHING | DAILY | HTTPS]
 )
 def test_the_real_apiserver_accepts_it_and_its_pods_are_restricted(
     with_kinds: KubeApiserver, namespace: str, values: dict[str, Any]
@@ -134,7 +136,7 @@ def test_the_command_line_understands_it_and_finds_its_files(mode: str) -> None:
 
 def test_each_day_is_reduced_once_and_reports_read_the_table_of_days() -> None:
     """The default. The report's pod first makes up for days that the daily job missed, and for today's beginning."""
-    values = EVERYTHING | DAILY | {"slaReport__source__prometheusUrl": "https://prometheus:9090"}
+    values = EVERYTHING | DAILY | HTTPS
     objects = rendered(**values)
     pods = pod_templates(objects)
     assert set(pods) == {"job", "daily"}
