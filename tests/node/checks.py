@@ -34,6 +34,7 @@ from tests.node.cluster import GROUPS_NAMESPACE, OPERATOR_NAMESPACE, condition
 from tests.node.images import NEXT_TAG, full_name, names_in_chart
 from tests.node.install_page import follow
 from tests.node.kubectl import CHART, environment, get, helm, kubectl, kubectl_run, until
+from tests.node.live_page import dashboard
 from tests.node.places import REPOSITORY, nodes
 from tests.node.processes import NodeError, command, command_line
 from tests.node.runbooks import FOLDER as RUNBOOKS
@@ -555,6 +556,7 @@ CHECKS = (
     Check("fresh-java-group", fresh_java_group, sets_up=True),
     Check("spec-change", spec_change),
     Check("restricted", restricted),
+    Check("dashboard", dashboard),
     Check("freeze", freeze),
     Check("kill", kill),
     Check("delete-by-force", delete_by_force),

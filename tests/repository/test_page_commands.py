@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from brokergroup_operator.cli.main import app as brokergroup
 from brokergroup_operator.kubectl.main import app as plugin
 from tests.node.checks import INSTALL_PAGE
+from tests.node.live_page import NAME as DASHBOARD
 from tests.support.page_blocks import IN_ONE_SANDBOX, IN_THE_SAME_CLUSTER, page_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +33,7 @@ RUN_IN = {
     "prometheus and java, exit 0, 2 or 3": ["docs/tasks/sla.md"],
     "written reports": ["docs/tasks/sla.md"],
 }
+ON_NODES = {"docs/tasks/install.md": INSTALL_PAGE, "docs/tasks/page.md": [DASHBOARD]}
 COMMAND = re.compile(
     r"(?:^|[`|&(]|\$ )\s*(?P<program>kubectl brokergroup|brokergroup) (?P<verb>[a-z][a-z-]*)(?P<rest>[^\n`|&>]*)",
     re.MULTILINE,
@@ -49,8 +51,7 @@ def test_each_block_of_commands_says_what_runs_it(page: str) -> None:
         if block.how == "run":
             assert page in RUN_IN.get(block.what, []), f"{page}: no test runs {block.what!r} there: {block.text}"
         elif block.how == "test-node":
-            assert page == "docs/tasks/install.md"
-            assert block.what in INSTALL_PAGE
+            assert block.what in ON_NODES.get(page, ()), f"{page}: no check runs {block.what!r}"
         elif block.is_commands:
             assert block.how == "not run", f"{page}: no marker before: {block.text}"
             assert len(block.what) >= 15, f"{page}: {block.what!r} is no reason"
