@@ -115,9 +115,11 @@ test-observability: .venv/.installed-all ## Every dashboard query on a real Prom
 	@$(ALONE) $(BIN)/python -m tests.observability.run
 
 .PHONY: screenshots
-screenshots: .venv/.installed-all ## The same, and the pictures of the page in docs/pictures anew
-	@$(BIN)/python tests/real/parts/install.py browser >&2
+screenshots: .venv/.installed-all ## Both, and the pictures of page, dashboards and report in docs/pictures anew
+	@$(BIN)/python tests/real/parts/install.py browser java prometheus kube-apiserver >&2
+	@$(BIN)/python -m sla_reports.class_archive --optional >&2
 	@$(ALONE) $(BIN)/python -m tests.page.run --pictures docs/pictures
+	@$(ALONE) $(BIN)/python -m tests.observability.run --pictures docs/pictures
 
 .PHONY: test-sieve
 test-sieve: .venv/.installed-all ## Every fault between operator and API at every place of seven workloads: the end is the same

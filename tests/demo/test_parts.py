@@ -8,14 +8,16 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 
 from brokergroup_operator.demo.client import Ledger, ReadbackError, read_keys
 from brokergroup_operator.demo.our_sandbox import our_images
+from brokergroup_operator.demo.page import first_acknowledged
 from brokergroup_operator.demo.processes import hold
+from brokergroup_operator.demo.run import watched_by_clients
 from brokergroup_operator.demo.screen import DemoView, Screen
 from brokergroup_operator.demo.watched_group import find_incident, steps_since
 from kube_sandbox.kubelet.environment import UnknownImageError
@@ -56,6 +58,28 @@ def test_steps_are_counted_from_the_fault_not_from_its_detection() -> None:
     fault_at_seconds = 1795219800.0 + 0.4  # 100 ms before the incident's start
     steps = steps_since(INCIDENT | {"startedAt": "2026-11-21T00:10:00.500Z"}, fault_at_seconds)
     assert steps == {"detected": 100.0, "committed": 106.5, "role_changed": 197.5}
+
+
+def test_the_panel_shows_the_first_acknowledged_write_that_the_incident_log_has(tmp_path: Path) -> None:
+    """Not a figure of its own beside the step `firstAck` of all views."""
+    log = tmp_path / "incidents.jsonl"
+    seen = INCIDENT | {"id": "default/quickstart/5", "stepsMilliseconds": {"detected": 0.0, "firstAck": 131.25}}
+    unseen = INCIDENT | {"id": "default/quickstart/6", "stepsMilliseconds": {"detected": 0.0, "committed": 6.5}}
+    log.write_text("".join(json.dumps(line) + "\n" for line in (seen, unseen)))
+    assert first_acknowledged(log) == {"default/quickstart/5": 131.25}
+    assert steps_since(seen, 1795219800.5)["canary_ack"] == 131.2
+
+
+@pytest.mark.parametrize(
+    ("monitoring", "canary"), [(None, True), ({"exporter": "Disabled"}, True), ({"canary": {"enabled": False}}, False)]
+)
+def test_the_demos_group_has_a_canary_unless_its_manifest_says_otherwise(monitoring: Any, canary: bool) -> None:
+    manifest: dict[str, Any] = {
+        "spec": {"nameServers": ["nameserver:9876"]} | ({"monitoring": monitoring} if monitoring else {})
+    }
+    watched_by_clients(manifest, "127.0.0.1:9876")
+    assert manifest["spec"]["nameServers"] == ["127.0.0.1:9876"]
+    assert manifest["spec"]["monitoring"] == {**(monitoring or {}), "canary": {"enabled": canary}}
 
 
 def test_what_was_acknowledged_and_is_not_in_the_log_is_missing() -> None:

@@ -1,15 +1,19 @@
 """`make test-observability`: what is told of a failover, looked at from everywhere, ended with one line of JSON.
 
-One demo is played with a real Prometheus looking on, and a canary. Then every query of every dashboard is asked of that Prometheus,
-the seven views of a failover are compared step by step, and those of a switchover, the commands of every runbook's "Look at this"
-are run on the demo's cluster, and promtool judges each alert.
+One demo is played with a real Prometheus looking on. Then every query of every dashboard is asked of that Prometheus,
+the seven views of a failover are compared step by step, and those of a switchover, each dashboard is drawn from its JSON, the
+commands of every runbook's "Look at this" are run on the demo's cluster, and promtool judges each alert.
 
-The line is `{"queries", "empty", "alerts", "alert_tests_failed", "runbook_commands", "runbook_commands_failed",
-"views_that_agree"}`; the exit code is 0 only if there are 40 queries or more, nothing is empty or failed, and seven views agree.
+    python -m tests.observability.run --pictures docs/pictures    the same, and pictures of the drawn dashboards and of a report
+
+The line is `{"queries", "empty", "panels", "panels_empty", "alerts", "alert_tests_failed", "runbook_commands",
+"runbook_commands_failed", "views_that_agree"}`; the exit code is 0 only if there are 40 queries or more, nothing is empty or
+failed, and seven views agree.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -19,7 +23,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -30,6 +34,8 @@ if str(ROOT) not in sys.path:
 from brokergroup_operator.observe.dashboards import DASHBOARDS  # noqa: E402
 from brokergroup_operator.observe.dashboards.model import filled  # noqa: E402
 from brokergroup_operator.observe.timeline import Kind  # noqa: E402
+from tests.observability import pictures  # noqa: E402
+from tests.observability.drawing import Drawing, Window, draw  # noqa: E402
 from tests.observability.views import (  # noqa: E402
     GROUP,
     NAMESPACE,
@@ -39,17 +45,15 @@ from tests.observability.views import (  # noqa: E402
     incident_log,
     is_told,
     report,
-    set_the_canary,
     switch_over,
 )
 from tests.real.parts.install import kubernetes_folder  # noqa: E402
 from tests.real.parts.prometheus import Prometheus, start_prometheus  # noqa: E402
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 DEMO_SECONDS = 240.0
 ALL_VIEWS = 7
+# Of a line in a picture.
+MOST_POINTS = 240
 RULES = ROOT / "charts" / "brokergroup-operator" / "files" / "alerts.yaml"
 # Of an operator in a cluster, which the demo's is not: the two nodes run these (tests/node/runbooks.py).
 IN_A_CLUSTER = ("brokergroup-system", "kubectl top", "prometheus")
@@ -87,15 +91,6 @@ def wait_for(what: str, look: Any, demo: subprocess.Popen[str]) -> Any:
     return found
 
 
-def done(work: Callable[[Places], None], places: Places) -> bool:
-    """Whether it could be done: what it needs may not be there yet."""
-    try:
-        work(places)
-    except subprocess.CalledProcessError:
-        return False
-    return True
-
-
 def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
@@ -123,6 +118,33 @@ def ask_dashboards(server: Prometheus) -> tuple[int, int]:
     for uid, expression in empty:
         say(f"empty: {uid}: {expression}")
     return len(asked), len(empty)
+
+
+class Answers:
+    """What Prometheus answers a drawing."""
+
+    def __init__(self, server: Prometheus) -> None:
+        self._server = server
+
+    def instant(self, expression: str) -> list[dict[str, Any]]:
+        return self._server.query(expression)
+
+    def over_time(self, expression: str, window: Window) -> list[dict[str, Any]]:
+        asked = {"start": window.start_seconds, "end": window.end_seconds, "step": window.step_seconds}
+        found: list[dict[str, Any]] = self._server.api("query_range", query=expression, **asked)["result"]
+        return found
+
+
+def draw_dashboards(server: Prometheus, since_seconds: float) -> dict[str, Drawing]:
+    """Each dashboard, from its JSON file, over the demo."""
+    now_seconds = time.time()
+    window = Window(since_seconds, now_seconds, max(1.0, (now_seconds - since_seconds) / MOST_POINTS))
+    files = {one.uid: ROOT / "dashboards" / one.file_name for one in DASHBOARDS}
+    drawings = {uid: draw(json.loads(file.read_text("utf-8")), Answers(server), window) for uid, file in files.items()}
+    for uid, drawing in drawings.items():
+        for question in drawing.empty:
+            say(f"not drawn: {uid}: {question}")
+    return drawings
 
 
 def compare(places: Places, demo: subprocess.Popen[str]) -> dict[str, list[str]]:
@@ -178,32 +200,43 @@ def judge_alerts() -> tuple[int, int]:
     return sum(len(group["rules"]) for group in rules), bad if counted.get("passed") else max(1, bad)
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pictures", type=Path, help="folder for pictures of the drawn dashboards and of a report")
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="brokergroup-observability-") as folder:
         demo, places = play(Path(folder) / "demo")
         server: Prometheus | None = None
         try:
             server = start_prometheus(Path(folder) / "prometheus", targets=[places.endpoints["metrics"]])
-            wait_for("the group", lambda: done(set_the_canary, places), demo)
+            began_seconds = time.time()
             wait_for("the end of the scripted part", lambda: is_played(places), demo)
             wait_for("the last failover in each view", lambda: is_told(places, Kind.FAILOVER), demo)
             scraped = scrapes(server)
             wait_for("two scrapes after it", lambda: scrapes(server) >= scraped + 2, demo)
             queries, empty = ask_dashboards(server)
             differ = compare(places, demo)
+            drawings = draw_dashboards(server, began_seconds)
             commands, failed = run_runbooks(places)
         finally:
             if server is not None:
                 server.process.stop()
             demo.send_signal(signal.SIGINT)
             demo.communicate(timeout=120)
+        if options.pictures is not None:
+            options.pictures.mkdir(parents=True, exist_ok=True)
+            pictures.of_dashboards({uid: drawing.html for uid, drawing in drawings.items()}, options.pictures)
+            pictures.of_a_report(options.pictures / "sla-report.png", Path(folder))
     for name, texts in differ.items():
         say(f"differs: {name}: {texts}")
     alerts, alert_tests_failed = judge_alerts()
+    panels_empty = sum(len(drawing.empty) for drawing in drawings.values())
     agree = ALL_VIEWS - len(differ)
     line = {
         "queries": queries,
         "empty": empty,
+        "panels": sum(len(drawing.marks) for drawing in drawings.values()),
+        "panels_empty": panels_empty,
         "alerts": alerts,
         "alert_tests_failed": alert_tests_failed,
         "runbook_commands": commands,
@@ -212,8 +245,8 @@ def main() -> int:
     }
     print(json.dumps(line))
     whole = queries >= 40 and commands and agree == ALL_VIEWS
-    return 0 if whole and not empty and not failed and not alert_tests_failed else 1
+    return 0 if whole and not (empty or panels_empty or failed or alert_tests_failed) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -72,6 +72,9 @@ def _check_verdict(verdict: dict[str, Any]) -> None:
     assert "fenced" in frozen["steps_ms"]
     assert verdict["epochs"] == sorted(set(verdict["epochs"]))
     assert verdict["final_master"] == frozen["to"]
+    # The operator's own client, and the demo's: each after the commit.
+    for steps in (killed["steps_ms"], frozen["steps_ms"]):
+        assert steps["committed"] <= min(steps["canary_ack"], steps["first_ack"])
 
 
 def _check_dashboard(server: Prometheus, export: Path) -> None:

@@ -8,7 +8,6 @@ address can read, and waits for the end of the demo's own strikes.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import hmac
 import os
 import secrets
@@ -27,6 +26,7 @@ from brokergroup_operator.demo.processes import hold
 from brokergroup_operator.demo.watched_group import incidents
 from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS
+from brokergroup_operator.observe.timeline import Step
 from brokergroup_operator.page.access import host_of, is_loopback_host
 from brokergroup_operator.page.server import HEADERS, LONGEST_REQUEST_BYTES, static_file
 from rocketmq_remoting import address as addresses
@@ -146,7 +146,6 @@ class Strikes:
     api: KubernetesApi
     incident_log: Path
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    _first_acks: dict[str, float] = field(default_factory=dict)
 
     def state(self) -> dict[str, Any]:
         """Return what the page shows beside the group."""
@@ -157,7 +156,7 @@ class Strikes:
             "acknowledged": len(ledger.acknowledgements),
             "failed": ledger.failures,
             "perSecond": ledger.rate_per_second(time.time()),
-            "firstAcknowledged": self._first_acknowledged(),
+            "firstAcknowledged": first_acknowledged(self.incident_log),
             "strikes": [
                 {"name": name, "label": label, "whyNot": self._why_not(name)} for name, label in _LABELS.items()
             ],
@@ -245,17 +244,11 @@ class Strikes:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _first_acknowledged(self) -> dict[str, float]:
-        """Return, by incident, the milliseconds from its detection to the demo client's first acknowledged write after it."""
-        for incident in incidents(self.incident_log):
-            committed = (incident.get("stepsMilliseconds") or {}).get("committed")
-            if committed is None or incident["id"] in self._first_acks:
-                continue
-            started = dt.datetime.fromisoformat(incident["startedAt"]).timestamp()
-            first = self.scenario.ledger.first_after(started + committed / 1000)
-            if first is not None:
-                self._first_acks[incident["id"]] = round((first.at_seconds - started) * 1000, 1)
-        return self._first_acks
+
+def first_acknowledged(incident_log: Path) -> dict[str, float]:
+    """Return, by incident, the milliseconds from its detection to the canary's first acknowledged write: the step `firstAck`."""
+    steps = {incident["id"]: incident.get("stepsMilliseconds") or {} for incident in incidents(incident_log)}
+    return {incident: of[Step.FIRST_ACK] for incident, of in steps.items() if Step.FIRST_ACK in of}
 
 
 _LABELS: Final = {

@@ -102,7 +102,7 @@ async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
             manifest["metadata"]["namespace"] = _NAMESPACE
             if settings.rocketmq_home is not None:
                 name_server = await start_name_server(api, settings.name_server_manifest, processes)
-            manifest["spec"]["nameServers"] = [name_server]
+            watched_by_clients(manifest, name_server)
             await _apply(api, manifest, processes)
             return await _play(settings, processes, api, manifest, endpoints, page, stop)
     finally:
@@ -110,6 +110,13 @@ async def run_demo(settings: DemoSettings, stop: asyncio.Event) -> DemoResult:
         await processes.stop()
         # A sandbox that had to be killed leaves its brokers.
         await asyncio.to_thread(kill_leftovers, settings.directory / SANDBOX)
+
+
+def watched_by_clients(manifest: dict[str, Any], name_server: str) -> None:
+    """Give the group its NameServer and the canary: with it the step `firstAck`, in every view, is what a client saw."""
+    spec = manifest["spec"]
+    spec["nameServers"] = [name_server]
+    spec["monitoring"] = {"canary": {"enabled": True}, **(spec.get("monitoring") or {})}
 
 
 async def _start_sandbox(processes: DemoProcesses, settings: DemoSettings, name_server: str) -> Path:

@@ -1,6 +1,7 @@
 // The demo's own part of the page: what its client sees, and the buttons.
 
 import { el, renew } from "/static/dom.js";
+import { milliseconds } from "/static/words.js";
 
 const POLL_MILLISECONDS = 500;
 const panel = el("section", { id: "demo", "aria-label": "Demo" });
@@ -22,12 +23,12 @@ async function poll() {
 }
 
 function show(state) {
-  const first = Object.entries(state.firstAcknowledged ?? {}).slice(-3).map(([id, ms]) => `${ms.toFixed(0)} ms (epoch ${id.split("/").pop()})`);
+  const first = Object.entries(state.firstAcknowledged ?? {}).slice(-3).map(([id, ms]) => `${milliseconds(ms)} (epoch ${id.split("/").pop()})`);
   renew(panel, [
     el("p", {}, el("strong", {}, "Demo: "), state.doing || "…"),
     state.acknowledged === undefined ? null : el("p", { class: "quiet" },
       `Its client: ${state.acknowledged} writes acknowledged, ${state.perSecond.toFixed(0)} a second, ${state.failed} refused or unknown`,
-      first.length ? ` · from the detected loss to its first acknowledged write: ${first.join(", ")}` : ""),
+      first.length ? ` · from the detected loss to a client's first acknowledged write (firstAck): ${first.join(", ")}` : ""),
     el("div", { class: "buttons" }, (state.strikes ?? []).map((strike) =>
       el("button", { type: "button", "data-strike": strike.name, disabled: Boolean(strike.whyNot), title: strike.whyNot || null }, strike.label))),
     el("p", { role: "status", class: "quiet" }, told),
