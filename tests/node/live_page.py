@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import urllib.error
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ def dashboard(bench: Bench) -> None:
             expect(address == ADDRESS, f"{address} was opened: expected {ADDRESS}")
             expect("<title>Broker groups</title>" in document(address), f"{address} is not the live page")
             for group in bench.groups.values():
-                until(f"the page shows {group.name} as its status does", lambda group=group: is_shown(address, group))
+                until(f"the page shows {group.name} as its status does", partial(is_shown, address, group))
     except PageNotOpenedError as error:
         raise NodeError(str(error)) from error
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import html
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -38,11 +39,12 @@ h1 { font-size: 20px; margin: 0 } header p { margin: 2px 0 12px; color: #4c5a68 
 main { display: grid; grid-template-columns: repeat(24, 1fr); grid-auto-rows: 36px; gap: 0 8px }
 section { background: #fff; border: 1px solid #d5dae1; border-radius: 4px; margin-bottom: 8px; padding: 6px 10px; overflow: hidden }
 h2 { font-size: 13px; margin: 0 0 4px } svg { display: block } text { font-size: 11px; fill: #4c5a68 }
+h2, li { white-space: nowrap; overflow: hidden; text-overflow: ellipsis }
 ul { list-style: none; margin: 0; padding: 0; columns: 2; font-size: 11px } i { display: inline-block; width: 10px; height: 3px;
 margin: 0 4px 3px 0 } td, th { text-align: left; padding: 1px 10px 1px 0; font-size: 11px }
 .stats { display: flex; gap: 6px; height: calc(100% - 24px) }
 .stats div { flex: 1; color: #fff; border-radius: 3px; padding: 4px 8px }
-.stats b { display: block; font-size: 22px } .none { color: #b42318; font-weight: bold }
+.stats b { display: block; font-size: 26px } .none { color: #b42318; font-weight: bold }
 """
 
 
@@ -90,9 +92,10 @@ class Drawing:
 def draw(dashboard: Mapping[str, Any], source: Source, window: Window) -> Drawing:
     """Ask every query of every panel and draw what is answered."""
     moments = [
-        float(one["value"][1]) / 1000
+        moment / 1000
         for annotation in dashboard["annotations"]["list"]
-        for one in source.instant(window.filled(annotation["expr"]))
+        for one in source.over_time(window.filled(annotation["expr"]), window)
+        for moment in sorted({float(value) for _, value in one["values"]})
     ]
     drawn, marks = [], {}
     for panel in dashboard["panels"]:
@@ -112,6 +115,7 @@ class _Panel:
         self.panel, self.source, self.window, self.moments = panel, source, window, moments
         defaults = panel["fieldConfig"]["defaults"]
         self.unit, self.steps = defaults["unit"], defaults["thresholds"]["steps"]
+        self.decimals: int | None = defaults.get("decimals")
         self.mapped: Json = {key: value for one in defaults["mappings"] for key, value in one["options"].items()}
         place = panel["gridPos"]
         self.width = place["w"] * COLUMN_PIXELS - 30
@@ -152,7 +156,7 @@ class _Panel:
         if not rows:
             return "", 0
         most = max(abs(value) for _, _, value in rows) or 1.0
-        each = min(26.0, self.height / len(rows))
+        each = min(44.0, self.height / len(rows))
         drawn = []
         for number, (legend, _, value) in enumerate(rows):
             y, long = number * each, (self.width - 330) * abs(value) / most
@@ -194,9 +198,8 @@ class _Panel:
         # The legend is below, in two columns.
         height = self.height - 22 - 16 * -(-len(series) // 2)
         values = [value for _, points in series for _, value in points]
-        low, high = min(0.0, *values), max(values) if max(values) > 0 else 1.0
-        high += (high - low) * 0.05
-        drawn = [self._axis(low, high, height), self._thresholds(low, high, height), self._annotations(height)]
+        low, high, ticks = scale(values, 1024.0 if self.unit in ("bytes", "Bps") else 1.0)
+        drawn = [self._axis(low, high, ticks, height), self._thresholds(low, high, height), self._annotations(height)]
         for number, (_, points) in enumerate(series):
             for part in _unbroken(points, 2.5 * self.window.step_seconds):
                 corners = " ".join(
@@ -275,10 +278,10 @@ class _Panel:
             for at, name, anchor in zip(marks, names, anchors, strict=True)
         )
 
-    def _axis(self, low: float, high: float, height: float) -> str:
+    def _axis(self, low: float, high: float, ticks: Sequence[float], height: float) -> str:
         lines = []
-        for part in range(4):
-            y, value = height * (1 - part / 3), low + (high - low) * part / 3
+        for value in ticks:
+            y = height * (1 - (value - low) / (high - low))
             lines.append(f'<line x1="{LEFT_PIXELS}" x2="{self.width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e3e7ec"/>')
             lines.append(f'<text x="0" y="{min(height, y + 10):.1f}">{self._said(value)}</text>')
         return "".join(lines) + self._times(height)
@@ -308,7 +311,18 @@ class _Panel:
         return COLOURS[[one for one in self.steps if one["value"] is None or value >= one["value"]][-1]["color"]]
 
     def _said(self, value: float) -> str:
-        return said(value, self.unit)
+        return said(value if self.decimals is None else round(value, self.decimals), self.unit)
+
+
+def scale(values: Sequence[float], thousand: float) -> tuple[float, float, list[float]]:
+    """Least, most and ticks of an axis: round steps, 0 among them. `thousand`: 1024 for bytes."""
+    low, high = min(0.0, *values), max(0.0, *values) or 1.0
+    unit = thousand ** int(math.log(high - low, thousand)) if thousand > 1 and high - low > 1 else 1.0
+    wanted = (high - low) / unit / 3
+    power = 10.0 ** math.floor(math.log10(wanted))
+    step = unit * power * next(one for one in (1, 2, 2.5, 5, 10) if one * power >= wanted)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return first * step, last * step, [number * step for number in range(first, last + 1)]
 
 
 def said(value: float, unit: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from brokergroup_operator.observe.dashboards import DASHBOARDS
-from tests.observability.drawing import Drawing, Window, draw, said
+from tests.observability.drawing import Drawing, Window, draw, said, scale
 
 WINDOW = Window(1_780_000_000.0, 1_780_000_240.0, 2.0)
 LABELS = {
@@ -29,10 +29,12 @@ class Scripted:
         self.asked: list[str] = []
 
     def instant(self, expression: str) -> list[dict[str, Any]]:
-        value = WINDOW.start_seconds * 1000 + 60_000 if expression.endswith("* 1000") else 3.0
-        return self._answer(expression, {"value": [WINDOW.end_seconds, str(value)]})
+        return self._answer(expression, {"value": [WINDOW.end_seconds, "3.02"]})
 
     def over_time(self, expression: str, window: Window) -> list[dict[str, Any]]:
+        if expression.endswith("* 1000"):  # an annotation: two changes of master
+            moments = (window.start_seconds + 60, window.start_seconds + 120)
+            return self._answer(expression, {"values": [[at + 1, str(at * 1000)] for at in moments]})
         ats = [window.start_seconds + number * window.step_seconds for number in range(120)]
         values = [[at, str(float(number if self.rises else 0))] for number, at in enumerate(ats)]
         series = self._answer(expression, {"values": values})
@@ -85,8 +87,12 @@ def test_what_is_drawn_follows_the_json() -> None:
     # A member's roles are four colours by their number, and stay the last one above it.
     assert text.count("<polyline ") >= 10
     assert "quickstart 2" in text
-    # Each change of master over each panel with time.
-    assert text.count('stroke-dasharray="2 3"') >= 10
+    # Two changes of master over each panel with time.
+    assert text.count('stroke-dasharray="2 3"') == 2 * 11
+    # What is counted is a whole number.
+    operator = drawn("brokergroup-operator", Scripted()).html
+    assert "<b>3</b>1 2</div>" in operator
+    assert "3.02" not in operator
     assert "&lt;img src=x&gt;" in text
     assert "<img" not in text
 
@@ -104,6 +110,22 @@ def test_the_range_is_the_one_that_is_drawn() -> None:
 )  # fmt: skip
 def test_a_value_has_its_unit(value: float, unit: str, text: str) -> None:
     assert said(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "thousand", "expected"),
+    [
+        ([0.0], 1.0, (0.0, 1.0, [0.0, 0.5, 1.0])),
+        ([1.0, 3.0], 1.0, (0.0, 3.0, [0.0, 1.0, 2.0, 3.0])),
+        ([0.0, 14.0], 1.0, (0.0, 15.0, [0.0, 5.0, 10.0, 15.0])),
+        ([-2.0, 3.0], 1.0, (-2.0, 4.0, [-2.0, 0.0, 2.0, 4.0])),
+        ([200.0 * 1024], 1024.0, (0.0, 204_800.0, [0.0, 102_400.0, 204_800.0])),
+    ],
+)
+def test_an_axis_has_round_steps(
+    values: list[float], thousand: float, expected: tuple[float, float, list[float]]
+) -> None:
+    assert scale(values, thousand) == expected
 
 
 def test_every_unit_and_kind_of_the_dashboards_is_known() -> None:

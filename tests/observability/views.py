@@ -113,7 +113,8 @@ def page(places: Places, incident: str, _: Kind) -> Telling:
 def _on_the_demos_panel(places: Places, incident: str) -> int:
     """The page of the demo tells it twice: as a step, and beside its buttons. A KeyError where the panel does not."""
     with urllib.request.urlopen(f"{places.page}demo/state", timeout=30) as answer:
-        return round(json.load(answer)["firstAcknowledged"][incident])
+        first: dict[str, float] = json.load(answer)["firstAcknowledged"]
+    return round(first[incident])
 
 
 def status(places: Places, incident: str, kind: Kind) -> Telling:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from brokergroup_operator.observe.timeline import Step
+from brokergroup_operator.page.board import Board
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import LiveReplica
 from tests.page.scripted_plane import MEBIBYTE, ScriptedFailover, ScriptedPlane, manifest, snapshot
@@ -359,6 +361,17 @@ def test_it_says_that_it_lost_its_operator_and_comes_back_by_itself(eyes: Eyes, 
         expect(page.locator("#lost")).to_be_hidden()
         expect(page.locator("#count")).to_have_text("12 groups")
         expect(page.locator("[data-key=members] tbody tr")).to_have_count(3)
+
+
+def test_it_says_how_old_its_oldest_fact_is_once_that_is_15_s(
+    eyes: Eyes, shop: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with eyes.look(shop.url) as page:
+        expect(page.locator("#link")).to_have_text("Live")
+        with monkeypatch.context() as late:
+            late.setattr(Board, "oldest_sighting", lambda _: time.time() - 21)
+            expect(page.locator("#link")).to_have_text(re.compile(r"^Live; the oldest fact is of 2\d s ago$"))
+        expect(page.locator("#link")).to_have_text("Live")
 
 
 def test_a_page_with_a_token_shows_nothing_before(eyes: Eyes, tmp_path: Path) -> None:

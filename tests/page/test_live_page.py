@@ -6,6 +6,7 @@ import asyncio
 import resource
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -100,6 +101,40 @@ async def test_the_feed_takes_a_bounded_turn_and_comes_round() -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert len(longest) > 2, "it looked at everything in one turn"
+
+
+async def test_a_turn_ends_after_4_ms_of_the_planes_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which a look at a group takes a millisecond."""
+    plane = ScriptedPlane(groups=50)
+    clock = SimpleNamespace(monotonic=lambda: plane.looks / 1000, time=lambda: 1_780_000_000.0)
+    monkeypatch.setattr("brokergroup_operator.page.feed.time", clock)
+    turns: list[int] = []
+    done = asyncio.Event()
+
+    def take(sightings: list[Any], _: Any, __: Any) -> None:
+        turns.append(len(sightings))
+        if sum(turns) >= 20:
+            done.set()
+
+    feed = Feed(plane, SetChanges(), take)
+    feed.viewed(frozenset(), has_viewers=True)
+    task = asyncio.create_task(feed.run())
+    async with asyncio.timeout(60):
+        await done.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert turns[:5] == [4] * 5
+
+
+def test_the_oldest_fact_is_of_the_group_that_was_looked_at_the_longest_ago() -> None:
+    plane = ScriptedPlane(groups=3)
+    board = Board({})
+    assert board.oldest_sighting() is None
+    for at, snapshot_of_one in enumerate(plane.shown.values(), start=100):
+        board.take([sighting_of(snapshot_of_one, float(at))], [], frozenset(plane.shown))
+    assert board.oldest_sighting() == 100.0
+    board.take([sighting_of(next(iter(plane.shown.values())), 200.0)], [], frozenset(plane.shown))
+    assert board.oldest_sighting() == 101.0
 
 
 async def test_nobody_looks_and_nothing_is_looked_at() -> None:

@@ -155,6 +155,8 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
                     "mode": "absolute",
                     "steps": [{"value": value, "color": color} for value, color in panel.thresholds],
                 },
+                # A rise is computed between scrapes, so three failovers are 3.03.
+                **({"decimals": 0} if panel.kind in ("stat", "bargauge") and panel.unit == "short" else {}),
                 "color": {"mode": "palette-classic" if panel.kind == "timeseries" else "thresholds"},
                 "mappings": [_mapping(panel.mappings)] if panel.mappings else [],
                 "custom": {"thresholdsStyle": {"mode": "line"}} if panel.kind == "timeseries" else {},

@@ -29,6 +29,11 @@ def _in_range(counter: str) -> str:
     return f"increase({counter}{SELECT}[$__range])"
 
 
+def _that_happened(counts: str) -> str:
+    """Only what is not 0, most first, else one 0: of 32 causes and outcomes a reader looks for the few that there were."""
+    return f"sort_desc({counts} > 0 or on() vector(0))"
+
+
 # Overview: is any group in trouble, and which one?
 _MIB = float(1 << 20)
 _UNAVAILABLE = f"{names.UNAVAILABLE_SECONDS_TOTAL}{SELECT}"
@@ -284,21 +289,23 @@ FAILOVER = Dashboard(
         bars(
             "How many were there, and how did they end?",
             "In the chosen range. completed is the good one. noEligibleReplica and incomplete: look at the group.",
-            {"{{cause}} {{outcome}}": f"sum by (cause, outcome) ({_in_range(names.FAILOVERS_TOTAL)})"},
+            {"{{cause}} {{outcome}}": _that_happened(f"sum by (cause, outcome) ({_in_range(names.FAILOVERS_TOTAL)})")},
             thresholds=((None, GREEN), (10.0, YELLOW)),
         ),
         bars(
             "How long was nothing writable, and why?",
             "Seconds in the chosen range, by cause.",
             {
-                "{{broker_group}} {{cause}}": f"sum by (broker_group, cause) ({_in_range(names.UNAVAILABLE_SECONDS_TOTAL)})"
+                "{{broker_group}} {{cause}}": _that_happened(
+                    f"sum by (broker_group, cause) ({_in_range(names.UNAVAILABLE_SECONDS_TOTAL)})"
+                )
             },
             unit="s",
             thresholds=((None, GREEN), (60.0, RED)),
         ),
         bars(
             "How often does each group fail over?",
-            "In the chosen range. More than three an hour: BrokerGroupFlapping.",
+            "In the chosen range. More than three in a quarter of an hour: BrokerGroupFlapping.",
             {"{{broker_group}}": f"sum by (broker_group) ({_in_range(names.FAILOVERS_TOTAL)})"},
             thresholds=((None, GREEN), (3.0, RED)),
         ),
@@ -346,7 +353,7 @@ OPERATOR = Dashboard(
             "docs/concepts/security.md says what each needs.",
             {
                 "{{request}} {{code}}": (
-                    f'sum by (request, code) (rate({names.REQUESTS_TOTAL}{{code!="SUCCESS"}}[$__rate_interval])) or vector(0)'
+                    f'sum by (request, code) (rate({names.REQUESTS_TOTAL}{{code!="SUCCESS"}}[$__rate_interval])) or on() vector(0)'
                 )
             },
             unit="reqps",
