@@ -110,7 +110,7 @@ test-page: .venv/.installed-all ## The live page in a real Chromium: a failover 
 	@$(ALONE) $(BIN)/python -m tests.page.run $(ARGUMENTS)
 
 .PHONY: test-observability
-test-observability: .venv/.installed-all ## Every dashboard query on a real Prometheus, every alert, the runbooks' commands; seven views of one failover agree
+test-observability: .venv/.installed-all ## Every dashboard's queries and panels on a real Prometheus, every alert, the runbooks' commands; seven views of one failover agree
 	@$(BIN)/python tests/real/parts/install.py java prometheus kube-apiserver >&2
 	@$(ALONE) $(BIN)/python -m tests.observability.run
 

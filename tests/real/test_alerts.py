@@ -110,13 +110,15 @@ CASES: dict[str, Case] = {
 }
 
 
-def judge(folder: Path, inputs: Series, alert: str, labels: list[dict[str, str]], *, value: str = "") -> None:
+def judge(
+    folder: Path, inputs: Series, alert: str, labels: list[dict[str, str]], *, value: str = "", scraped: str = "1m"
+) -> None:
     document: dict[str, Any] = {
         "rule_files": [str(RULES)],
         "evaluation_interval": "1m",
         "tests": [
             {
-                "interval": "1m",
+                "interval": scraped,
                 "input_series": inputs,
                 "promql_expr_test": [],
                 "alert_rule_test": [
@@ -165,6 +167,16 @@ def test_a_member_that_was_unheard_for_a_moment_is_not_told_of(tmp_path: Path) -
     """All operator pods are started anew, one after the other: none hears a member before it has dialled that pod."""
     for values, raised in (("0+0x67 1 1", []), ("0+0x66 1+0x3", [ORDERS])):
         judge(tmp_path, series("brokergroup_unheard_members", values), "BrokerGroupMembersUnheard", raised)
+
+
+@pytest.mark.parametrize(("failovers", "is_flapping"), [(3, False), (4, True)])
+def test_more_than_three_failovers_in_a_quarter_of_an_hour_are_flapping(
+    tmp_path: Path, failovers: int, is_flapping: bool
+) -> None:
+    """Beyond its first and last scrape an increase is extrapolated: with scrapes 50 s apart three are 3.18."""
+    name = f'brokergroup_failovers_total{{{GROUP},pod="operator-0"}}'
+    told = {"series": name, "values": f"9+0x72 {9 + failovers}+0x20"}
+    judge(tmp_path, [told], "BrokerGroupFlapping", [ORDERS] if is_flapping else [], value="4", scraped="50s")
 
 
 def test_one_short_outage_burns_no_budget(tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ FAILOVER = Dashboard(
             "How often does each group fail over?",
             "In the chosen range. More than three in a quarter of an hour: BrokerGroupFlapping.",
             {"{{broker_group}}": f"sum by (broker_group) ({_in_range(names.FAILOVERS_TOTAL)})"},
-            thresholds=((None, GREEN), (3.0, RED)),
+            thresholds=((None, GREEN), (4.0, RED)),
         ),
         number(
             "May messages have been lost?",
@@ -353,7 +353,8 @@ OPERATOR = Dashboard(
             "docs/concepts/security.md says what each needs.",
             {
                 "{{request}} {{code}}": (
-                    f'sum by (request, code) (rate({names.REQUESTS_TOTAL}{{code!="SUCCESS"}}[$__rate_interval])) or on() vector(0)'
+                    f'sum by (request, code) (rate({names.REQUESTS_TOTAL}{{code!="SUCCESS"}}[$__rate_interval]))'
+                    ' or on() label_replace(vector(0), "request", "nothing", "", "")'
                 )
             },
             unit="reqps",
