@@ -177,3 +177,54 @@ def test_what_a_runbook_says_to_do_can_be_done(reader: Reader) -> None:
             reader.run(f"kubectl wait --for=jsonpath={{.status.phase}}={answer} {operation[0]} --timeout=3m")
         else:
             assert answer in said, f"{here}: {said}"
+
+
+# A command of kubectl in a sentence or a table, with an object; a verb alone, or with its kind, is only mentioned.
+IN_PASSING = re.compile(r"`(kubectl (?:get|delete|annotate|taint|explain|describe|create|replace|logs) [^`\n]+)`")
+# How each is run here: "" as it stands, "dry" by the API server without a change, else why it is not.
+PASSING = {
+    "kubectl annotate bg --all brokergroup.dev/operator-": "dry",
+    "kubectl annotate bg NAME brokergroup.dev/operator-": "dry",
+    "kubectl create configmap objectives --from-file slo/": "dry",
+    "kubectl delete -n NAMESPACE brokergroupstates GROUP": "dry",
+    "kubectl delete -n NAMESPACE persistentvolumeclaims -l brokergroup.dev/broker-group=GROUP": "dry",
+    "kubectl delete brokergroup orders --cascade=orphan": "dry",
+    "kubectl delete customresourcedefinitions rocketmqclusters.brokergroup.dev brokergroups.brokergroup.dev "
+    "brokergroupoperations.brokergroup.dev brokergroupstates.brokergroup.dev": "dry",
+    "kubectl delete lease -n brokergroup-system brokergroup-operator": "dry",
+    "kubectl delete pvc -n brokergroup-system -l app.kubernetes.io/name=brokergroup-operator": "dry",
+    "kubectl delete secret -n brokergroup-system brokergroup-operator-fence-key": "dry",
+    "kubectl describe bg NAME": "",
+    "kubectl describe pod -l brokergroup.dev/rocketmq-cluster=shop,app.kubernetes.io/component=nameserver": "",
+    "kubectl explain brokergroup.spec --recursive": "",
+    "kubectl get brokergroups -A -o yaml": "",
+    "kubectl get pvc CLAIM -o yaml": "",
+    "kubectl logs --previous": "of no pod: the runbooks' command has one",
+    "kubectl logs POD --previous": "",
+    "kubectl replace -f objects.yaml": "its block in upgrade.md says what runs it",
+    "kubectl taint node NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute": "dry",
+}
+MENTIONED = {"kubectl delete bg", "kubectl describe bg", "kubectl describe pod", "kubectl describe service"}
+
+
+@pytest.mark.real("kube-apiserver")
+@pytest.mark.timeout(4 * SECONDS)
+def test_a_command_that_a_page_names_in_passing_is_taken(reader: Reader) -> None:
+    """What would change the cluster is asked of the API server as a dry run; what is not there may be missing."""
+    pages = [ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if path.parent != RUNBOOKS)]
+    texts = [re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE) for path in pages]
+    found = {command for text in texts for command in IN_PASSING.findall(text)}
+    assert found - MENTIONED == PASSING.keys()
+    node, claim = (reader.run(f"kubectl get {kind} -o name").split()[0].partition("/")[2] for kind in ("nodes", "pvc"))
+    # A container that has ended has something to print.
+    reader.run("kubectl brokergroup restart orders 2 --wait")
+    words = {**WORDS, "NODE": node, "CLAIM": claim, "NAME": "orders", "POD": "orders-2 -c broker"}
+    (reader.home / "slo").mkdir()
+    for command, how in PASSING.items():
+        here = re.sub(r"\b(?:NAMESPACE|GROUP|NODE|CLAIM|NAME|POD)\b", lambda word: words[word[0]], command)
+        here = here.replace("slo/", f"{reader.home}/slo/")
+        if how == "dry":
+            here += " --dry-run=server" + (" --ignore-not-found" if " delete " in command else "")
+        if how in {"", "dry"}:
+            reader.run(here)
+    assert "orders" in reader.run("kubectl get brokergroups")
