@@ -1,8 +1,8 @@
 """What pages once said and a reader could not follow: each stays corrected.
 
-Others of that kind: test_examples.py (a manifest that `apply` refuses, a NameServer that nothing brings), tests/real/test_quick_start.py
-(`mqadmin` on a Debian), tests/migrate/test_migrate_command.py (the exit code of a plan that began nothing), tests/demo/test_parts.py (a hint
-to a cluster that has ended).
+Others of that kind: test_examples.py (a manifest that `apply` refuses, a NameServer that nothing brings), real/test_quick_start.py
+(`mqadmin` on a Debian), migrate/test_migrate_command.py (the exit code of a plan that began nothing), demo/test_parts.py (a
+hint to a cluster that has ended).
 """
 
 from __future__ import annotations
