@@ -2,7 +2,7 @@
 
 ``make generate`` writes them into `dashboards/`. Each panel asks a question, says what to read from it, and has a unit and
 thresholds. The builder is ours: the typed SDK on PyPI is experimental and versioned by Grafana release, and the part of the format
-that is used here is small. `make test-observability` evaluates every query against a real Prometheus.
+that is used here is small. `make test-observability` evaluates every query against a real Prometheus, and draws every panel.
 """
 
 from brokergroup_operator.observe.dashboards.model import Dashboard
