@@ -136,6 +136,22 @@ async def test_the_first_message_that_a_new_master_acknowledges_is_a_step_of_the
     await server.stop()
 
 
+async def test_a_change_of_master_ends_the_pause_between_two_messages(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """Else the first write would be seen up to a second later than a client sees it."""
+    notes, server = Sent(), FakeNameServer(group)
+    _, [first, second, _] = await with_canary(
+        start_plane, group, server, notes, canary_period_seconds=30.0, canary_retry_seconds=0.01
+    )
+    await eventually(lambda: notes.sent[-1:] == [True], what="the last message of these 30 s")
+    await first.kill()
+    server.routed = second.address
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    steps = notes.closed[0].steps
+    assert steps[Step.FIRST_ACK] - steps[Step.ROLE_CHANGED] < 1.0
+
+
 async def test_of_several_planes_one_sends(start_plane: StartPlane, group: FakeGroup) -> None:
     """The one of rank 0; another one only while it changes the master itself."""
     notes, server = Sent(), FakeNameServer(group)

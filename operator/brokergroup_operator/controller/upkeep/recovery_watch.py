@@ -10,6 +10,7 @@ A step is stamped when it was seen; without an answer it stays open. No failover
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -159,6 +160,8 @@ class _Answers:
     refusal: Refusal | None = None
     # What was reported of it.
     told: tuple[str | None, str] | None = None
+    # Ends the pause before the next message.
+    change_began: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Canary(Part):
@@ -178,8 +181,11 @@ class Canary(Part):
         self._answers: dict[GroupKey, _Answers] = {}
 
     def look_at(self, group: Group) -> None:
-        """Start the group's canary, if its spec asks for one and none runs."""
-        if group.key not in self._answers and self._is_wanted(group):
+        """Start the group's canary, if its spec asks for one and none runs. Wake it if a change of master has begun."""
+        if group.key in self._answers:
+            if _is_changing(group):
+                self._answers[group.key].change_began.set()
+        elif self._is_wanted(group):
             answers = self._answers[group.key] = _Answers()
             self._tasks.start(
                 self._send_while_wanted(group, answers),
@@ -226,11 +232,17 @@ class Canary(Part):
             if self._planes.rank(group.key) == 0:
                 self._tell(group.key, answers)
             self._observer.canary_sent(group.key, is_acknowledged, now_seconds - began_seconds)
-            await asyncio.sleep(self._pause_seconds(group, is_acknowledged or answers.refusal is not None))
+            await self._pause(group, answers, was_answered=is_acknowledged or answers.refusal is not None)
 
-    def _pause_seconds(self, group: Group, was_answered: bool) -> float:
-        is_hurried = not was_answered or _is_changing(group)
-        return self._settings.canary_retry_seconds if is_hurried else self._settings.canary_period_seconds
+    async def _pause(self, group: Group, answers: _Answers, *, was_answered: bool) -> None:
+        """Wait before the next message. Asleep while the master changes, it would see the first write up to a second late."""
+        if not was_answered or _is_changing(group):
+            await asyncio.sleep(self._settings.canary_retry_seconds)
+            return
+        answers.change_began.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.canary_period_seconds):
+                await answers.change_began.wait()
 
     def _tell(self, key: GroupKey, answers: _Answers) -> None:
         """Report that the canary is refused, or is not any more, if that is news."""

@@ -62,8 +62,8 @@ OVERVIEW = Dashboard(
             f"{BY_GROUP} ({names.GROUP_WRITABLE}{SELECT}) == 0",
         ),
         how_many_groups(
-            "How many groups must not lose their master now?",
-            "FailoverSafe is False. Do not drain their nodes; kubectl brokergroup explain GROUP says what is missing.",
+            "How many groups are not FailoverSafe?",
+            "They must not lose their master: drain none of their nodes. kubectl brokergroup explain GROUP says what is missing.",
             f"{BY_GROUP} ({_CONDITION % 'FailoverSafe'}) == 0",
             thresholds=((None, GREEN), (1.0, YELLOW)),
         ),
