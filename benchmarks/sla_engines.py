@@ -135,20 +135,20 @@ class FromTable:
         """What a run needs, in a folder that is there for as long as the runs."""
         import pyarrow as pa  # noqa: PLC0415
 
-        from sla_reports.reduction.daily_table import write_runs  # noqa: PLC0415
+        from sla_reports.reduction.daily_table import write_days  # noqa: PLC0415
         from sla_reports.reduction.runs import Quality  # noqa: PLC0415
 
         runs = _kernel(lake, by_day=True)
         intervals = pa.array([STEP_MS] * len(runs), pa.int64())
         told = Quality(sum(runs["n"].to_pylist()), 0, 0, 0, 0)
         self._table = scratch / "table"
-        write_runs(self._table, runs.append_column("interval_ms", intervals), told)
+        write_days(self._table, runs.append_column("interval_ms", intervals), told)
 
     def runs(self, lake: Path) -> Iterable[Row]:  # noqa: ARG002 - the table is the lake's
         from sla_reports.reduction.daily_table import read_runs  # noqa: PLC0415
         from sla_reports.reduction.runs import runs_in  # noqa: PLC0415
 
-        table = read_runs(self._table, start_ms=START_MS, end_ms=START_MS + DAYS * DAY_MS)
+        table = read_runs(self._table, start_ms=START_MS, end_ms=START_MS + DAYS * DAY_MS).runs
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in runs_in(table)]
 
 
@@ -156,7 +156,7 @@ class TableOfLake(Ours):
     """The whole daily table, out of the lake. (Its answer is none: the runs are in the table.)"""
 
     def runs(self, lake: Path) -> Iterable[Row]:
-        from sla_reports.reduction.daily_table import append_lake  # noqa: PLC0415
+        from sla_reports.daily import append_lake  # noqa: PLC0415
 
         with tempfile.TemporaryDirectory(prefix="sla-table-") as table:
             append_lake(self._spark, table, lake, interval_ms=STEP_MS)
@@ -174,8 +174,8 @@ class TableOfText(Ours):
         write_openmetrics(sorted(lake.glob("day=*/*.parquet")), self._export)
 
     def runs(self, lake: Path) -> Iterable[Row]:  # noqa: ARG002 - the text is the lake's
+        from sla_reports.daily import append_days  # noqa: PLC0415
         from sla_reports.readers.text import read_openmetrics  # noqa: PLC0415
-        from sla_reports.reduction.daily_table import append_days  # noqa: PLC0415
 
         with tempfile.TemporaryDirectory(prefix="sla-table-") as table:
             append_days(table, read_openmetrics(self._spark, [self._export]).frame, interval_ms=STEP_MS)
@@ -205,7 +205,7 @@ class FirstDay(Ours):
         return ()
 
     def _append(self, store: Path, lake: Path, days: list[str]) -> None:
-        from sla_reports.reduction.daily_table import append_lake  # noqa: PLC0415
+        from sla_reports.daily import append_lake  # noqa: PLC0415
 
         append_lake(self._spark, store, lake, days=days, interval_ms=STEP_MS)
 

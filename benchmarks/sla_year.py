@@ -49,7 +49,7 @@ def year_of(months: int) -> Window:
 
 def write_year(folder: Path, groups: int, months: int, seed: int = 1) -> None:
     """The table, day by day in commits of a month, as backfills of a month make it; and the incident log."""
-    from sla_reports.reduction.daily_table import write_runs  # noqa: PLC0415
+    from sla_reports.reduction.daily_table import write_days  # noqa: PLC0415
     from sla_reports.reduction.runs import Quality  # noqa: PLC0415
 
     rng = np.random.default_rng(seed)
@@ -61,7 +61,7 @@ def write_year(folder: Path, groups: int, months: int, seed: int = 1) -> None:
         names = ("series", "value", "start_ms", "end_ms", "n")
         columns = {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
         table = pa.table({**columns, "interval_ms": pa.array([STEP_MS] * len(rows), pa.int64())})
-        write_runs(folder / "table", table, Quality(sum(columns["n"]), 0, 0, 0, 0))
+        write_days(folder / "table", table, Quality(sum(columns["n"]), 0, 0, 0, 0))
     with (folder / "incidents.jsonl").open("w") as log:
         log.writelines(_logged(number, *one) for number in range(groups) for one in outages[number][::3])
 

@@ -1,11 +1,12 @@
 """A report from exports and incident logs: samples become runs (the last step of Spark), runs figures, figures files and texts."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
@@ -20,12 +21,12 @@ from sla_reports.readers import lake
 from sla_reports.readers.samples import NOT_COUNTED, ExportFormatError, Noted, readable_errors
 from sla_reports.reduction.jobs import Reduction, greatest_lag_bytes, infer_intervals, reduce_lake, reduce_samples
 from sla_reports.reduction.runs import Intervals, Quality, runs_in
-from sla_reports.series import labels_column, metric_column, parse_series
+from sla_reports.series import Series, labels_column, metric_column, parse_series
 from sla_reports.sources import READ_METRICS, REPORT_METRICS, Form, Origin, samples_of
 from sla_reports.states.entities import REPLICA_LABELS, Fleet, GroupKey
 from sla_reports.states.existence import existed_words
 from sla_reports.states.identity import Copies, identity_of
-from sla_reports.states.logged import Circumstance, LoggedIncident, files_of, read_logs
+from sla_reports.states.logged import Circumstance, IncidentLogs, LoggedIncident, files_of, read_logs
 from sla_reports.states.spans import Run, Stretch, Window, by_series, gap_limit_ms
 
 DEFAULT_OBJECTIVE = 0.9995
@@ -34,6 +35,9 @@ DEFAULT_OBJECTIVE = 0.9995
 @dataclass(frozen=True, slots=True)
 class Request:
     """What to report on. Without a window: from the first sample to the last; without an interval: as inferred.
+
+    `groups`: only groups of such names, as namespace/cluster/brokerGroup with `*` and `?`. The daily table has lines of the
+    logs, so from it there may be no file of them.
 
     `until_ms` says that the window is still running and up to where the data goes. Without it what is missing at the end is
     unknown, as it is anywhere else.
@@ -55,6 +59,7 @@ class Request:
     replica_labels: Sequence[str] = ()
     # Only series with these labels: of a store that holds several Kubernetes clusters one.
     match: Mapping[str, str] = field(default_factory=dict)
+    groups: str = "*"
 
     @property
     def reading(self) -> Window | None:
@@ -114,6 +119,7 @@ class Report:
             "scrapeIntervalsMs": sorted(set(self.reduced.intervals_ms.values())),
             "amendments": len(request.amendments), "timeZone": request.time_zone, "from": request.origin.form.value,
             "replicaLabels": [*REPLICA_LABELS, *request.replica_labels], "match": dict(request.match),
+            "groups": request.groups,
             "server": request.origin.shown_url if request.origin.url else None,
         }  # fmt: skip
         quality = {
@@ -141,10 +147,11 @@ def make_report(spark: SparkSession | None, request: Request) -> Report:
     """
     if request.window and request.until_ms is not None and request.until_ms <= request.window.start_ms:
         raise PeriodError("until: lies before the period; expected an instant within it")
-    logs = read_logs(request.incident_logs)
+    logs = _logs(request)
     reduced, noted = _reduced(spark, request)
+    reduced = of_groups(reduced, request.groups)
     if not reduced.runs:
-        raise ExportFormatError(no_series_of_ours(request.origin, noted, request.match))
+        raise ExportFormatError(no_series_of_ours(request.origin, noted, request.match, request.groups))
     # A window has at least a millisecond, also around a single scrape.
     edges = min(run.start_ms for run in reduced.runs), max(run.end_ms for run in reduced.runs) + 1
     window = request.window or Window(*edges)
@@ -152,23 +159,28 @@ def make_report(spark: SparkSession | None, request: Request) -> Report:
         reduced, logs.incidents, circumstances=logs.circumstances, amendments=request.amendments,
         now_ms=request.until_ms, replica_labels=request.replica_labels,
     )  # fmt: skip
+    objectives = request.objectives
+    if request.groups != "*":
+        # What is about other groups is not about this report, and none of it is a mistake.
+        here = {*known.fleet.groups(GROUP_WRITABLE), *(one.group for one in known.log)}
+        objectives = [one for one in objectives if any(map(one.is_about, here))]
+        known = replace(known, amendments=[one for one in known.amendments if any(map(one.is_about, here))])
     identity = identity_of(known.fleet)
     if identity.faults:
         raise ExportFormatError("; ".join(identity.faults))
     # Without a period all of the export is: what lies before it would be unknown, and no objective could be judged.
     own_windows = request.window is not None
-    summary = summarise(
-        Agreement(window, request.objective, objectives=request.objectives, own_windows=own_windows), known
-    )
+    summary = summarise(Agreement(window, request.objective, objectives=objectives, own_windows=own_windows), known)
     summary = as_incomplete(replace(summary, warnings=(*request.notes, *summary.warnings)), noted.lacks)
     found = {key: known.fleet.interval(GROUP_WRITABLE, key).stretches for key in known.fleet.groups(GROUP_WRITABLE)}
     return Report(request, summary, reduced, len(logs.unreadable), noted, identity.copies, found)
 
 
-def no_series_of_ours(origin: Origin, noted: Noted, match: Mapping[str, str] | None = None) -> str:
+def no_series_of_ours(origin: Origin, noted: Noted, match: Mapping[str, str] | None = None, groups: str = "*") -> str:
     """Return the error message for an export that holds no metric of a report."""
     labels = " and ".join(f'{name}="{value}"' for name, value in (match or {}).items())
     wanted = f" with {labels} (--match)" if labels else ""
+    wanted += "" if groups == "*" else f" of a group {groups} (--group)"
     others = f", but {noted.foreign_series} series of others" if noted.foreign_series else ""
     missing = f"; the answer lacks: {'; '.join(noted.lacks)}" if noted.lacks else ""
     return (
@@ -177,10 +189,22 @@ def no_series_of_ours(origin: Origin, noted: Noted, match: Mapping[str, str] | N
     )
 
 
+def _logs(request: Request) -> IncidentLogs:
+    """The logs' files and the lines that the table has of them, of the groups that are asked for."""
+    stored: list[str] = []
+    if request.origin.form is Form.RUNS and (time := request.reading) is not None:
+        from sla_reports.reduction.daily_table import read_lines  # noqa: PLC0415 - Delta is loaded for a table only
+
+        stored = read_lines(request.origin.table, start_ms=time.start_ms, end_ms=time.end_ms, groups=request.groups)
+    logs = read_logs(request.incident_logs, stored)
+    return replace(logs, incidents=tuple(one for one in logs.incidents if one.group.matches(request.groups)))
+
+
 def _reduced(spark: SparkSession | None, request: Request) -> tuple[Reduced, Noted]:
     """The runs, and what was passed over on the way."""
     if request.origin.form is Form.RUNS and request.reading is not None:
-        return matching(reduced_from_table(request.origin.table, request.reading), request.match), NOT_COUNTED
+        reduced = reduced_from_table(request.origin.table, request.reading, request.groups)
+        return matching(reduced, request.match), NOT_COUNTED
     if spark is None:
         raise ValueError("spark: None; expected a session for every form but runs")
     with readable_errors():
@@ -226,30 +250,36 @@ def _reduced_from(reduction: Reduction, samples: DataFrame, window: Window | Non
     return Reduced(runs, reduction.intervals_ms, reduction.quality, behind, interval_given=interval_ms is not None)
 
 
-def reduced_from_table(table: str | Path, window: Window) -> Reduced:
+def reduced_from_table(table: str | Path, window: Window, groups: str = "*") -> Reduced:
     """Read the runs of a window from the daily table, without Spark. The table has no lag of slaves. Raises TableError."""
     # Delta is loaded for a table only.
-    from sla_reports.reduction.daily_table import day_of, late_days, read_runs, stored_intervals  # noqa: PLC0415
+    from sla_reports.reduction.daily_table import day_of, late_days, read_runs  # noqa: PLC0415
 
-    runs = tuple(runs_in(read_runs(table, start_ms=window.start_ms, end_ms=window.end_ms)))
-    found = stored_intervals(table, start_ms=window.start_ms, end_ms=window.end_ms)
+    near = read_runs(table, start_ms=window.start_ms, end_ms=window.end_ms, groups=groups)
     late = late_days(table, first=day_of(window.start_ms), last=day_of(window.end_ms - 1))
+    n = near.runs["n"]
     told = StoredQuality(
-        samples=sum(run.n for run in runs),
-        series=len({run.series for run in runs}),
-        stale_markers=sum(run.n for run in runs if run.value is None),
+        samples=pc.sum(n).as_py() or 0,
+        series=len(near.intervals_ms),
+        stale_markers=pc.sum(n.filter(pc.is_null(near.runs["value"]))).as_py() or 0,
         late_samples=sum(one.more for one in late),
         missing_samples=sum(one.fewer for one in late),
     )
-    return Reduced(runs, {run.series: found[run.series] for run in runs}, told)
+    return Reduced(tuple(runs_in(near.runs)), near.intervals_ms, told)
+
+
+def of_groups(reduced: Reduced, pattern: str) -> Reduced:
+    """Return only the runs of groups of such names."""
+    return reduced if pattern == "*" else _chosen(reduced, lambda series: GroupKey.of_series(series).matches(pattern))
 
 
 def matching(reduced: Reduced, match: Mapping[str, str]) -> Reduced:
     """Return only the runs of series whose labels have these values."""
-    if not match:
-        return reduced
-    every = {run.series for run in reduced.runs}
-    chosen = {text for text in every if match.items() <= dict(parse_series(text).labels).items()}
+    return _chosen(reduced, lambda series: match.items() <= dict(series.labels).items()) if match else reduced
+
+
+def _chosen(reduced: Reduced, is_wanted: Callable[[Series], bool]) -> Reduced:
+    chosen = {text for text in {run.series for run in reduced.runs} if is_wanted(parse_series(text))}
     return replace(
         reduced,
         runs=tuple(run for run in reduced.runs if run.series in chosen),

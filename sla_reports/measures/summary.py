@@ -32,7 +32,16 @@ from sla_reports.measures.recovery import (
 from sla_reports.states.entities import Fleet, GroupKey, Stay, divided, facts_at, stays_of
 from sla_reports.states.existence import Existence, Existences, existence_notes
 from sla_reports.states.identity import identity_of
-from sla_reports.states.incidents import Event, Incident, attribute, events, overlapping, reconcile, told_by_counter
+from sla_reports.states.incidents import (
+    Event,
+    Incident,
+    Source,
+    attribute,
+    events,
+    overlapping,
+    reconcile,
+    told_by_counter,
+)
 from sla_reports.states.logged import Circumstance, LoggedIncident, whole_outages
 from sla_reports.states.spans import (
     Span,
@@ -332,6 +341,7 @@ def _judge(key: GroupKey, window: Window, agreement: Agreement, evidence: Eviden
     found, held = _incidents(key, window, evidence, counter_ms)
     # The log's own facts are exact; of what only the gauge saw, and of older logs, those of the last master seen.
     placed = [one if one.facts else replace(one, facts=facts_at(stays, one.start_ms)) for one in found]
+    placed = [_from_its_begin(one, window, evidence.fleet) for one in placed]
     attributed = attribute(placed, evidence.circumstances, until_ms=window.end_ms)
     account = amend(key, held, [one for one in evidence.amendments if one.is_about(key)])
     account = replace(account, counted=tuple(without(account.counted, existence.absent)))
@@ -363,6 +373,17 @@ def _incidents(
     more = told_by_counter(key, held, rises, missed_ms, interval_ms=interval)
     line = overlay(held, [Span(one.start_ms, one.start_ms + one.length_ms(window.end_ms), State.DOWN) for one in more])
     return sorted([*found, *more], key=lambda one: (one.start_ms, one.id)), line
+
+
+def _from_its_begin(one: Incident, window: Window, fleet: Fleet) -> Incident:
+    """An outage that only the gauge shows, from before the window: one of the period in which it began, as those in the log are."""
+    if one.source is not Source.GAUGE or one.start_ms != window.start_ms:
+        return one
+    first_ms = min(entry.runs[0].start_ms for entry in fleet.series_of(GROUP_WRITABLE, one.group))
+    if first_ms >= window.start_ms:
+        return one
+    last = fleet.spans(GROUP_WRITABLE, one.group, Window(first_ms, window.start_ms), at_least(1))[-1]
+    return replace(one, start_ms=last.start_ms) if last.state is State.DOWN else one
 
 
 def _counter_ms(key: GroupKey, window: Window, evidence: Evidence) -> float | None:

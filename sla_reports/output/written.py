@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sla_reports.measures.recovery import STAGES, stages_of
-from sla_reports.output.files import LOGGED_MEMBERS, SCHEMA_VERSION, camel, camel_case
+from sla_reports.measures.summary import Summary
+from sla_reports.output.files import LOGGED_MEMBERS, SCHEMA_VERSION, camel, camel_case, summary_document
 from sla_reports.output.html_elements import duration, instant, minutes, percent
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.incidents import UNATTRIBUTED, Incident, Source
@@ -69,6 +70,15 @@ def read_report(folder: Path) -> WrittenReport:
         key: tuple(sorted(own, key=lambda one: (one.start_ms, one.id))) for key, own in sorted(incidents.items())
     }
     return WrittenReport(folder, summary, ordered)
+
+
+def as_written(summary: Summary) -> WrittenReport:
+    """Return a report that is not written as if it had been."""
+    incidents = {
+        one.group: tuple(sorted(one.incidents, key=lambda incident: (incident.start_ms, incident.id)))
+        for one in summary.groups
+    }
+    return WrittenReport(Path(), summary_document(summary), incidents)
 
 
 def read_fleet(folder: Path) -> Fleet:

@@ -12,6 +12,7 @@ contradict each other are disputed (`spans.agreed`), counters are added. `identi
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from metric_names import GROUP_LABELS, GROUP_WRITABLE, MEMBER_FACTS, MEMBER_PLACE, METRICS, UNCLEAN_ELECTIONS_TOTAL
 from sla_reports.series import Series, parse_series
@@ -55,6 +56,10 @@ class GroupKey:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.cluster}/{self.broker_group}"
+
+    def matches(self, pattern: str) -> bool:
+        """Whether a pattern is about this group, as namespace/cluster/brokerGroup with `*` and `?`."""
+        return fnmatchcase(str(self), pattern.replace("[", "[[]"))
 
     @classmethod
     def of_series(cls, series: Series) -> "GroupKey":

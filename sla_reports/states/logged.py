@@ -32,6 +32,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _NOTE: Final = ".open"
 _BESIDE: Final = ".circumstances"
 _CIRCUMSTANCE: Final = "circumstance"
+_TABLE: Final = "log in the table"
 _NUMBER: Final = (int, float)
 # The members of an incident, and their types.
 _MEMBERS: Final[Mapping[str, Any]] = {
@@ -120,8 +121,8 @@ class IncidentLogs:
     unreadable: tuple[Anomaly, ...] = ()
 
 
-def read_logs(paths: Sequence[Path | str]) -> IncidentLogs:
-    """Read all incidents and circumstances of the logs, each once. Raises ExportFormatError.
+def read_logs(paths: Sequence[Path | str], stored: Iterable[str] = ()) -> IncidentLogs:
+    """Read all incidents and circumstances of the logs, and of the lines that a table has, each once. Raises ExportFormatError.
 
     A path stands for the log, for what was rotated away from it (`incidents.jsonl.1` and so on), for the note of what has begun and
     not ended (`incidents.jsonl.open`), and for the circumstances (`incidents.jsonl.circumstances`; one file may hold both).
@@ -130,30 +131,75 @@ def read_logs(paths: Sequence[Path | str]) -> IncidentLogs:
     incidents: dict[tuple[str, int], tuple[tuple[bool, float], LoggedIncident]] = {}
     circumstances: dict[str, Circumstance] = {}
     unreadable: list[Anomaly] = []
-    for path in files_of(paths):
-        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-            if not line.strip():
-                continue
-            try:
-                document = _document(line)
-                if document.get("kind") == _CIRCUMSTANCE:
-                    name, noted = _circumstance(document)
-                    if name not in circumstances or circumstances[name].end_ms < noted.end_ms:
-                        circumstances[name] = noted
-                    continue
-                rank, one = _incident(document)
-            except FlawError as error:
-                anomaly = Anomaly(str(path), number, error.kind, str(error))
-                if error.kind is not AnomalyKind.TRUNCATED:
-                    raise anomaly.as_error() from error
-                unreadable.append(anomaly)
-                continue
-            # A note is read after its log: it says nothing new of what has ended.
-            key = (one.id, one.started_at_ms)
-            if key not in incidents or rank < incidents[key][0]:
-                incidents[key] = rank, one
+    for _, told in _told([*_lines_of(paths), *((_TABLE, 0, line.encode()) for line in stored)], unreadable):
+        if isinstance(told, _Noted):
+            if told.id not in circumstances or circumstances[told.id].end_ms < told.what.end_ms:
+                circumstances[told.id] = told.what
+            continue
+        # A note is read after its log: it says nothing new of what has ended.
+        key = (told.what.id, told.what.started_at_ms)
+        if key not in incidents or told.rank < incidents[key][0]:
+            incidents[key] = told.rank, told.what
     in_order = sorted(circumstances.values(), key=lambda one: (one.start_ms, one.end_ms, one.cause, one.note))
     return IncidentLogs(tuple(once(one for _, one in incidents.values())), tuple(in_order), tuple(unreadable))
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of the log as it stands, for the table that keeps it; `end_ms` is None while nothing says when it ended."""
+
+    group: GroupKey
+    start_ms: int
+    end_ms: int | None
+    text: str
+
+
+def lines_of_logs(paths: Sequence[Path | str]) -> list[LogLine]:
+    """Return the lines of the logs that can be read, each once. Raises ExportFormatError."""
+    found = {}
+    for text, told in _told(_lines_of(paths), []):
+        one = told.what
+        if one.group is not None:
+            found[text] = LogLine(one.group, one.start_ms, one.end_ms, text)
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Logged:
+    rank: tuple[bool, float]
+    what: LoggedIncident
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    id: str
+    what: Circumstance
+
+
+def _lines_of(paths: Sequence[Path | str]) -> Iterator[tuple[str, int, bytes]]:
+    for path in files_of(paths):
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+            if line.strip():
+                yield str(path), number, line
+
+
+def _told(lines: Iterable[tuple[str, int, bytes]], unreadable: list[Anomaly]) -> Iterator[tuple[str, _Logged | _Noted]]:
+    """Each line with what it says; a line that a crash tore goes to `unreadable`."""
+    for path, number, line in lines:
+        try:
+            document = _document(line)
+            told = (
+                _Noted(*_circumstance(document))
+                if document.get("kind") == _CIRCUMSTANCE
+                else _Logged(*_incident(document))
+            )
+        except FlawError as error:
+            anomaly = Anomaly(path, number, error.kind, str(error))
+            if error.kind is not AnomalyKind.TRUNCATED:
+                raise anomaly.as_error() from error
+            unreadable.append(anomaly)
+            continue
+        yield line.decode(), told
 
 
 def once(incidents: Iterable[LoggedIncident]) -> list[LoggedIncident]:

@@ -158,7 +158,7 @@ def test_a_server_that_comes_back_is_asked_again(tmp_path: Path, monkeypatch: py
 
 def _table(folder: Path) -> Path:
     """A day of `orders`, scraped each minute, down from 05:00 to 05:10: 99.3 %."""
-    from sla_reports.reduction.daily_table import write_runs
+    from sla_reports.reduction.daily_table import write_days
     from sla_reports.reduction.runs import Quality
 
     pieces = [(1.0, 0, 300), (0.0, 300, 310), (1.0, 310, 1440)]
@@ -171,7 +171,7 @@ def _table(folder: Path) -> Path:
         "n": [end - start for _, start, end in pieces],
         "interval_ms": [MINUTE_MS] * 3,
     }
-    write_runs(folder / "runs", pa.table(columns), Quality(1440, 0, 0, 0, 0))
+    write_days(folder / "runs", pa.table(columns), Quality(1440, 0, 0, 0, 0))
     return folder / "runs"
 
 

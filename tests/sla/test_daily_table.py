@@ -58,7 +58,7 @@ def _append(
     table: str | Path, samples: list[Sample], interval_ms: int = INTERVAL_MS, *, until_ms: int | None = None
 ) -> Appended:
     """As the reduction hands runs over: none crosses midnight."""
-    from sla_reports.reduction.daily_table import write_runs
+    from sla_reports.reduction.daily_table import write_days
 
     days = sorted({at_ms // DAY_MS for _, at_ms, _ in samples})
     runs = [
@@ -66,11 +66,11 @@ def _append(
     ]
     columns = {name: [getattr(run, name) for run in runs] for name in ("series", "value", "start_ms", "end_ms", "n")}
     frame = pa.table({**columns, "interval_ms": pa.array([interval_ms] * len(runs), pa.int64())})
-    return write_runs(table, frame, Quality(len(samples), 0, 0, 0, 0), until_ms=until_ms)
+    return write_days(table, frame, Quality(len(samples), 0, 0, 0, 0), until_ms=until_ms)
 
 
 def _days(table: Path) -> list[dt.date]:
-    return sorted(dt.date.fromisoformat(one["day"]) for one in DeltaTable(str(table)).partitions())
+    return sorted({dt.date.fromisoformat(one["day"]) for one in DeltaTable(str(table)).partitions()})
 
 
 def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
     assert _days(table) == DAYS
     assert appended.late == (Late(DAYS[0].isoformat(), len(first_day) - len(late), 0, len(first_day)),)
     window = {"start_ms": (FIRST_DAY + 1) * DAY_MS, "end_ms": (FIRST_DAY + 2) * DAY_MS}
-    assert runs_in(read_runs(table, **window)) == runs_of(samples, gap_limit_ms(INTERVAL_MS))
+    assert runs_in(read_runs(table, **window).runs) == runs_of(samples, gap_limit_ms(INTERVAL_MS))
 
 
 def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
     assert _days(table) == DAYS[:2]
     assert sum(len(one.replaced) for one in appended) == 2 * 7
     counts = {
-        sum(run.n for run in runs_in(read_runs(table, start_ms=FIRST_DAY * DAY_MS, end_ms=FIRST_DAY * DAY_MS + 1)))
+        sum(run.n for run in runs_in(read_runs(table, start_ms=FIRST_DAY * DAY_MS, end_ms=FIRST_DAY * DAY_MS + 1).runs))
     }
     assert counts <= {1200 + 2 * n for n in given}
 
@@ -165,20 +165,20 @@ def test_a_day_is_missing_until_it_is_there_whole(tmp_path: Path) -> None:
 
 
 def test_a_day_with_another_scrape_interval_keeps_its_own(tmp_path: Path) -> None:
-    from sla_reports.reduction.daily_table import read_runs, stored_intervals
+    from sla_reports.reduction.daily_table import read_runs
     from sla_reports.reduction.runs import runs_in
 
     start_ms = FIRST_DAY * DAY_MS
     both = {"start_ms": start_ms, "end_ms": start_ms + 2 * DAY_MS}
     _append(tmp_path / "t", [("a", start_ms + at_ms, 1.0) for at_ms in range(0, DAY_MS, 15_000)], 15_000)
     _append(tmp_path / "t", [("a", start_ms + DAY_MS + at_ms, 1.0) for at_ms in range(0, DAY_MS, 60_000)], 60_000)
-    assert runs_in(read_runs(tmp_path / "t", **both)) == [
+    assert runs_in(read_runs(tmp_path / "t", **both).runs) == [
         Run("a", 1.0, start_ms, start_ms + DAY_MS - 15_000, 5760),
         Run("a", 1.0, start_ms + DAY_MS, start_ms + 2 * DAY_MS - 60_000, 1440, 60_000),
     ]
     # The usual one, as all samples together would tell it, and not that of a day with one sample.
     _append(tmp_path / "t", [("a", start_ms + 2 * DAY_MS, 1.0)], 1_000)
-    assert stored_intervals(tmp_path / "t", **both) == {"a": 15_000}
+    assert read_runs(tmp_path / "t", **both).intervals_ms == {"a": 15_000}
 
 
 def test_a_place_that_is_no_table_is_refused(tmp_path: Path) -> None:
@@ -194,7 +194,8 @@ def test_a_place_that_is_no_table_is_refused(tmp_path: Path) -> None:
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_spark_reduces_days_into_the_table(spark: SparkSession, tmp_path: Path) -> None:
-    from sla_reports.reduction.daily_table import append_days, read_runs
+    from sla_reports.daily import append_days
+    from sla_reports.reduction.daily_table import read_runs
     from sla_reports.reduction.runs import runs_in
 
     samples = _planted()
@@ -202,7 +203,7 @@ def test_spark_reduces_days_into_the_table(spark: SparkSession, tmp_path: Path) 
     appended = append_days(tmp_path / "table", frame)
     assert (appended.days, appended.quality.samples) == (tuple(DAYS), len(samples))
     window = {"start_ms": (FIRST_DAY + 1) * DAY_MS, "end_ms": (FIRST_DAY + 2) * DAY_MS}
-    assert runs_in(read_runs(tmp_path / "table", **window)) == runs_of(samples, gap_limit_ms(INTERVAL_MS))
+    assert runs_in(read_runs(tmp_path / "table", **window).runs) == runs_of(samples, gap_limit_ms(INTERVAL_MS))
 
 
 def _exported(path: Path, *, contradicted: range) -> Path:
@@ -222,9 +223,9 @@ def test_conflicting_duplicates_are_the_same_figure_from_files_lake_and_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """70 minutes of one value and the other: 95.139 % from files and 99.275 % from the lake, which had chosen."""
+    from sla_reports.daily import append_days
     from sla_reports.readers import lake
     from sla_reports.readers.text import read_openmetrics
-    from sla_reports.reduction.daily_table import append_days
     from sla_reports.report import Request, make_report, wanted
     from sla_reports.sources import REPORT_METRICS, samples_of
 

@@ -192,6 +192,17 @@ def test_an_outage_over_the_edge_of_a_period_is_one_outage_of_the_period_in_whic
     assert [len(one.events) for one in (before, after)] == [1, 0]
 
 
+def test_an_outage_over_the_edge_that_only_the_gauge_shows_is_one_of_the_period_in_which_it_began() -> None:
+    edge = 12 * HOUR_MS
+    samples = _gauge([(edge - 300_000, edge + 120_000)])
+    before, after = (_summary(samples, window=window) for window in (Window(0, edge), Window(edge, DAY_MS)))
+    assert [one.availability.down_ms for one in (_orders(before), _orders(after))] == [300_000, 120_000]
+    assert [len(one.incidents) for one in (before, after)] == [1, 0]
+    assert [[(one.incident.start_ms, one.began) for one in told.outages] for told in (before, after)] == [
+        [(edge - 300_000, True)], [(edge - 300_000, False)],
+    ]  # fmt: skip
+
+
 def test_a_budget_that_is_spent_was_gone_at_the_moment_in_which_it_was_spent() -> None:
     # 0.1 % of a day is 86.4 s: gone 86.4 s after the beginning of the first outage.
     told = _orders(_summary(_gauge([(HOUR_MS, HOUR_MS + 600_000), (9 * HOUR_MS, 9 * HOUR_MS + 600_000)])))

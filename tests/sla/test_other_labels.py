@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
 from metric_names import CREATED_TIMESTAMP_SECONDS, GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
-from sla_reports.reduction.daily_table import write_runs
+from sla_reports.reduction.daily_table import write_days
 from sla_reports.reduction.runs import Intervals, Quality, day_pieces, stitched
 from sla_reports.series import series_text
 from tests.sla.histories import batches_of, longer_hours
@@ -97,7 +97,7 @@ def _write_table(table: Path, samples: list[Sample], intervals: Intervals) -> No
     pieces = [piece for own in days.values() for piece in day_pieces(partial(batches_of, own), intervals)]
     runs = stitched(pa.Table.from_batches(pieces), by_day=True)
     usual = pa.array([intervals.other_ms] * len(runs))
-    write_runs(table, runs.append_column("interval_ms", usual), Quality(0, 0, 0, 0, 0))
+    write_days(table, runs.append_column("interval_ms", usual), Quality(0, 0, 0, 0, 0))
 
 
 @pytest.fixture

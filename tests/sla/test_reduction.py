@@ -215,8 +215,8 @@ def test_a_written_lake_is_what_a_plain_loop_finds(
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_days_of_a_lake_become_days_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
-    from sla_reports.reduction import daily_table as store
-    from sla_reports.reduction.daily_table import Late
+    from sla_reports.daily import append_lake
+    from sla_reports.reduction.daily_table import Late, read_runs
 
     first_ms = START_MS // DAY_MS * DAY_MS
     samples = [
@@ -227,17 +227,17 @@ def test_days_of_a_lake_become_days_of_the_table(spark: SparkSession, tmp_path: 
     lake = _lake(spark, samples, tmp_path / "lake")
     days = [dt.datetime.fromtimestamp(first_ms / 1000, dt.UTC).date() + dt.timedelta(days=more) for more in (0, 1)]
     table = tmp_path / "runs"
-    appended = store.append_lake(spark, table, lake, days=[str(days[1])], metrics=["up"], interval_ms=60_000)
+    appended = append_lake(spark, table, lake, days=[str(days[1])], metrics=["up"], interval_ms=60_000)
     assert (appended.days, appended.replaced, appended.quality.samples) == ((days[1],), (), 2 * 1440)
-    appended = store.append_lake(spark, table, lake, metrics=["up"])
+    appended = append_lake(spark, table, lake, metrics=["up"])
     assert (list(appended.days), appended.replaced, appended.late) == (days, (days[1],), ())
-    appended = store.append_lake(spark, table, lake, days=[str(days[0])], metrics=["up", "left_out"])
+    appended = append_lake(spark, table, lake, days=[str(days[0])], metrics=["up", "left_out"])
     assert appended.late == (Late(str(days[0]), 1440, 0, 3 * 1440),)
-    appended = store.append_lake(spark, table, lake, days=[str(days[0])], metrics=["up"])
+    appended = append_lake(spark, table, lake, days=[str(days[0])], metrics=["up"])
     assert appended.late == (Late(str(days[0]), 0, 1440, 2 * 1440),)
-    found = runs_in(store.read_runs(table, start_ms=first_ms, end_ms=first_ms + 2 * DAY_MS))
-    assert found == runs_of((one for one in samples if one[0] != "left_out"), gap_limit_ms(60_000))
-    assert store.stored_intervals(table, start_ms=first_ms, end_ms=first_ms + 1) == {"up": 60_000, 'up{n="2"}': 60_000}
+    found = read_runs(table, start_ms=first_ms, end_ms=first_ms + 2 * DAY_MS)
+    assert runs_in(found.runs) == runs_of((one for one in samples if one[0] != "left_out"), gap_limit_ms(60_000))
+    assert found.intervals_ms == {"up": 60_000, 'up{n="2"}': 60_000}
 
 
 @pytest.mark.real("java")

@@ -6,7 +6,7 @@ What is wrong on a command line is found before Spark is loaded. `whatif` and `e
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sla_reports.readers.samples import Noted
     from sla_reports.reduction.daily_table import Appended
     from sla_reports.sources import Origin
+    from sla_reports.states.logged import LogLine
     from sla_reports.states.spans import Window
 
 app = typer.Typer(
@@ -52,6 +53,9 @@ ReplicaLabels = Annotated[
 Match = Annotated[
     list[str] | None,
     typer.Option("--match", help="Only series with this label, as region=eu; repeatable: all of them hold"),
+]
+Group = Annotated[
+    str, typer.Option("--group", help="Only groups of such names: namespace/cluster/brokerGroup with * and ?")
 ]
 ShowProgress = Annotated[bool, typer.Option(help="Print the progress on the standard error output")]
 # Beside 1 (an error), 2 (breached) and 3 (undecidable): the figures of the report contradict each other.
@@ -186,8 +190,14 @@ def export(
 @with_option_groups
 def report(  # noqa: PLR0913 - an option is an argument
     *,
-    incidents: Annotated[list[Path], typer.Option("--incidents", help="An incident log of the operator; repeatable")],
+    incidents: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--incidents", help="An incident log of the operator; repeatable. A table (--from runs) has its own lines"
+        ),
+    ] = None,
     samples: OriginOptions,
+    group: Group = "*",
     period: Annotated[
         str | None,
         typer.Option(
@@ -237,8 +247,10 @@ def report(  # noqa: PLR0913 - an option is an argument
     fail = Failing("sla report")
     if objective_percent is not None and not 1 < objective_percent < 100:
         raise fail(f"--objective {objective_percent}: expected a percentage above 1 and below 100, as 99.95")
+    if not incidents and samples.form != "runs":
+        raise fail(f"--incidents: missing; expected the operator's incident log with --from {samples.form}", code=2)
     with known_errors(fail):
-        period, window, until_ms = _period(period, time_zone, until)
+        period, window, until_ms = period_of(period, time_zone, until)
         folder = None if out is None else _made_folder(Path(str(out).replace("{period}", period or "all")), fail)
         cluster = objectives_of_cluster(objectives_namespace, kubeconfig, asked=objectives_from_cluster)
         for note in cluster.notes:
@@ -253,7 +265,7 @@ def report(  # noqa: PLR0913 - an option is an argument
 
         request = Request(
             origin=origin,
-            incident_logs=incidents,
+            incident_logs=incidents or (),
             window=window,
             objective=DEFAULT_OBJECTIVE if objective_percent is None else objective_percent / 100,
             objectives=own,
@@ -264,6 +276,7 @@ def report(  # noqa: PLR0913 - an option is an argument
             time_zone=time_zone,
             replica_labels=copies_by,
             match=matched,
+            groups=group,
         )
         # The daily table is read without Spark, and so without Java.
         session = (
@@ -307,23 +320,31 @@ def backfill(
             max=365,
         ),
     ] = None,
+    incidents: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--incidents", help="An incident log, whose lines the table keeps and its figures are made with; repeatable"
+        ),
+    ] = None,
     scrape_interval_seconds: Interval = None,
     progress: ShowProgress = True,
     given: ServerOptions,
 ) -> None:
-    """Reduce whole days (UTC) once and keep their runs; a day that is there already is replaced."""
+    """Reduce whole days (UTC) once and keep their runs, outages and figures; a day that is there already is replaced."""
     fail = Failing("sla backfill")
     _check_backfill(samples.form, period, catch_up_days, fail)
     with known_errors(fail):
         from sla_reports.readers.samples import readable_errors
         from sla_reports.report import no_series_of_ours
+        from sla_reports.states.logged import lines_of_logs
 
+        log = lines_of_logs(incidents or ())
         windows = _backfilled_windows(store, period, catch_up_days)
         # No margin: a day of the table is whole, or it replaces a whole one.
         origins = [samples.of(given, window, margin_ms=0) for window in windows]
         interval_ms = None if scrape_interval_seconds is None else round(scrape_interval_seconds * 1000)
         with _spark("backfill", progress=progress) as spark, readable_errors():
-            written = [_backfilled(spark, store, origin, interval_ms) for origin in origins]
+            written = [_backfilled(spark, store, origin, interval_ms, log) for origin in origins]
         days = [day.isoformat() for appended, _ in written for day in appended.days]
         if not days:
             raise fail(f"no day was written: {no_series_of_ours(origins[-1], written[-1][1])}")
@@ -337,12 +358,41 @@ def backfill(
     told = {
         "days": days,
         "replaced": replaced,
+        "logged": sorted({day.isoformat() for appended, _ in written for day in appended.logged}),
         "samples": read,
         "foreign_series": sum(foreign) if foreign else None,
         "late": sum(one.more for one in late),
         "missing": sum(one.fewer for one in late),
     }
     typer.echo(json.dumps(told))
+
+
+@app.command("days")
+def days(
+    *,
+    store: Annotated[str, typer.Option("--store", help="The daily table: a folder or s3://bucket/path")],
+    period: Annotated[
+        str, typer.Option("--period", help="Whole days UTC: 2026-10, 2026-Q4, 2026-10-31, previous-month, 30d")
+    ],
+    group: Group = "*",
+    by: Annotated[
+        list[str] | None,
+        typer.Option("--by", help="day, month, namespace, cluster, group; repeatable; without it all in one"),
+    ] = None,
+) -> None:
+    """Add up the daily table's figures; the last line is the result as JSON. Needs no Java; amendments are not applied."""
+    fail = Failing("sla days")
+    with known_errors(fail):
+        from sla_reports.daily import sums, sums_document, sums_text
+
+        _, window, _ = period_of(period, "UTC", None)
+        if window is None:
+            raise fail("--period: missing; expected one, as 2026-10")
+        found = sums(store, window, groups=group, by=by or ())
+        if not found:
+            raise fail(f"table {store}: no figures of {group} in {period}; expected days that `sla backfill` wrote")
+    typer.echo(sums_text(found))
+    typer.echo(json.dumps(sums_document(found)))
 
 
 def _check_backfill(form: str, period: str | None, catch_up_days: int | None, fail: Failing) -> None:
@@ -374,20 +424,20 @@ def _backfilled_windows(store: str, period: str | None, catch_up_days: int | Non
 
 
 def _backfilled(
-    spark: "SparkSession", store: str, origin: "Origin", interval_ms: int | None
+    spark: "SparkSession", store: str, origin: "Origin", interval_ms: int | None, log: "Sequence[LogLine]"
 ) -> "tuple[Appended, Noted]":
     """Reduce the days of this origin and write them; what was written, and what was odd about the samples."""
+    from sla_reports.daily import append_days, append_lake
     from sla_reports.readers.samples import NOT_COUNTED
-    from sla_reports.reduction.daily_table import append_days, append_lake
     from sla_reports.report import wanted
     from sla_reports.sources import REPORT_METRICS, samples_of
 
     if origin.form == "lake":
-        told = append_lake(spark, store, origin.paths[0], metrics=REPORT_METRICS, interval_ms=interval_ms)
+        told = append_lake(spark, store, origin.paths[0], metrics=REPORT_METRICS, interval_ms=interval_ms, log=log)
         return told, NOT_COUNTED
     read = samples_of(spark, origin, REPORT_METRICS)
     frame = read.frame if read.packed is None else read.packed
-    told = append_days(store, wanted(frame), interval_ms=interval_ms, until_ms=origin.end_ms or None)
+    told = append_days(store, wanted(frame), interval_ms=interval_ms, until_ms=origin.end_ms or None, log=log)
     return told, read.noted()
 
 
@@ -438,7 +488,7 @@ def _errors_of_reading() -> tuple[type[Exception], ...]:
     )  # fmt: skip
 
 
-def _period(period: str | None, time_zone: str, until: str | None) -> "tuple[str | None, Window | None, int | None]":
+def period_of(period: str | None, time_zone: str, until: str | None) -> "tuple[str | None, Window | None, int | None]":
     """Return the period's name and window, and the instant up to which it has data. Raises PeriodError."""
     from sla_reports.measures.periods import PeriodError, instant_of, named, window_of, zone_of
 
