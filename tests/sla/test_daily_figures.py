@@ -40,8 +40,8 @@ START_MS = (FIRST - dt.date(1970, 1, 1)).days * DAY_MS
 NOTHING_ODD = Quality(0, 0, 0, 0, 0)
 
 
-def _write(
-    table: Path, samples: Iterable[Sample], *, log: Iterable[LogLine] = (), step_ms: int = STEP_MS, **more: Any
+def write(
+    table: str | Path, samples: Iterable[Sample], *, log: Iterable[LogLine] = (), step_ms: int = STEP_MS, **more: Any
 ) -> Appended:
     """As the reduction hands runs over: none crosses midnight."""
     days: dict[int, list[Sample]] = {}
@@ -53,7 +53,7 @@ def _write(
     return write_days(table, frame, NOTHING_ODD, log=list(log), derive=derived, **more)
 
 
-def _gauge(group: str, days: int, *, down: Iterable[tuple[int, int]] = ()) -> list[Sample]:
+def gauge(group: str, days: int, *, down: Iterable[tuple[int, int]] = ()) -> list[Sample]:
     """A gauge of some days from FIRST on; `down` in minutes since then."""
     times = range(START_MS, START_MS + days * DAY_MS, STEP_MS)
     downs = [(START_MS + low * 60_000, START_MS + high * 60_000) for low, high in down]
@@ -85,7 +85,7 @@ def month(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = lines_of_logs([write_incident_log(planted, folder / "incidents.jsonl")])
     for first, end in ((6, 12), (-2, 3), (2, 7)):
         own = [one for one in samples if START_MS + first * DAY_MS <= one[1] < START_MS + end * DAY_MS]
-        _write(folder / "table", own, log=log)
+        write(folder / "table", own, log=log)
     return folder
 
 
@@ -155,13 +155,13 @@ def test_a_report_of_some_groups_reads_them_by_key(month: Path) -> None:
 
 def test_a_midnight_is_decided_by_both_days_whichever_is_written_last(tmp_path: Path) -> None:
     """Down from 23:50 to 0:10; the day before is written first, and knows of the next one afterwards."""
-    samples = _gauge("orders", 2, down=[(1430, 1450)])
+    samples = gauge("orders", 2, down=[(1430, 1450)])
     first, second = ([one for one in samples if one[1] // DAY_MS == (START_MS + n * DAY_MS) // DAY_MS] for n in (0, 1))
     tables = []
     for name, order in (("forwards", (first, second)), ("backwards", (second, first)), ("at once", (samples,))):
         tables.append(tmp_path / name)
         for given in order:
-            _write(tables[-1], given)
+            write(tables[-1], given)
     figures = [
         [read_rows(table, kind, FIRST, FIRST + dt.timedelta(days=1)).to_pylist() for kind in (FIGURES, INCIDENTS)]
         for table in tables
@@ -178,8 +178,8 @@ def test_a_line_that_comes_late_changes_its_days_figures_and_is_never_lost(tmp_p
     from tests.sla.test_incident_log import line
 
     table, log = tmp_path / "table", tmp_path / "incidents.jsonl"
-    samples = _gauge("orders", 3, down=[(600, 620)])
-    assert _write(table, samples).logged == ()
+    samples = gauge("orders", 3, down=[(600, 620)])
+    assert write(table, samples).logged == ()
     before = read_rows(table, INCIDENTS, FIRST, FIRST + dt.timedelta(days=2)).to_pylist()
     assert [one["source"] for one in before] == ["gauge"]
     started = dt.datetime.fromtimestamp(START_MS / 1000, dt.UTC) + dt.timedelta(minutes=600)
@@ -193,21 +193,21 @@ def test_a_line_that_comes_late_changes_its_days_figures_and_is_never_lost(tmp_p
     given = lines_of_logs([log])
     # The last day once more, and with it the log: the first day has become another one.
     last = [one for one in samples if one[1] >= START_MS + 2 * DAY_MS]
-    appended = _write(table, last, log=given)
+    appended = write(table, last, log=given)
     assert (appended.days, appended.logged) == ((FIRST + dt.timedelta(days=2),), (FIRST,))
     after = read_rows(table, INCIDENTS, FIRST, FIRST + dt.timedelta(days=2)).to_pylist()
     assert [(one["source"], one["cause"]) for one in after] == [("incident_log", "crash")]
     # The log has been rotated away; the day is reduced again without it.
-    assert _write(table, samples, log=()).logged == ()
+    assert write(table, samples, log=()).logged == ()
     assert read_lines(table, start_ms=START_MS, end_ms=START_MS + DAY_MS) == [given[0].text]
     assert read_rows(table, INCIDENTS, FIRST, FIRST).to_pylist() == after
-    assert _write(table, samples, log=given).logged == ()
+    assert write(table, samples, log=given).logged == ()
     assert len(read_rows(table, LOG, FIRST, FIRST)) == 1
 
 
 def test_a_day_that_goes_on_has_figures_up_to_now(tmp_path: Path) -> None:
     noon_ms = START_MS + DAY_MS // 2
-    _write(tmp_path / "t", [one for one in _gauge("orders", 1) if one[1] < noon_ms], until_ms=noon_ms)
+    write(tmp_path / "t", [one for one in gauge("orders", 1) if one[1] < noon_ms], until_ms=noon_ms)
     [one] = read_rows(tmp_path / "t", FIGURES, FIRST, FIRST).to_pylist()
     assert (one["up_ms"], one["unknown_ms"]) == (DAY_MS // 2, 0)
 

@@ -47,6 +47,7 @@ ETCD_VERSION = "v3.6.8"
 HELM_VERSION = "v3.22.0"
 ACTIONLINT_VERSION = "v1.7.12"
 ALERTMANAGER_VERSION = "v0.28.1"
+S3_SERVER_VERSION = "v1.8.0"
 COREDNS_VERSION = "v1.12.4"
 PLAYWRIGHT_VERSION = "1.65.2"
 AXE_VERSION = "4.14.1"
@@ -394,6 +395,15 @@ def install_coredns() -> None:
     go_install(f"github.com/coredns/coredns@{COREDNS_VERSION}", coredns_program().parent)
 
 
+def s3_server_program() -> Path:
+    """A real S3 server over a folder (Versity's gateway)."""
+    return cache_folder() / f"s3-server-{S3_SERVER_VERSION}" / "versitygw"
+
+
+def install_s3_server() -> None:
+    go_install(f"github.com/versity/versitygw/cmd/versitygw@{S3_SERVER_VERSION}", s3_server_program().parent)
+
+
 def node_packages_missing() -> str | None:
     absent = [
         package for program, package in NODE_PACKAGES.items() if not (shutil.which(program) or Path(program).is_file())
@@ -664,6 +674,13 @@ PARTS: dict[str, Part] = {
             ("go",),
         ),
         Part("pause", "what holds a pod open", lambda: no_files(pause_program()), install_pause, ("go",)),
+        Part(
+            "s3-server",
+            f"an S3 server, versitygw {S3_SERVER_VERSION}",
+            lambda: no_files(s3_server_program()),
+            install_s3_server,
+            ("go",),
+        ),
         Part("coredns", f"CoreDNS {COREDNS_VERSION}", lambda: no_files(coredns_program()), install_coredns, ("go",)),
         Part(
             "base-image",
