@@ -53,6 +53,10 @@ _LIMITS: Final = {
 }
 
 
+class NoLogError(ExportFormatError):
+    """A path has no incident log: none is shipped there yet, or the path is wrong."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoggedIncident:
     """One line of the incident log. `steps_ms` count from `started_at_ms`; the last sign of life was `detection_ms` before."""
@@ -259,7 +263,7 @@ def files_of(paths: Sequence[Path | str]) -> Iterator[Path]:
         files = [one for base in bases for one in (*_rotated(base), base, base.with_name(base.name + _NOTE))]
         there = [one for one in files if one.is_file()]
         if not there:
-            raise ExportFormatError(f"incident log {path}: no such file; expected JSON lines of the operator")
+            raise NoLogError(f"incident log {path}: no such file; expected JSON lines of the operator")
         yield from there
 
 

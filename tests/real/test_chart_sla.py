@@ -144,6 +144,7 @@ def test_each_day_is_reduced_once_and_reports_read_the_table_of_days() -> None:
     assert pods["job"]["spec"]["initContainers"] == [table]
     wanted = parsed(table["args"][1:])
     assert (table["args"][0], wanted["form"], wanted["catch_up_days"]) == ("sla", "http", 13)
+    assert [str(one) for one in wanted["incidents"]] == ["/inputs/incidents"]
     report = parsed(pods["job"]["spec"]["containers"][0]["args"][1:])
     assert (report["form"], report["exports"], report["url"]) == ("runs", [wanted["store"]], None)
     claim = one(objects, "PersistentVolumeClaim")["metadata"]["name"]
@@ -159,6 +160,17 @@ def test_each_day_is_reduced_once_and_reports_read_the_table_of_days() -> None:
     assert pods["daily"]["spec"]["automountServiceAccountToken"] is False
     long_name = rendered(**DAILY, fullnameOverride="n" * 52)
     assert {len(item["metadata"]["name"]) for item in long_name if item["kind"] == "CronJob"} == {52}
+
+
+def test_the_table_of_days_may_lie_in_s3() -> None:
+    place = {"slaReport__daily__store": "s3a://reports/runs", "slaReport__daily__storeSecretName": "reports-s3"}
+    pods = pod_templates(rendered(**EVERYTHING, **DAILY, **place))
+    spec = pods["job"]["spec"]
+    for container in (*pods["daily"]["spec"]["containers"], *spec["initContainers"], *spec["containers"]):
+        assert container["envFrom"] == [{"secretRef": {"name": "reports-s3"}}]
+        words = parsed(container["args"][1:])
+        assert [words.get("store") or words["exports"][0]] == ["s3a://reports/runs"]
+    assert "envFrom" not in pod_templates(rendered(**DAILY))["job"]["spec"]["containers"][0]
 
 
 @pytest.mark.parametrize("mode", ["client", "cluster", "spark operator"])
@@ -371,6 +383,8 @@ def test_only_who_makes_pods_has_a_right_beside_the_one_to_list_groups() -> None
         ({"slaReport__schedule": "0 1 * *"}, "schedule"),
         ({"slaReport__daily__schedule": "daily"}, "schedule"),
         ({"slaReport__daily__catchUpDays": "0"}, "catchUpDays"),
+        ({"slaReport__daily__store": "/reports/runs"}, "store"),
+        ({"slaReport__daily__storeSecretName": "reports-s3"}, "expected daily.store as well"),
         (
             {"slaReport__daily__enabled": "true"},
             r"slaReport.output: expected claimName or storage, for the table of days \(slaReport.daily.enabled\)",

@@ -336,9 +336,8 @@ def backfill(
     with known_errors(fail):
         from sla_reports.readers.samples import readable_errors
         from sla_reports.report import no_series_of_ours
-        from sla_reports.states.logged import lines_of_logs
 
-        log = lines_of_logs(incidents or ())
+        log = [line for path in incidents or () for line in _log_lines(path)]
         windows = _backfilled_windows(store, period, catch_up_days)
         # No margin: a day of the table is whole, or it replaces a whole one.
         origins = [samples.of(given, window, margin_ms=0) for window in windows]
@@ -421,6 +420,17 @@ def _backfilled_windows(store: str, period: str | None, catch_up_days: int | Non
     from sla_reports.reduction.daily_table import missing_days, stretches_of
 
     return stretches_of(missing_days(store, back=catch_up_days, now_ms=now_ms), now_ms=now_ms)
+
+
+def _log_lines(path: Path) -> "list[LogLine]":
+    """Return the lines of a log. Without one the days are kept all the same: Prometheus forgets them, and lines may come late."""
+    from sla_reports.states.logged import NoLogError, lines_of_logs
+
+    try:
+        return lines_of_logs([path])
+    except NoLogError as error:
+        typer.echo(f"sla backfill: {error}; a later run adds its lines", err=True)
+        return []
 
 
 def _backfilled(

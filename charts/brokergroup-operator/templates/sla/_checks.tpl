@@ -24,6 +24,9 @@
 {{- if and (include "sla.daily" .) (not (include "sla.outputClaim" .)) }}
 {{- fail "slaReport.output: expected claimName or storage, for the table of days (slaReport.daily.enabled) outlives the jobs; or daily.enabled false, which asks Prometheus for the whole period at once" }}
 {{- end }}
+{{- if and $report.daily.storeSecretName (not $report.daily.store) }}
+{{- fail (printf "slaReport.daily.storeSecretName %s: expected daily.store as well, the table's place as s3a://bucket/path" $report.daily.storeSecretName) }}
+{{- end }}
 {{- if and (eq $report.mode "ScheduledSparkApplication") (not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication")) }}
 {{- fail "slaReport.mode ScheduledSparkApplication: this cluster does not know sparkoperator.k8s.io/v1beta2; install Kubeflow's Spark operator first, or take mode CronJob or SparkSubmit" }}
 {{- end }}

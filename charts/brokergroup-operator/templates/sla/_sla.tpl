@@ -35,6 +35,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and $report.daily.enabled (eq $report.source.form "http") (eq $report.mode "CronJob") }}true{{ end }}
 {{- end }}
 
+{{/* Where the table of days lies. */}}
+{{- define "sla.store" -}}
+{{- default "/reports/runs" .Values.slaReport.daily.store }}
+{{- end }}
+
+{{/* How a table in S3 is reached. */}}
+{{- define "sla.storeEnvironment" -}}
+{{- with .Values.slaReport.daily.storeSecretName }}
+envFrom:
+  - secretRef:
+      name: {{ . }}
+{{- end }}
+{{- end }}
+
 {{/* Where the samples come from. */}}
 {{- define "sla.originWords" -}}
 {{- $report := .Values.slaReport }}
@@ -68,8 +82,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "sla.tableWords" -}}
 - backfill
 {{ include "sla.originWords" . | trim }}
-- --store=/reports/runs
+- --store={{ include "sla.store" . }}
 - --catch-up-days={{ .Values.slaReport.daily.catchUpDays }}
+{{- range .Values.slaReport.incidents }}
+- --incidents={{ . }}
+{{- end }}
 {{- end }}
 
 {{/* The arguments after `brokergroup sla` that make the report. */}}
@@ -78,7 +95,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - report
 {{- if include "sla.daily" . }}
 - --from=runs
-- --export=/reports/runs
+- --export={{ include "sla.store" . }}
 {{- else }}
 {{ include "sla.originWords" . | trim }}
 {{- end }}
@@ -238,6 +255,9 @@ prometheus-tls: {secret: {{ . | quote }}, keys: [ca.crt{{ if $source.tls.clientC
   env:
     - name: PYSPARK_SUBMIT_ARGS
       value: --driver-memory {{ .Values.slaReport.driverMemory }} pyspark-shell
+  {{- with include "sla.storeEnvironment" . }}
+  {{- . | trim | nindent 2 }}
+  {{- end }}
   resources:
     {{- toYaml .Values.slaReport.resources | nindent 4 }}
   securityContext:
