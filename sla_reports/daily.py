@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sla_reports.measures.availability import Availability
 from sla_reports.measures.summary import Agreement, Summary, summarise
 from sla_reports.output.files import incident_document
-from sla_reports.output.html_elements import percent
+from sla_reports.output.html_elements import counted, percent
 from sla_reports.reduction.daily_table import (
     FIGURES,
     GROUP_COLUMNS,
@@ -169,7 +169,8 @@ def sums_text(found: Sequence[Sum]) -> str:
     return "\n".join(
         f"{' '.join(one.key.values()) or 'all groups'}: {percent(told.availability)} (between {percent(told.worst)} and"
         f" {percent(told.best)}; down {told.down_ms / 1000:.3f} s, unknown {told.unknown_ms / 1000:.1f} s,"
-        f" disputed {told.disputed_ms / 1000:.1f} s), outages {one.outages}; {one.groups} groups, {one.days} days"
+        f" disputed {told.disputed_ms / 1000:.1f} s), {counted(one.outages, 'outage')};"
+        f" {counted(one.groups, 'group')}, {counted(one.days, 'day')}"
         for one in found
         for told in (one.availability,)
     )

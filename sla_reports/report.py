@@ -17,6 +17,7 @@ from sla_reports.measures.periods import PeriodError
 from sla_reports.measures.reconciliation import reconcile_totals
 from sla_reports.measures.summary import Agreement, Evidence, GroupFigures, Summary, as_incomplete, summarise
 from sla_reports.output.files import provenance_document, write_report
+from sla_reports.output.html_elements import counted
 from sla_reports.readers import lake
 from sla_reports.readers.samples import NOT_COUNTED, ExportFormatError, Noted, readable_errors
 from sla_reports.reduction.jobs import Reduction, greatest_lag_bytes, infer_intervals, reduce_lake, reduce_samples
@@ -60,6 +61,9 @@ class Request:
     # Only series with these labels: of a store that holds several Kubernetes clusters one.
     match: Mapping[str, str] = field(default_factory=dict)
     groups: str = "*"
+    # Of page one; empty: those of the objectives.
+    service: str = ""
+    owner: str = ""
 
     @property
     def reading(self) -> Window | None:
@@ -170,7 +174,11 @@ def make_report(spark: SparkSession | None, request: Request) -> Report:
         raise ExportFormatError("; ".join(identity.faults))
     # Without a period all of the export is: what lies before it would be unknown, and no objective could be judged.
     own_windows = request.window is not None
-    summary = summarise(Agreement(window, request.objective, objectives=objectives, own_windows=own_windows), known)
+    agreement = Agreement(
+        window, request.objective, objectives=objectives, own_windows=own_windows,
+        service=request.service, owner=request.owner,
+    )  # fmt: skip
+    summary = summarise(agreement, known)
     summary = as_incomplete(replace(summary, warnings=(*request.notes, *summary.warnings)), noted.lacks)
     found = {key: known.fleet.interval(GROUP_WRITABLE, key).stretches for key in known.fleet.groups(GROUP_WRITABLE)}
     return Report(request, summary, reduced, len(logs.unreadable), noted, identity.copies, found)
@@ -330,18 +338,18 @@ def as_text(report: Report) -> str:
         )
     rto = summary.recovery.total
     lines.append(
-        f"recovery: {rto.n} failovers ({rto.censored} open), p50 {_milliseconds(rto.p50_ms)},"
+        f"recovery: {counted(rto.n, 'failover')} ({rto.censored} open), p50 {_milliseconds(rto.p50_ms)},"
         f" p95 {_milliseconds(rto.p95_ms)}, max {_milliseconds(rto.max_ms)};"
         f" most time in {summary.recovery.dominant or '-'}"
     )
     if report.noted.foreign_series:
         lines.append(f"passed over: {report.noted.foreign_series} series of others")
     if report.unreadable_incidents:
-        lines.append(f"left out: {report.unreadable_incidents} unreadable lines of the incident logs")
+        lines.append(f"left out: {counted(report.unreadable_incidents, 'unreadable line')} of the incident logs")
     told = report.reduced.quality
     if isinstance(told, StoredQuality) and (told.late_samples or told.missing_samples):
         lines.append(
-            f"days written again: {told.late_samples} samples came late, {told.missing_samples} are not there any more"
+            f"days written again: {counted(told.late_samples, 'sample')} came late, {told.missing_samples} not there any more"
         )
     return "\n".join(lines)
 

@@ -21,6 +21,8 @@ from sla_reports.states.entities import GroupKey
 from sla_reports.states.spans import Window
 
 ANNOTATION = "brokergroup.dev/groups"
+# Of an OpenSLO document and of a BrokerGroup: page one names the owner.
+OWNER_ANNOTATION = "brokergroup.dev/owner"
 DEFAULT_WINDOW = "30d"
 _ROLLING = re.compile(r"([1-9]\d{0,3})([dw])")
 # A calendar window by OpenSLO's unit: our word for it, and about how many days it has.
@@ -59,6 +61,7 @@ class Objective:
     share: float
     window: BudgetWindow
     service: str = ""
+    owner: str = ""
 
     @property
     def is_exact(self) -> bool:
@@ -175,7 +178,8 @@ def _open_slo(document: Mapping[str, Any], where: str) -> Objective:
     else:
         share = _share(promised[0].get("targetPercent"), 100, f"{where}: spec.objectives[0].targetPercent")
     window = _window(spec.get("timeWindow"), f"{where}: spec.timeWindow")
-    return Objective(document["metadata"]["name"], groups, share, window, str(spec.get("service", "")))
+    owner = str(_map(document["metadata"], "annotations").get(OWNER_ANNOTATION, ""))
+    return Objective(document["metadata"]["name"], groups, share, window, str(spec.get("service", "")), owner)
 
 
 def _broker_group(document: Mapping[str, Any], where: str) -> Objective:
@@ -188,7 +192,8 @@ def _broker_group(document: Mapping[str, Any], where: str) -> Objective:
     window: dict[str, Any] = {"duration": spec["slo"].get("window", DEFAULT_WINDOW)}
     if window["duration"] in {"1w", "1M", "1Q", "1Y"}:
         window |= {"isRolling": "false", "calendar": {"timeZone": zone}}
-    return Objective(f"{namespace}/{name}", key, share, _window([window], f"{where}: spec.slo.window"))
+    owner = str(_map(metadata, "annotations").get(OWNER_ANNOTATION, ""))
+    return Objective(f"{namespace}/{name}", key, share, _window([window], f"{where}: spec.slo.window"), owner=owner)
 
 
 def _share(value: Any, whole: int, where: str) -> float:

@@ -71,6 +71,9 @@ class Agreement:
     objectives: Sequence[Objective] = ()
     # Whether those are judged over their own windows, as of the period's end; without, over the period as all others.
     own_windows: bool = True
+    # Of page one; empty: those of the objectives.
+    service: str = ""
+    owner: str = ""
 
     def share_of(self, group: GroupKey) -> float:
         """Return the objective of a group. Raises ObjectiveError if two contradict each other."""
@@ -180,6 +183,20 @@ class Summary:
     events: tuple[Event, ...]
     warnings: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
+
+    @property
+    def service(self) -> str:
+        """The service as it was given, else those of the groups' objectives."""
+        return self.agreement.service or self._of_objectives(lambda one: one.service)
+
+    @property
+    def owner(self) -> str:
+        """The owner as it was given, else those of the groups' objectives."""
+        return self.agreement.owner or self._of_objectives(lambda one: one.owner)
+
+    def _of_objectives(self, value_of: Callable[[Objective], str]) -> str:
+        own = (objective_of(figures.group, self.agreement.objectives) for figures in self.groups)
+        return ", ".join(sorted({value for one in own if one is not None and (value := value_of(one))}))
 
     @property
     def running(self) -> bool:

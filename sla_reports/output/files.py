@@ -160,6 +160,7 @@ def summary_document(summary: Summary) -> dict[str, Any]:
     return {
         "schemaVersion": SCHEMA_VERSION,
         "period": {"startMs": window.start_ms, "endMs": window.end_ms, "dataUntilMs": until_ms},
+        "service": summary.service, "owner": summary.owner,
         "objective": summary.agreement.objective, "promisedCopies": summary.agreement.promised_copies,
         "verdict": summary.verdict.value, "reconciliation": {"checks": totals.checks, "faults": list(totals.faults)},
         "incomplete": list(summary.incomplete), "warnings": list(summary.warnings),

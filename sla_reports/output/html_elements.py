@@ -43,7 +43,7 @@ p.soft, .soft, figcaption { color: var(--soft); font-size: .87rem; }
 table { border-collapse: collapse; width: 100%; font-size: .87rem; }
 th, td { text-align: left; vertical-align: middle; padding: .25rem .5rem; border-bottom: 1px solid var(--line); }
 thead th { background: var(--band); } tbody th { font-weight: 600; min-width: 9rem; overflow-wrap: anywhere; }
-td { font-variant-numeric: tabular-nums; } .wide + .wide { margin-top: 1rem; }
+td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; min-width: 4.3rem; } .wide + .wide { margin-top: 1rem; }
 svg { max-width: 100%; height: auto; display: block; } svg text { fill: var(--ink); font: 11px system-ui, sans-serif; }
 nav { display: flex; flex-wrap: wrap; column-gap: 1rem; } a { color: var(--planned); }
 .up { fill: var(--up); } .down { fill: var(--down); } .axis { stroke: var(--line); stroke-width: 1; fill: none; }
@@ -107,6 +107,11 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Markup:
         for row in rows
     ]
     return tag("div", tag("table", tag("thead", top), tag("tbody", join(lines, "\n"))), class_="wide")
+
+
+def folded(title: str, *children: str) -> Markup:
+    """Make a part that a reader opens."""
+    return tag("details", tag("summary", title), *children)
 
 
 def picture(title: str, *children: str, width: float, height: float) -> Markup:

@@ -1,5 +1,6 @@
 """The parts of the page about groups: their table, what was left of each error budget, and a timeline of their states."""
 
+from collections.abc import Iterator
 from zoneinfo import ZoneInfo
 
 from sla_reports.measures.periods import days_of
@@ -10,6 +11,7 @@ from sla_reports.output.html_elements import (
     TimeScale,
     counted,
     duration,
+    folded,
     instant,
     join,
     minutes,
@@ -42,6 +44,7 @@ def group_table(summary: Summary, time_zone: str) -> Markup:
     # Several together, if there are too many for a small picture.
     step = -(-len(every) // _MOST_BARS)
     days = [Window(every[n].start_ms, every[n : n + step][-1].end_ms) for n in range(0, len(every), step)]
+    by_day = [row for figures in summary.groups for row in _down_by_day(figures, days, time_zone)]
     times = table(_TIMES_HEAD, [_times(figures) for figures in summary.groups])
     incidents = table(_INCIDENTS_HEAD, [_incidents(figures, days) for figures in summary.groups])
     clusters = [
@@ -57,7 +60,16 @@ def group_table(summary: Summary, time_zone: str) -> Markup:
         "Intervals in brackets: 95 %. Bars: downtime of a day, the tallest is the group's worst. Verdict and budget left are over"
         " the objective's window, all else is over the report's period."
     )
-    return section("groups", "Groups", tag("p", note, class_="soft"), times, incidents, table(head, clusters))
+    numbers = folded("The bars as numbers", table(["group", "from", "to", "down"], by_day)) if by_day else ""
+    return section("groups", "Groups", tag("p", note, class_="soft"), times, incidents, numbers, table(head, clusters))
+
+
+def _down_by_day(figures: GroupFigures, days: list[Window], time_zone: str) -> Iterator[list[str]]:
+    """Of each bar that is not empty."""
+    downs, zone = counted_downs(figures), ZoneInfo(time_zone)
+    for day in days:
+        if spent_ms := sum(piece.length_ms for piece in clip(downs, day)):
+            yield [str(figures.group), instant(day.start_ms, zone), instant(day.end_ms, zone), duration(spent_ms)]
 
 
 def _times(figures: GroupFigures) -> list[str]:
@@ -104,9 +116,8 @@ def _sparkline(figures: GroupFigures, days: list[Window]) -> Markup:
         if one_ms and (height := max(1.5, one_ms / worst_ms * (_BARS_HEIGHT - 2)))
     ]
     base = tag("line", class_="axis", x1=0, x2=_BARS_WIDTH, y1=_BARS_HEIGHT - 0.5, y2=_BARS_HEIGHT - 0.5)
-    title = (
-        f"{figures.group}: down on {sum(1 for one in spent_ms if one)} of {len(days)} bars, worst {duration(worst_ms)}"
-    )
+    down = f"down on {sum(1 for one in spent_ms if one)} of {counted(len(days), 'bar')}, worst {duration(worst_ms)}"
+    title = f"{figures.group}: {down}"
     return picture(title, base, join(bars), width=_BARS_WIDTH, height=_BARS_HEIGHT)
 
 
@@ -116,7 +127,7 @@ def burn_down(summary: Summary, zone: ZoneInfo) -> Markup:
     pictures = [tag("figure", tag("figcaption", str(one.group)), _picture(one, summary, zone)) for one in worst]
     note = (
         "Solid: what is left. Dashed: spent evenly. Dotted: at the rate so far, with its interval (95 %)."
-        f" Shown: the {len(worst)} groups with least left of {len(summary.groups)}. All of it is over the report's period."
+        f" Shown: {counted(len(worst), 'group')} of {len(summary.groups)}, with least left. All of it is over the report's period."
     )
     rows = [_budget_row(one, zone) for one in worst]
     head = ["group", "allowed", "spent", "left", "burn rate 1 h", "6 h", "3 d", "spent at the end, probably", "gone at"]
@@ -193,7 +204,16 @@ def timeline(summary: Summary, zone: ZoneInfo) -> Markup:
     scale = TimeScale(summary.agreement.window, 2.0, _WIDTH - 4)
     axis = picture("time axis", scale.axis(0.0, 4.0, zone), width=_WIDTH, height=_AXIS)
     rows = [(str(figures.group), _lane(figures, scale, summary.until_ms, zone)) for figures in summary.groups]
-    return section("timeline", "Timeline of incidents", _legend(), table(["group", axis], rows))
+    times = [
+        [str(one.group), str(len(one.incidents)), *(duration(ms) for ms in (told.up_ms, told.down_ms, told.unknown_ms)),
+         duration(told.disputed_ms)]
+        for one in summary.groups
+        for told in (one.availability,)
+    ]  # fmt: skip
+    numbers = table(["group", "incidents", "up", "down", "unknown", "disputed"], times)
+    return section(
+        "timeline", "Timeline of incidents", _legend(), table(["group", axis], rows), folded("As numbers", numbers)
+    )
 
 
 def words_of(incident: Incident, until_ms: int, zone: ZoneInfo) -> str:

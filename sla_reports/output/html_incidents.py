@@ -22,8 +22,8 @@ from sla_reports.output.html_elements import (
 )
 from sla_reports.states.incidents import Incident
 
-_STEPS_WIDTH, _STEP = 300.0, 5.0
-_HEAD = ("incident", "group", "began", "lasted", "cause", "source", "error at an edge", "stages", "waterfall")
+_STEPS_WIDTH, _STEP = 240.0, 5.0
+_HEAD = ("incident", "group", "began", "lasted", "cause", "source, error at an edge", "stages", "waterfall")
 _BOUNDS_MS = tuple(base * 10**power for power in range(1, 8) for base in (1, 2, 5))
 _WIDTH, _HEIGHT, _TOP, _BOTTOM = 720.0, 200.0, 28.0, 34.0
 _SOURCES = (
@@ -75,7 +75,7 @@ def _incident_row(one: Incident, until_ms: int, longest_ms: float, zone: ZoneInf
     length = f"{'at least ' if one.is_open(until_ms) else ''}{duration(one.length_ms(until_ms))}"
     return [
         one.id, str(one.group), instant(one.start_ms, zone), length, ", ".join([one.cause, kind, *flags]),
-        one.source.value, duration(one.error_ms), stage_words(one) or "unknown", _steps(one, until_ms, longest_ms),
+        f"{one.source.value.replace('_', ' ')}, {duration(one.error_ms)}", stage_words(one) or "unknown", _steps(one, until_ms, longest_ms),
     ]  # fmt: skip
 
 
@@ -115,14 +115,29 @@ def distribution_part(summary: Summary) -> Markup:
     title = "Recovery times (RTO)"
     if not durations:
         return section("rto", title, tag("p", "No failover was logged in this period."))
-    return section("rto", title, _bars(durations, summary.recovery.total), _stages(summary))
+    bins = _bins(durations)
+    return section("rto", title, _bars(bins, summary.recovery.total), _bin_table(bins), _stages(summary))
 
 
-def _bars(durations: Sequence[tuple[float, bool]], told: Distribution) -> Markup:
-    """Bin number n lies below `_BOUNDS_MS[n]`; only from the first to the last that holds something."""
+def _bins(durations: Sequence[tuple[float, bool]]) -> dict[int, list[int]]:
+    """How many ended and are still open, by bin; number n lies below `_BOUNDS_MS[n]`."""
     bins: dict[int, list[int]] = {}
     for length_ms, is_open in durations:
         bins.setdefault(bisect_right(_BOUNDS_MS, length_ms), [0, 0])[is_open] += 1
+    return bins
+
+
+def _bin_table(bins: Mapping[int, Sequence[int]]) -> Markup:
+    rows = [
+        [duration(_BOUNDS_MS[number - 1] if number else 0), duration(_BOUNDS_MS[number]) if number < len(_BOUNDS_MS) else "-",
+         str(ended), str(still_open)]
+        for number, (ended, still_open) in sorted(bins.items())
+    ]  # fmt: skip
+    return table(["from", "below", "recoveries", "still open"], rows)
+
+
+def _bars(bins: Mapping[int, Sequence[int]], told: Distribution) -> Markup:
+    """From the first bin to the last that holds something."""
     first, last = min(bins), max(bins)
     most = max(sum(counts) for counts in bins.values())
     wide = (_WIDTH - 20) / (last - first + 1)
@@ -135,7 +150,8 @@ def _bars(durations: Sequence[tuple[float, bool]], told: Distribution) -> Markup
     for row, (name, value) in enumerate((("p50", told.p50_ms), ("p95", told.p95_ms), ("p99", told.p99_ms))):
         if value is not None:
             parts.append(_quantile(name, value, 10 + (_place(value) - first) * wide, row))
-    title = f"{told.n} recoveries, {told.censored} still open: p50 {duration(told.p50_ms)}, p95 {duration(told.p95_ms)}"
+    ended = f"{told.n} {'recovery' if told.n == 1 else 'recoveries'}, {told.censored} still open"
+    title = f"{ended}: p50 {duration(told.p50_ms)}, p95 {duration(told.p95_ms)}"
     return picture(title, join(parts), width=_WIDTH, height=_HEIGHT)
 
 

@@ -92,7 +92,8 @@ def manager_page(summary: Summary, zone: ZoneInfo) -> Markup:
     objective = f"objective {_objectives(summary)}: {met} of {counted(len(summary.groups), 'group')} met it"
     todo = [tag("li", sentence) for sentence in advice(summary)]
     return tag(
-        "div", tag("h1", "Service level report"), tag("p", f"{period}; {objective}", class_="soft"),
+        "div", tag("h1", "Service level report"), tag("p", _whose(summary)),
+        tag("p", f"{period}; {objective}", class_="soft"),
         *_incomplete(summary), *_unreconciled(summary), tag("p", _WORDS[verdict], class_=f"verdict {verdict}"),
         tag("div", *_tiles(summary), class_="tiles"),
         *(
@@ -102,6 +103,11 @@ def manager_page(summary: Summary, zone: ZoneInfo) -> Markup:
         ),
         tag("h2", "What to do"), tag("ul", *todo), class_="manager",
     )  # fmt: skip
+
+
+def _whose(summary: Summary) -> str:
+    groups = counted(len(summary.groups), "broker group")
+    return f"Service: {summary.service or 'not named (--service)'}. Owner: {summary.owner or 'not named (--owner)'}. {groups}."
 
 
 def _objectives(summary: Summary) -> str:

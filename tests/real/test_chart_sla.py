@@ -164,7 +164,7 @@ def test_each_day_is_reduced_once_and_reports_read_the_table_of_days() -> None:
 
 def test_the_table_of_days_may_lie_in_s3() -> None:
     place = {"slaReport__daily__store": "s3a://reports/runs", "slaReport__daily__storeSecretName": "reports-s3"}
-    pods = pod_templates(rendered(**EVERYTHING, **DAILY, **place))
+    pods = pod_templates(rendered(**EVERYTHING | DAILY | HTTPS | place))
     spec = pods["job"]["spec"]
     for container in (*pods["daily"]["spec"]["containers"], *spec["initContainers"], *spec["containers"]):
         assert container["envFrom"] == [{"secretRef": {"name": "reports-s3"}}]

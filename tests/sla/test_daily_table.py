@@ -128,7 +128,7 @@ def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(t
     assert late_days(table, first=DAYS[1]) == late_days(table, last=DAYS[0] - dt.timedelta(days=1)) == []
     origin = Origin(Form.RUNS, table=str(table))
     report = make_report(None, Request(origin, [log], Window(start_ms, start_ms + DAY_MS)))
-    assert "days written again: 100 samples came late, 30 are not there any more" in as_text(report)
+    assert "days written again: 100 samples came late, 30 not there any more" in as_text(report)
     report.write(tmp_path / "report")
     quality = json.loads((tmp_path / "report" / "provenance.json").read_text())["quality"]
     assert (quality["samples"], quality["late_samples"], quality["missing_samples"]) == (170, 100, 30)

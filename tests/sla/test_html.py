@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import xml.etree.ElementTree as ET
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,48 @@ def test_each_objective_is_named_with_its_window() -> None:
     assert "of 1.4 min over the report's period" in words
     # 5 % of thirty days, and not of this day.
     assert rows["default/c/orders"][8:11] == ["2160.0 min", "15.3 min", "2144.7 min"]
+
+
+def test_page_one_names_service_owner_and_how_many_groups_met_it() -> None:
+    words = "".join(_root(_page()).itertext())
+    assert "Service: not named (--service). Owner: not named (--owner). 3 broker groups." in words
+    assert "1 of 3 groups met it" in words
+    own = [Objective("orders", str(one_day.ORDERS), 0.95, BudgetWindow(30), service="shop", owner="team <shop>")]
+    for agreement, named in (
+        (Agreement(one_day.DAY, 0.999, objectives=own), "Service: shop. Owner: team <shop>."),
+        (
+            Agreement(one_day.DAY, 0.999, objectives=own, service="checkout", owner="li"),
+            "Service: checkout. Owner: li.",
+        ),
+    ):
+        manager, _, _ = report_html(summarise(agreement, one_day.evidence()), PROVENANCE).partition("<nav")
+        assert named in unescape(manager)
+
+
+def test_each_chart_has_its_numbers_in_a_table_of_the_same_part() -> None:
+    root = _root(_page())
+    of_charts = {
+        part.attrib["id"]: [[cell.text for cell in table.iter("th")] for table in part.iter("table")]
+        for part in root.iter("section")
+        if any(one.tag == "svg" for one in part.iter())
+    }
+    assert {name: [head for head in tables if wanted in head] != [] for name, wanted in (
+        ("timeline", "unknown"), ("incidents", "lasted"), ("rto", "recoveries"), ("budget", "spent"), ("groups", "down"),
+    ) for tables in (of_charts[name],)} == dict.fromkeys(of_charts, True)  # fmt: skip
+    words = "".join("".join(part.itertext()) for part in root.iter("section") if part.attrib["id"] == "rto")
+    assert "recoveries" in words
+
+
+def test_one_is_not_told_as_many() -> None:
+    """ "1 outages" stood on page one."""
+    runs = one_day.runs(GROUP_WRITABLE, one_day.ORDERS, (0, 1.0), (5, 0.0), (5.5, 1.0))
+    fleet = Fleet(by_series(runs), gap_ms=37_500)
+    for log in ([], one_day.log()[:1]):
+        words = " ".join(
+            _root(report_html(summarise(Agreement(one_day.DAY, 0.999), Evidence(fleet, log)), {})).itertext()
+        )
+        assert not re.findall(r"(?<![\d.,:])1 (?!ms)[a-z]+(?:ies|s)\b", words)
+    assert "1 outage " in words
 
 
 def test_a_calm_day_says_so() -> None:

@@ -239,6 +239,16 @@ def report(  # noqa: PLR0913 - an option is an argument
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the report's files; {period} in it is the period's name")
     ] = None,
+    service: Annotated[
+        str,
+        typer.Option("--service", help="Name of the service, for page one; without it the objectives' (spec.service)"),
+    ] = "",
+    owner: Annotated[
+        str,
+        typer.Option(
+            "--owner", help="Its owner, for page one; without it the objectives' (annotation brokergroup.dev/owner)"
+        ),
+    ] = "",
     accept_partial: AcceptPartial = False,
     progress: ShowProgress = True,
     given: ServerOptions,
@@ -277,6 +287,8 @@ def report(  # noqa: PLR0913 - an option is an argument
             replica_labels=copies_by,
             match=matched,
             groups=group,
+            service=service,
+            owner=owner,
         )
         # The daily table is read without Spark, and so without Java.
         session = (
@@ -350,9 +362,11 @@ def backfill(
     replaced = [day.isoformat() for appended, _ in written for day in appended.replaced]
     late = [one for appended, _ in written for one in appended.late]
     read = sum(appended.quality.samples for appended, _ in written)
-    typer.echo(f"{len(days)} days written, {len(replaced)} of them replaced; {read} samples")
+    from sla_reports.output.html_elements import counted
+
+    typer.echo(f"{counted(len(days), 'day')} written, {len(replaced)} replaced; {counted(read, 'sample')}")
     for one in late:
-        typer.echo(f"{one.day}: {one.more} samples came late, {one.fewer} are not there any more")
+        typer.echo(f"{one.day}: {counted(one.more, 'sample')} came late, {one.fewer} not there any more")
     foreign = [noted.foreign_series for _, noted in written if noted.foreign_series is not None]
     told = {
         "days": days,
