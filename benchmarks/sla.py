@@ -30,7 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 
-from benchmarks.sla_figures import goals_of, pays_from, ratios_of, rows_of, seconds_of_1000_groups  # noqa: E402
+from benchmarks.sla_figures import goals_of, linear, pays_from, ratios_of, rows_of, seconds_of_1000_groups  # noqa: E402
 from benchmarks.sla_lab import (  # noqa: E402
     expected_seconds,
     make_lake,
@@ -94,20 +94,24 @@ def measure_days(millions: float, arguments: argparse.Namespace, folder: Path) -
     return found
 
 
-def measure_report(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measure_reports(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """A report over a tenth of the groups, and over all: does it grow with their number?"""
+    every: int = arguments.report_groups
+    return [measure_report(groups, arguments, folder / str(groups)) for groups in sorted({max(1, every // 10), every})]
+
+
+def measure_report(groups: int, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """A report over many groups and months, out of the daily table."""
-    say(f"a report over {arguments.report_groups} groups and {arguments.report_months} months: making the table")
+    say(f"a report over {groups} groups and {arguments.report_months} months: making the table")
     size = [str(folder), "--months", str(arguments.report_months)]
     limit_seconds = arguments.limit_seconds
-    made = measured(
-        "sla_year.py", ["write", *size, "--groups", str(arguments.report_groups)], limit_seconds=limit_seconds
-    )
+    made = measured("sla_year.py", ["write", *size, "--groups", str(groups)], limit_seconds=limit_seconds)
     row = made if "failed" in made or "stopped_for" in made else None
     if row is None:
-        row = row_of(
-            measured("sla_year.py", ["report", *size, "--runs", str(arguments.runs)], limit_seconds=limit_seconds)
-        )
-    told = {"groups": arguments.report_groups, "months": arguments.report_months, "from": "table", **row}
+        told = measured("sla_year.py", ["report", *size, "--runs", str(arguments.runs)], limit_seconds=limit_seconds)
+        sums = [line["sums_s"] for line in told["lines"][1:]]
+        row = {**row_of(told), "sums_s": min(sums, default=None)}
+    told = {"groups": groups, "months": arguments.report_months, "from": "table", **row}
     say(f"  {json.dumps(told)}")
     return told
 
@@ -126,11 +130,12 @@ def measure_readers(arguments: argparse.Namespace, folder: Path) -> dict[str, An
 
 
 def failures(
-    rows: list[dict[str, Any]], days: dict[str, Any], readers: dict[str, Any], report: dict[str, Any]
+    rows: list[dict[str, Any]], days: dict[str, Any], readers: dict[str, Any], reports: list[dict[str, Any]]
 ) -> list[str]:
     """What ended by itself without an answer, as a person names it."""
     parts = [
-        *((f"{row['size']} samples", row) for row in rows), ("a day", days), ("readers", readers), ("table", {"report": report}),
+        *((f"{row['size']} samples", row) for row in rows), ("a day", days), ("readers", readers),
+        ("table", {f"report of {one['groups']} groups": one for one in reports}),
     ]  # fmt: skip
     return [
         f"{name} ({where})"
@@ -196,18 +201,17 @@ def main(words: list[str] | None = None) -> int:
         days = {} if without_days else measure_days(max(arguments.sizes), arguments, folder)
         readers = measure_readers(arguments, Path(scratch)) if arguments.readers else {}
         with tempfile.TemporaryDirectory(prefix="year-", dir=scratch) as year:
-            report = measure_report(arguments, Path(year)) if arguments.report_groups else {}
-    goals = goals_of(sizes, days, readers, report)
-    failed = failures(sizes, days, readers, report)
+            reports = measure_reports(arguments, Path(year)) if arguments.report_groups else []
+    goals = goals_of(sizes, days, readers, reports)
+    failed = failures(sizes, days, readers, reports)
     equal = all(size["answers_equal"] for size in sizes)
     for size in sizes:
         for engine in arguments.engines:
             size.get(engine, {}).pop("answer", None)
     rows = rows_of(sizes, arguments.engines)
     told = {
-        "rows": rows, "report_1000_groups_s": seconds_of_1000_groups(report),
-        "linear": goals["linear_from_smallest_to_largest"],
-        "spark_pays_from_samples": {what: pays_from(rows, what) for what in ("cpu_s", "wall_s")}, "report": report,
+        "rows": rows, "report_1000_groups_s": seconds_of_1000_groups(reports), "linear": linear(goals),
+        "spark_pays_from_samples": {what: pays_from(rows, what) for what in ("cpu_s", "wall_s")}, "reports": reports,
         "sizes": sizes, "days": days, "readers": readers, "goals": goals, "answers_equal": equal, "failed": failed,
     }  # fmt: skip
     print(json.dumps({**told, "began": began, "ended": conditions()}))

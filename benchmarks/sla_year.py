@@ -3,8 +3,9 @@
     python benchmarks/sla_year.py write FOLDER --groups 1000 --months 12
     python benchmarks/sla_year.py report FOLDER --months 12
 
-Two processes, so that what the table took is not the report's. A run is what the command does: read
-the runs, make the figures, write the report's files. Each group has about an outage a month, a third of them in the incident log.
+Two processes, so that what the table took is not the report's. A run is what the command does: read the runs and the log's lines
+of the table, make the figures, write the report's files. `sums_s` beside it: the daily figures added up by month and cluster, as
+`sla days` does. Each group has about an outage a month, a third of them in the incident log.
 """
 
 from __future__ import annotations
@@ -48,22 +49,26 @@ def year_of(months: int) -> Window:
 
 
 def write_year(folder: Path, groups: int, months: int, seed: int = 1) -> None:
-    """The table, day by day in commits of a month, as backfills of a month make it; and the incident log."""
+    """The table, day by day in commits of a month, as backfills of a month make it, with the incident log's lines."""
+    from sla_reports.daily import derived  # noqa: PLC0415
     from sla_reports.reduction.daily_table import write_days  # noqa: PLC0415
     from sla_reports.reduction.runs import Quality  # noqa: PLC0415
+    from sla_reports.states.logged import lines_of_logs  # noqa: PLC0415
 
     rng = np.random.default_rng(seed)
     window = year_of(months)
     outages = [_outages(rng, window) for _ in range(groups)]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "incidents.jsonl").open("w") as log:
+        log.writelines(_logged(number, *one) for number in range(groups) for one in outages[number][::3])
+    lines = lines_of_logs([folder / "incidents.jsonl"])
     days = range(window.start_ms, window.end_ms, _DAY_MS)
     for begin in range(0, len(days), 30):
         rows = [row for number in range(groups) for row in _runs_of(number, outages[number], days[begin : begin + 30])]
         names = ("series", "value", "start_ms", "end_ms", "n")
         columns = {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
         table = pa.table({**columns, "interval_ms": pa.array([STEP_MS] * len(rows), pa.int64())})
-        write_days(folder / "table", table, Quality(sum(columns["n"]), 0, 0, 0, 0))
-    with (folder / "incidents.jsonl").open("w") as log:
-        log.writelines(_logged(number, *one) for number in range(groups) for one in outages[number][::3])
+        write_days(folder / "table", table, Quality(sum(columns["n"]), 0, 0, 0, 0), log=lines, derive=derived)
 
 
 def _outages(rng: np.random.Generator, window: Window) -> list[tuple[int, int]]:
@@ -114,12 +119,22 @@ def report_on(folder: Path, months: int) -> dict[str, Any]:
     from sla_reports.sources import Form, Origin  # noqa: PLC0415
 
     origin = Origin(form=Form.RUNS, table=str(folder / "table"))
-    made = make_report(None, Request(origin, [folder / "incidents.jsonl"], window=year_of(months)))
+    made = make_report(None, Request(origin, (), window=year_of(months)))
     with tempfile.TemporaryDirectory() as out:
         made.write(Path(out))
     as_text(made)
     groups = made.summary.groups
     return {"groups": len(groups), "incidents": sum(len(one.incidents) for one in groups)}
+
+
+def sums_seconds(folder: Path, months: int) -> float:
+    """How long the daily figures take to be read and added up."""
+    from sla_reports.daily import sums  # noqa: PLC0415
+
+    begun = time.monotonic()
+    found = sums(folder / "table", year_of(months), by=["month", "cluster"])
+    assert len(found) == months, found
+    return round(time.monotonic() - begun, 2)
 
 
 def main() -> None:
@@ -139,7 +154,8 @@ def main() -> None:
         before, begun = tree_cpu_seconds(), time.monotonic()
         answer = report_on(arguments.folder, arguments.months)
         cpu_s, wall_s = round(tree_cpu_seconds() - before, 2), round(time.monotonic() - begun, 2)
-        print(json.dumps({"cpu_s": cpu_s, "wall_s": wall_s, "answer": answer}), flush=True)
+        sums_s = sums_seconds(arguments.folder, arguments.months)
+        print(json.dumps({"cpu_s": cpu_s, "wall_s": wall_s, "answer": answer, "sums_s": sums_s}), flush=True)
 
 
 if __name__ == "__main__":

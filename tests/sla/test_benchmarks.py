@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import sla, sla_engines, sla_lab, sla_year
-from benchmarks.sla_figures import goals_of, pays_from, ratios_of, rows_of, seconds_of_1000_groups
+from benchmarks.sla_figures import goals_of, linear, pays_from, ratios_of, rows_of, seconds_of_1000_groups
 from benchmarks.sla_lab import STEP_MS, make_lake, measured, row_of, runs_that_fit
 from tests.sla.histories import runs_of
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-YEAR = {"groups": 1000, "months": 12, "wall_s": 29.0, "peak_mib": 1025}
+TENTH = {"groups": 100, "months": 12, "cpu_s": 2.0}
+YEAR = {"groups": 1000, "months": 12, "cpu_s": 22.1, "wall_s": 29.0, "peak_mib": 1025}
 # A start, a run, then what the test says; what it writes into its folder for scratch is never taken away by itself.
 _PROGRAM = """
 import os, sys, tempfile, time
@@ -52,10 +53,11 @@ def test_goals_say_what_the_figures_say() -> None:
     rows = [_row(spark_sql=(5.0, 900)), _row(size=50_000_000, ours=(11.0, 500), duckdb=(3.7, 300))]
     rows += [_row(size=500_000_000, ours=(111.0, 600), duckdb=(60.0, 500), spark_sql={"stopped_after_s": 60})]
     days = {"ours_first_day": {"cpu_s": 2.0, "warm": True}, "ours_next_day": {"cpu_s": 3.1, "warm": True}}
-    goals = goals_of(rows, days, {"lake": {"samples_per_cpu_s": 999_999}}, YEAR)
+    goals = goals_of(rows, days, {"lake": {"samples_per_cpu_s": 999_999}}, [TENTH, YEAR])
     assert goals == {
         "report_of_1000_groups_and_a_year_within_30_s": True,
         "report_of_1000_groups_and_a_year_within_1_gib": False,
+        "report_grows_with_its_groups": False,
         "spark_sql_takes_2.5_times_our_cpu": True,
         "within_3_times_duckdb_warm_at_50m": True,
         "less_memory_than_duckdb_at_500m": False,
@@ -63,17 +65,17 @@ def test_goals_say_what_the_figures_say() -> None:
         "a_day_more_costs_a_day": False,
         "readers_1m_samples_per_cpu_second": False,
     }
-    assert set(goals_of([_row()], {}, {}, {**YEAR, "groups": 100}).values()) == {None}
+    assert set(goals_of([_row()], {}, {}, [{**YEAR, "groups": 100}]).values()) == {None}
 
 
 def test_who_was_stopped_may_already_have_taken_more_than_the_goal_says() -> None:
     rows = [_row(size=50_000_000, **{name: {"cpu_s_at_least": 10.0} for name in ("spark_sql", "duckdb")})]
     assert rows[0]["ratios"] == {name: {"cold_cpu_at_least": 2.5} for name in ("spark_sql", "duckdb")}
-    goals = goals_of(rows, {}, {}, {})
+    goals = goals_of(rows, {}, {}, [])
     assert goals["spark_sql_takes_2.5_times_our_cpu"] is True
     assert goals["within_3_times_duckdb_warm_at_50m"] is None
     rows = [_row(spark_sql={"cpu_s_at_least": 9.9})]
-    assert goals_of(rows, {}, {}, {})["spark_sql_takes_2.5_times_our_cpu"] is None
+    assert goals_of(rows, {}, {}, [])["spark_sql_takes_2.5_times_our_cpu"] is None
 
 
 def test_a_cold_run_is_held_against_a_cold_run() -> None:
@@ -81,7 +83,7 @@ def test_a_cold_run_is_held_against_a_cold_run() -> None:
     row = _row(size=50_000_000, spark_sql=alone, duckdb=alone)
     # 9 to 4, not 9 to the warm 2.
     assert row["ratios"]["spark_sql"] == {"warm": False, "cpu": 2.25, "cold_cpu": 2.25, "peak": 2.25}
-    goals = goals_of([row, _row(size=500_000_000, ours=alone)], {}, {"lake": {"failed": "no Java"}}, {})
+    goals = goals_of([row, _row(size=500_000_000, ours=alone)], {}, {"lake": {"failed": "no Java"}}, [])
     assert {name: met for name, met in goals.items() if met is not None} == {
         "spark_sql_takes_2.5_times_our_cpu": False, "linear_from_smallest_to_largest": True,
     }  # fmt: skip
@@ -221,19 +223,29 @@ def test_spark_pays_from_the_size_on_from_which_it_always_did(
 
 
 def test_only_a_thousand_groups_and_a_year_are_what_was_promised() -> None:
-    assert seconds_of_1000_groups({"groups": 1000, "months": 12, "wall_s": 9.5}) == 9.5
-    assert seconds_of_1000_groups({"groups": 1000, "months": 1, "wall_s": 9.5}) is None
-    assert seconds_of_1000_groups({}) is None
+    assert seconds_of_1000_groups([TENTH, YEAR]) == 29.0
+    assert seconds_of_1000_groups([{**YEAR, "months": 1}]) is None
+    assert seconds_of_1000_groups([]) is None
+
+
+def test_cost_is_linear_only_where_all_that_was_measured_is() -> None:
+    names = ("linear_from_smallest_to_largest", "report_grows_with_its_groups")
+    for both, told in (((True, True), True), ((True, False), False), ((True, None), True), ((None, None), None)):
+        assert linear(dict(zip(names, both, strict=True))) is told
+    assert goals_of([], {}, {}, [TENTH, {**YEAR, "cpu_s": 22.0}])["report_grows_with_its_groups"] is True
 
 
 def test_a_report_is_made_of_the_years_table_and_finds_what_was_written(tmp_path: Path) -> None:
     sla_year.write_year(tmp_path, groups=3, months=2)
     assert len((tmp_path / "incidents.jsonl").read_text().splitlines()) >= 3
+    # All of it is in the table.
+    (tmp_path / "incidents.jsonl").unlink()
     told = sla_year.report_on(tmp_path, months=2)
     assert told["groups"] == 3
     window = sla_year.year_of(2)
     rng = np.random.default_rng(1)
     assert told["incidents"] == sum(len(sla_year._outages(rng, window)) for _ in range(3)) > 0
+    assert sla_year.sums_seconds(tmp_path, months=2) > 0
 
 
 @pytest.mark.real("java")
@@ -250,6 +262,6 @@ def test_a_small_benchmark_has_every_field(tmp_path: Path, capsys: pytest.Captur
         assert one["from"] == ("table" if one["engine"] == "from_table" else "raw")
         assert min(one["samples"], one["wall_s"], one["peak_mib"]) > 0
     assert told["report_1000_groups_s"] is None  # it was of five groups
-    assert (told["report"]["groups"], told["report"]["from"]) == (5, "table")
-    assert told["report"]["wall_s"] > 0
-    assert told["linear"] is None  # of one size nobody can say
+    assert [(one["groups"], one["from"]) for one in told["reports"]] == [(1, "table"), (5, "table")]
+    assert all(one["wall_s"] > 0 < one["sums_s"] for one in told["reports"])
+    assert isinstance(told["linear"], bool)
