@@ -147,8 +147,9 @@ class FromTable:
     def runs(self, lake: Path) -> Iterable[Row]:  # noqa: ARG002 - the table is the lake's
         from sla_reports.reduction.daily_table import read_runs  # noqa: PLC0415
         from sla_reports.reduction.runs import runs_in  # noqa: PLC0415
+        from sla_reports.states.spans import Window  # noqa: PLC0415
 
-        table = read_runs(self._table, start_ms=START_MS, end_ms=START_MS + DAYS * DAY_MS).runs
+        table = read_runs(self._table, Window(START_MS, START_MS + DAYS * DAY_MS)).runs
         return [(run.series, run.value, run.start_ms, run.end_ms, run.n) for run in runs_in(table)]
 
 

@@ -203,7 +203,7 @@ def _logs(request: Request) -> IncidentLogs:
     if request.origin.form is Form.RUNS and (time := request.reading) is not None:
         from sla_reports.reduction.daily_table import read_lines  # noqa: PLC0415 - Delta is loaded for a table only
 
-        stored = read_lines(request.origin.table, start_ms=time.start_ms, end_ms=time.end_ms, groups=request.groups)
+        stored = read_lines(request.origin.table, time, request.groups)
     logs = read_logs(request.incident_logs, stored)
     return replace(logs, incidents=tuple(one for one in logs.incidents if one.group.matches(request.groups)))
 
@@ -263,7 +263,7 @@ def reduced_from_table(table: str | Path, window: Window, groups: str = "*") -> 
     # Delta is loaded for a table only.
     from sla_reports.reduction.daily_table import day_of, late_days, read_runs  # noqa: PLC0415
 
-    near = read_runs(table, start_ms=window.start_ms, end_ms=window.end_ms, groups=groups)
+    near = read_runs(table, window, groups)
     late = late_days(table, first=day_of(window.start_ms), last=day_of(window.end_ms - 1))
     n = near.runs["n"]
     told = StoredQuality(

@@ -121,7 +121,7 @@ PROOFS = (
         "prometheus",
     ),
     real("charts", PARTS, "helm", "prometheus", "alertmanager", "actionlint", "package-index"),
-    real("spark", ["java", "s3-server", "browser"], "java", "prometheus", "s3-server", "browser"),
+    real("spark", ["java", "s3-server", "browser"], "java", "prometheus", "s3-server", "browser", "package-index"),
     real("api", ["kube-apiserver", "etcd", "netns", "nft"], *API, "java", "prometheus", "netns", "nft"),
     program("parity", "tests/parity/run.py", "", "", "kube-apiserver", "etcd"),
     program("page", "-m tests.page.run", "", "", "browser", "nft"),

@@ -75,7 +75,8 @@ def _incident_row(one: Incident, until_ms: int, longest_ms: float, zone: ZoneInf
     length = f"{'at least ' if one.is_open(until_ms) else ''}{duration(one.length_ms(until_ms))}"
     return [
         one.id, str(one.group), instant(one.start_ms, zone), length, ", ".join([one.cause, kind, *flags]),
-        f"{one.source.value.replace('_', ' ')}, {duration(one.error_ms)}", stage_words(one) or "unknown", _steps(one, until_ms, longest_ms),
+        f"{one.source.value.replace('_', ' ')}, {duration(one.error_ms)}", stage_words(one) or "unknown",
+        _steps(one, until_ms, longest_ms),
     ]  # fmt: skip
 
 

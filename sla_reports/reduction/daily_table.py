@@ -249,12 +249,12 @@ class NearRuns:
     intervals_ms: Mapping[str, int]
 
 
-def read_runs(table: str | Path, *, start_ms: int, end_ms: int, groups: str = "*") -> NearRuns:
+def read_runs(table: str | Path, time: Window, groups: str = "*") -> NearRuns:
     """Read the runs of the days that touch the time, and of a day before and after: those decide what holds at the edges.
 
     `groups`: only of groups of such names, as namespace/cluster/brokerGroup with `*` and `?`. Raises TableError.
     """
-    days = [day_of(start_ms - DAY_MS), day_of(end_ms + DAY_MS)]
+    days = [day_of(time.start_ms - DAY_MS), day_of(time.end_ms + DAY_MS)]
     return near_runs(_query(_existing(table), RUNS, days[0], days[1], groups))
 
 
@@ -271,10 +271,10 @@ def near_runs(rows: pa.Table) -> NearRuns:
     return NearRuns(stitched(pieces), usual)
 
 
-def read_lines(table: str | Path, *, start_ms: int, end_ms: int, groups: str = "*") -> list[str]:
+def read_lines(table: str | Path, time: Window, groups: str = "*") -> list[str]:
     """Read the log's lines of the days around the time, as `read_runs`, and earlier ones that have no end. Raises TableError."""
-    rows = _query(_existing(table), LOG, None, day_of(end_ms + DAY_MS), groups)
-    return near_lines(rows, day_of(start_ms - DAY_MS), day_of(end_ms + DAY_MS))
+    first, last = day_of(time.start_ms - DAY_MS), day_of(time.end_ms + DAY_MS)
+    return near_lines(_query(_existing(table), LOG, None, last, groups), first, last)
 
 
 def near_lines(rows: pa.Table, first: dt.date, last: dt.date) -> list[str]:

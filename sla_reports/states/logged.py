@@ -7,12 +7,13 @@ open.
 """
 
 import datetime as dt
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from metric_names import CAUSE_UNKNOWN, CAUSES
 from sla_reports.readers.lines import FlawError
@@ -33,24 +34,55 @@ _NOTE: Final = ".open"
 _BESIDE: Final = ".circumstances"
 _CIRCUMSTANCE: Final = "circumstance"
 _TABLE: Final = "log in the table"
-_NUMBER: Final = (int, float)
-# The members of an incident, and their types.
-_MEMBERS: Final[Mapping[str, Any]] = {
-    "id": str, "kind": str, "namespace": str, "cluster": str, "trigger": str, "cause": str, "outcome": str,
-    "detectionMilliseconds": _NUMBER, "durationMilliseconds": _NUMBER, "stepsMilliseconds": dict, "unfenced": bool,
-    "unclean": bool, "truncatedBytes": int, "from": int, "to": int, "epochBefore": int, "epoch": int, "evidence": list,
-    "facts": dict, "censored": bool, "writtenBy": str, "schemaVersion": int,
-}  # fmt: skip
-_REQUIRED: Final = ("id", "kind", "namespace", "outcome", "schemaVersion")
-_TEXTS_OF_CIRCUMSTANCE: Final = (
-    "id", "namespace", "cluster", "brokerName", "cause", "what", "pod", "node", "message",
-)  # fmt: skip
-# Smallest and greatest value: a loss that is detected after more than a week shows a wrong clock.
-_LIMITS: Final = {
-    "detectionMilliseconds": (0, 7 * 86_400_000),
-    "durationMilliseconds": (0, None),
-    "truncatedBytes": (0, None),
-}
+# Of a line: a number of milliseconds that can be; a loss that is detected after more than a week shows a wrong clock.
+_Length = Annotated[float, msgspec.Meta(ge=0)]
+_Detection = Annotated[float, msgspec.Meta(ge=0, le=7 * 86_400_000)]
+_Instant = Annotated[dt.datetime, msgspec.Meta(tz=True)]
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _IncidentLine(msgspec.Struct, rename="camel", frozen=True):
+    id: str
+    kind: str
+    namespace: str
+    outcome: str
+    started_at: _Instant
+    broker_name: str | None = None
+    name: str | None = None
+    cluster: str | None = None
+    trigger: str | None = None
+    cause: str | None = None
+    detection_milliseconds: _Detection | None = None
+    duration_milliseconds: _Length | None = None
+    steps_milliseconds: dict[str, _Length] | None = None
+    unfenced: bool | None = None
+    unclean: bool | None = None
+    truncated_bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    from_: int | None = msgspec.field(name="from", default=None)
+    epoch_before: int | None = None
+    epoch: int | None = None
+    evidence: list[str] | None = None
+    facts: dict[str, str] | None = None
+    censored: bool | None = None
+
+
+class _CircumstanceLine(msgspec.Struct, rename="camel", frozen=True):
+    id: _Name
+    namespace: _Name
+    broker_name: _Name
+    cause: _Name
+    started_at: _Instant
+    ended_at: _Instant
+    cluster: str | None = None
+    broker_id: int | None = None
+    what: str | None = None
+    node: str | None = None
+    message: str | None = None
+
+
+class _AnyLine(msgspec.Struct, rename="camel", frozen=True):
+    schema_version: Annotated[int, msgspec.Meta(ge=1, le=SCHEMA_VERSION)]
+    kind: str
 
 
 class NoLogError(ExportFormatError):
@@ -191,12 +223,7 @@ def _told(lines: Iterable[tuple[str, int, bytes]], unreadable: list[Anomaly]) ->
     """Each line with what it says; a line that a crash tore goes to `unreadable`."""
     for path, number, line in lines:
         try:
-            document = _document(line)
-            told = (
-                _Noted(*_circumstance(document))
-                if document.get("kind") == _CIRCUMSTANCE
-                else _Logged(*_incident(document))
-            )
+            told = _read(line)
         except FlawError as error:
             anomaly = Anomaly(path, number, error.kind, str(error))
             if error.kind is not AnomalyKind.TRUNCATED:
@@ -272,64 +299,45 @@ def _rotated(base: Path) -> list[Path]:
     return [one for _, one in sorted(((int(end), one) for end, one in numbered if end.isdigit()), reverse=True)]
 
 
-def _document(line: bytes) -> Mapping[str, Any]:
+def _read(line: bytes) -> _Logged | _Noted:
+    """Raises FlawError."""
     try:
-        document = json.loads(line)
-    except ValueError as error:
+        if msgspec.json.decode(line, type=_AnyLine).kind == _CIRCUMSTANCE:
+            return _circumstance(msgspec.json.decode(line, type=_CircumstanceLine))
+        return _incident(msgspec.json.decode(line, type=_IncidentLine))
+    except msgspec.ValidationError as error:
+        raise FlawError(AnomalyKind.NOT_A_SAMPLE, str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FlawError(AnomalyKind.TRUNCATED, f"no JSON: {error}; expected one incident a line") from error
-    version = document.get("schemaVersion") if isinstance(document, dict) else None
-    if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
-        raise _flaw(f"schemaVersion: {version!r}; expected 1 to {SCHEMA_VERSION}")
-    found: Mapping[str, Any] = document
-    return found
 
 
-def _incident(document: Mapping[str, Any]) -> tuple[tuple[bool, float], LoggedIncident]:
+def _incident(told: _IncidentLine) -> _Logged:
     """Return an incident with its rank: a whole line comes first; of two whole ones the shorter, which was written first.
 
     A pod that takes a change over because its end was not written measures the time until it took over.
     """
-    told = {member: _member(document, member, types) for member, types in _MEMBERS.items()}
-    _check_present(told, _REQUIRED)
-    name = _member(document, "brokerName", str) or _member(document, "name", str)
+    name = told.broker_name or told.name
     if name is None:
-        raise _flaw("brokerName: missing; expected the group's name")
-    duration_ms = told["durationMilliseconds"]
-    return (bool(told["censored"]), float("inf") if duration_ms is None else duration_ms), LoggedIncident(
-        id=told["id"],
-        group=GroupKey(told["namespace"], told["cluster"] or "", name),
-        started_at_ms=_unix_ms(document, "startedAt"),
-        kind=told["kind"],
-        trigger=told["trigger"] or "",
-        cause=_known_cause(told["cause"]),
-        outcome=told["outcome"] or _RUNNING,
-        detection_ms=told["detectionMilliseconds"],
-        steps_ms=MappingProxyType(dict(told["stepsMilliseconds"] or {})),
-        unfenced=bool(told["unfenced"]),
-        unclean=bool(told["unclean"]),
-        truncated_bytes=told["truncatedBytes"] or 0,
-        epoch_before=told["epochBefore"],
-        from_broker_id=told["from"],
-        facts=MappingProxyType(dict(told["facts"] or {})),
-        evidence=tuple(told["evidence"] or ()),
-    )
+        raise FlawError(AnomalyKind.NOT_A_SAMPLE, "brokerName: missing; expected the group's name")
+    duration_ms = told.duration_milliseconds
+    return _Logged((bool(told.censored), float("inf") if duration_ms is None else duration_ms), LoggedIncident(
+        id=told.id, group=GroupKey(told.namespace, told.cluster or "", name), started_at_ms=_unix_ms(told.started_at),
+        kind=told.kind, trigger=told.trigger or "", cause=_known_cause(told.cause), outcome=told.outcome or _RUNNING,
+        detection_ms=told.detection_milliseconds, steps_ms=MappingProxyType(told.steps_milliseconds or {}),
+        unfenced=bool(told.unfenced), unclean=bool(told.unclean), truncated_bytes=told.truncated_bytes or 0,
+        epoch_before=told.epoch_before, from_broker_id=told.from_, facts=MappingProxyType(told.facts or {}),
+        evidence=tuple(told.evidence or ()),
+    ))  # fmt: skip
 
 
-def _circumstance(document: Mapping[str, Any]) -> tuple[str, Circumstance]:
-    """Return the id of a record of what was going on, and the record."""
-    broker_id = _member(document, "brokerId", int)
-    told = {member: _member(document, member, str) for member in _TEXTS_OF_CIRCUMSTANCE}
-    _check_present(told, ("id", "namespace", "brokerName", "cause"), missing=(None, ""))
-    return told["id"], Circumstance(
-        cause=_known_cause(told["cause"]),
-        start_ms=_unix_ms(document, "startedAt"),
-        end_ms=_unix_ms(document, "endedAt"),
-        group=GroupKey(told["namespace"], told["cluster"] or "", told["brokerName"]),
+def _circumstance(told: _CircumstanceLine) -> _Noted:
+    return _Noted(told.id, Circumstance(
+        cause=_known_cause(told.cause), start_ms=_unix_ms(told.started_at), end_ms=_unix_ms(told.ended_at),
+        group=GroupKey(told.namespace, told.cluster or "", told.broker_name),
         # The member says more than its node: what happened to the node is noted for each member on it.
-        node="" if broker_id is not None else told["node"] or "",
-        broker_id=broker_id,
-        note=": ".join(filter(None, (told["what"], told["message"]))),
-    )
+        node="" if told.broker_id is not None else told.node or "",
+        broker_id=told.broker_id, note=": ".join(filter(None, (told.what, told.message))),
+    ))  # fmt: skip
 
 
 def _known_cause(cause: str | None) -> str:
@@ -337,43 +345,5 @@ def _known_cause(cause: str | None) -> str:
     return cause if cause in CAUSES else UNKNOWN_CAUSE
 
 
-def _check_present(told: Mapping[str, Any], members: Iterable[str], missing: Sequence[Any] = (None,)) -> None:
-    for member in members:
-        if told[member] in missing:
-            raise _flaw(f"{member}: missing; expected a value")
-
-
-def _member(document: Mapping[str, Any], name: str, types: Any) -> Any:
-    value: Any = document.get(name)
-    if value is None:
-        return None
-    # True is an int in Python, and no broker id.
-    if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
-        expected = " or ".join(one.__name__ for one in (types if isinstance(types, tuple) else (types,)))
-        raise _flaw(f"{name}: {value!r}; expected {expected}")
-    low, high = _LIMITS.get(name, (None, None))
-    if (low is not None and value < low) or (high is not None and value > high):
-        raise _flaw(f"{name}: {value}; expected {f'{low} or more' if high is None else f'{low} to {high}'}")
-    if name == "stepsMilliseconds":
-        steps = {step: _member(value, step, _NUMBER) for step in value}
-        early = [f"{step}: {at_ms}" for step, at_ms in steps.items() if at_ms is not None and at_ms < 0]
-        if early:
-            raise _flaw(f"{name}: {early[0]}; expected 0 or more")
-        return steps
-    return float(value) if isinstance(types, tuple) else value
-
-
-def _unix_ms(document: Mapping[str, Any], name: str) -> int:
-    text: Any = document.get(name)
-    try:
-        moment = dt.datetime.fromisoformat(text)
-    except (TypeError, ValueError) as error:
-        expected = "expected a time such as 2026-11-21T00:10:00.123Z"
-        raise FlawError(AnomalyKind.NOT_A_TIMESTAMP, f"{name}: {text!r}; {expected}") from error
-    if moment.tzinfo is None:
-        raise FlawError(AnomalyKind.NOT_A_TIMESTAMP, f"{name}: {text!r} has no time zone; expected one")
+def _unix_ms(moment: dt.datetime) -> int:
     return round(moment.timestamp() * 1000)
-
-
-def _flaw(detail: str) -> FlawError:
-    return FlawError(AnomalyKind.NOT_A_SAMPLE, detail)

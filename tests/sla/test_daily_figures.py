@@ -199,7 +199,7 @@ def test_a_line_that_comes_late_changes_its_days_figures_and_is_never_lost(tmp_p
     assert [(one["source"], one["cause"]) for one in after] == [("incident_log", "crash")]
     # The log has been rotated away; the day is reduced again without it.
     assert write(table, samples, log=()).logged == ()
-    assert read_lines(table, start_ms=START_MS, end_ms=START_MS + DAY_MS) == [given[0].text]
+    assert read_lines(table, Window(START_MS, START_MS + DAY_MS)) == [given[0].text]
     assert read_rows(table, INCIDENTS, FIRST, FIRST).to_pylist() == after
     assert write(table, samples, log=given).logged == ()
     assert len(read_rows(table, LOG, FIRST, FIRST)) == 1

@@ -88,8 +88,8 @@ def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
     assert (appended.days, appended.replaced) == ((DAYS[0],), (DAYS[0],))
     assert _days(table) == DAYS
     assert appended.late == (Late(DAYS[0].isoformat(), len(first_day) - len(late), 0, len(first_day)),)
-    window = {"start_ms": (FIRST_DAY + 1) * DAY_MS, "end_ms": (FIRST_DAY + 2) * DAY_MS}
-    assert runs_in(read_runs(table, **window).runs) == runs_of(samples, gap_limit_ms(INTERVAL_MS))
+    window = Window((FIRST_DAY + 1) * DAY_MS, (FIRST_DAY + 2) * DAY_MS)
+    assert runs_in(read_runs(table, window).runs) == runs_of(samples, gap_limit_ms(INTERVAL_MS))
 
 
 def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
@@ -104,9 +104,7 @@ def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
         appended = list(pool.map(lambda n: _append(table, given[n]), given))
     assert _days(table) == DAYS[:2]
     assert sum(len(one.replaced) for one in appended) == 2 * 7
-    counts = {
-        sum(run.n for run in runs_in(read_runs(table, start_ms=FIRST_DAY * DAY_MS, end_ms=FIRST_DAY * DAY_MS + 1).runs))
-    }
+    counts = {sum(run.n for run in runs_in(read_runs(table, Window(FIRST_DAY * DAY_MS, FIRST_DAY * DAY_MS + 1)).runs))}
     assert counts <= {1200 + 2 * n for n in given}
 
 
@@ -169,23 +167,23 @@ def test_a_day_with_another_scrape_interval_keeps_its_own(tmp_path: Path) -> Non
     from sla_reports.reduction.runs import runs_in
 
     start_ms = FIRST_DAY * DAY_MS
-    both = {"start_ms": start_ms, "end_ms": start_ms + 2 * DAY_MS}
+    both = Window(start_ms, start_ms + 2 * DAY_MS)
     _append(tmp_path / "t", [("a", start_ms + at_ms, 1.0) for at_ms in range(0, DAY_MS, 15_000)], 15_000)
     _append(tmp_path / "t", [("a", start_ms + DAY_MS + at_ms, 1.0) for at_ms in range(0, DAY_MS, 60_000)], 60_000)
-    assert runs_in(read_runs(tmp_path / "t", **both).runs) == [
+    assert runs_in(read_runs(tmp_path / "t", both).runs) == [
         Run("a", 1.0, start_ms, start_ms + DAY_MS - 15_000, 5760),
         Run("a", 1.0, start_ms + DAY_MS, start_ms + 2 * DAY_MS - 60_000, 1440, 60_000),
     ]
     # The usual one, as all samples together would tell it, and not that of a day with one sample.
     _append(tmp_path / "t", [("a", start_ms + 2 * DAY_MS, 1.0)], 1_000)
-    assert read_runs(tmp_path / "t", **both).intervals_ms == {"a": 15_000}
+    assert read_runs(tmp_path / "t", both).intervals_ms == {"a": 15_000}
 
 
 def test_a_place_that_is_no_table_is_refused(tmp_path: Path) -> None:
     from sla_reports.reduction.daily_table import read_runs
 
     with pytest.raises(TableError, match=r"no Delta table; expected one that `sla backfill` wrote"):
-        read_runs(tmp_path / "none", start_ms=0, end_ms=1)
+        read_runs(tmp_path / "none", Window(0, 1))
     (tmp_path / "file").write_text("")
     with pytest.raises(TableError, match="expected a"):
         _append(tmp_path / "file" / "table", [("a", FIRST_DAY * DAY_MS, 1.0)])
@@ -202,8 +200,8 @@ def test_spark_reduces_days_into_the_table(spark: SparkSession, tmp_path: Path) 
     frame = spark.createDataFrame(samples, "series string, ts_ms long, value double")
     appended = append_days(tmp_path / "table", frame)
     assert (appended.days, appended.quality.samples) == (tuple(DAYS), len(samples))
-    window = {"start_ms": (FIRST_DAY + 1) * DAY_MS, "end_ms": (FIRST_DAY + 2) * DAY_MS}
-    assert runs_in(read_runs(tmp_path / "table", **window).runs) == runs_of(samples, gap_limit_ms(INTERVAL_MS))
+    window = Window((FIRST_DAY + 1) * DAY_MS, (FIRST_DAY + 2) * DAY_MS)
+    assert runs_in(read_runs(tmp_path / "table", window).runs) == runs_of(samples, gap_limit_ms(INTERVAL_MS))
 
 
 def _exported(path: Path, *, contradicted: range) -> Path:

@@ -217,6 +217,7 @@ def test_a_written_lake_is_what_a_plain_loop_finds(
 def test_days_of_a_lake_become_days_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
     from sla_reports.daily import append_lake
     from sla_reports.reduction.daily_table import Late, read_runs
+    from sla_reports.states.spans import Window
 
     first_ms = START_MS // DAY_MS * DAY_MS
     samples = [
@@ -235,7 +236,7 @@ def test_days_of_a_lake_become_days_of_the_table(spark: SparkSession, tmp_path: 
     assert appended.late == (Late(str(days[0]), 1440, 0, 3 * 1440),)
     appended = append_lake(spark, table, lake, days=[str(days[0])], metrics=["up"])
     assert appended.late == (Late(str(days[0]), 0, 1440, 2 * 1440),)
-    found = read_runs(table, start_ms=first_ms, end_ms=first_ms + 2 * DAY_MS)
+    found = read_runs(table, Window(first_ms, first_ms + 2 * DAY_MS))
     assert runs_in(found.runs) == runs_of((one for one in samples if one[0] != "left_out"), gap_limit_ms(60_000))
     assert found.intervals_ms == {"up": 60_000, 'up{n="2"}': 60_000}
 

@@ -17,6 +17,7 @@ from metric_names import GROUP_WRITABLE
 from sla_reports.reduction.daily_table import FIGURES, RUNS, read_rows, read_runs
 from sla_reports.reduction.runs import DAY_MS
 from sla_reports.sources import TableError
+from sla_reports.states.spans import Window
 from tests.real.parts.s3_server import start_s3_server
 from tests.sla.histories import series_of
 from tests.sla.test_daily_figures import FIRST, START_MS, STEP_MS, gauge, write
@@ -63,7 +64,7 @@ def test_jobs_that_write_at_once_tear_no_day(table: str) -> None:
     # Nothing of a job that had lost a race is left: each write is one version.
     assert DeltaTable(table).version() == 1 + JOBS * WRITES
     last = _groups(table)
-    near = read_runs(table, start_ms=START_MS, end_ms=START_MS + DAY_MS).runs
+    near = read_runs(table, Window(START_MS, START_MS + DAY_MS)).runs
     counts = {run["series"]: 0 for run in near.to_pylist()}
     for run in near.to_pylist():
         counts[run["series"]] += run["n"]
@@ -73,7 +74,7 @@ def test_jobs_that_write_at_once_tear_no_day(table: str) -> None:
 def _groups(table: str) -> int:
     """How many groups one version of the table has, which is the same in every kind of row of both days."""
     known = DeltaTable(table).to_pyarrow_table(columns=["day", "kind", "broker_group"])
-    found = {}
+    found: dict[tuple[str, str], set[str]] = {}
     for row in known.to_pylist():
         found.setdefault((row["day"], row["kind"]), set()).add(row["broker_group"])
     counts = {len(names) for (_, kind), names in found.items() if kind in (RUNS, FIGURES)}
