@@ -12,7 +12,7 @@ It lies in a folder or in S3. A day is written whole and replaces what was there
 again. A day that is not over yet is written as far as it goes, and its commit says so: `missing_days` names it until it is whole.
 Of two jobs at once the later one sees the other commit, compares and writes anew. Runs are stitched over midnights when they
 are read, exactly. What holds at a midnight depends on both days, so the figures of the days before and after are made anew in the
-same commit (`daily_figures.py`). Why delta-rs and not delta-spark: docs/adr/0013-delta-without-spark.md.
+same commit (`daily.py`). Why delta-rs and not delta-spark: docs/adr/0013-delta-without-spark.md.
 """
 
 import datetime as dt
