@@ -28,6 +28,7 @@ from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
 from sla_reports.reduction.runs import Intervals, day_pieces, runs_in, stitched
 from sla_reports.series import series_text
 from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.incidents import Source
 from sla_reports.states.logged import LoggedIncident, once
 from sla_reports.states.spans import State, Window, by_series, gap_limit_ms
 from tests.sla.histories import Sample, batches_of
@@ -127,6 +128,10 @@ def violations(seed: int) -> Iterator[str]:
     ]
     if len(logged) != len(set(logged)):
         yield f"{seed}: outages in two periods: {sorted(logged)}"
+    # What only the gauge shows did not begin with the period, but where it was first seen.
+    cut = [one.id for one in parts[1].incidents if one.source is Source.GAUGE and one.start_ms == edge_ms]
+    if cut:
+        yield f"{seed}: outages that were cut at {edge_ms}: {cut}"
 
 
 def _outages(source: random.Random) -> Iterator[Outage]:
