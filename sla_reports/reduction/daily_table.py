@@ -118,9 +118,10 @@ def write_days(
         touched = {*days, *logged}
         if not touched:
             return Appended((), (), (), told)
-        around = {day + step for day in touched for step in (-_ONE_DAY, _ONE_DAY)} & set(before)
-        rows = _whole_days(known, new, lines, sorted(touched | around), derive, until_ms)
         went_on = _open_days(known)
+        # A day that goes on is written again soon, and only that job knows how far it goes.
+        around = {day + step for day in touched for step in (-_ONE_DAY, _ONE_DAY)} & set(before) - went_on
+        rows = _whole_days(known, new, lines, sorted(touched | around), derive, until_ms)
         late = _late(known, new, [day for day in replaced if day not in went_on])
         try:
             write_deltalake(
@@ -295,6 +296,10 @@ def _query(known: DeltaTable, kind: str, first: dt.date | None, last: dt.date, g
     exact = [(name, "=", part) for name, part in zip(GROUP_COLUMNS, key, strict=False) if not set("*?") & set(part)]
     days = [("day", "<=", str(last)), *([] if first is None else [("day", ">=", str(first))])]
     rows = _rows(known, kind, [*days, *exact], _OF_KIND[kind])
+    if kind != RUNS:
+        # Files come in any order; runs are put in order when they are stitched.
+        order = ("day", *GROUP_COLUMNS, "start_ms", "line")
+        rows = rows.sort_by([(name, "ascending") for name in order if name in rows.column_names])
     if groups == "*" or len(exact) == len(GROUP_COLUMNS):
         return rows
     names = list(zip(*(rows[name].to_pylist() for name in GROUP_COLUMNS), strict=True))

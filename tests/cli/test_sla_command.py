@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
+from brokergroup_operator.cli.sla_command import _log_lines
 from sla_reports.output.files import write_report
 from tests.sla import one_day
 
@@ -68,6 +69,20 @@ def test_a_wrong_argument_is_told_with_its_option_its_value_and_what_was_expecte
     code, output = _run(*words)
     assert (code, output.count("\n")) == (1, 1), output
     assert said in output
+
+
+def test_only_a_table_has_a_log_of_its_own() -> None:
+    code, output = _run("report", "--export", "a")
+    assert (code, "--incidents: missing; expected the operator's incident log with --from query-range" in output) == (
+        2,
+        True,
+    )
+
+
+def test_days_are_kept_also_where_no_log_is_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Prometheus forgets them after two weeks; a later run adds the lines."""
+    assert _log_lines(tmp_path) == []
+    assert "no such file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [[*REPORT, "--export", "a"], [*BACKFILL, "--export", "a"]])

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from brokergroup_operator.cli.main import app
 from metric_names import GROUP_WRITABLE
 from sla_reports.daily import derived, sums
+from sla_reports.measures.reconciliation import Reconciliation
 from sla_reports.output.files import incident_document
 from sla_reports.reduction.daily_table import FIGURES, INCIDENTS, LOG, read_lines, read_rows, write_days
 from sla_reports.reduction.runs import DAY_MS, Quality
@@ -210,6 +211,10 @@ def test_a_day_that_goes_on_has_figures_up_to_now(tmp_path: Path) -> None:
     write(tmp_path / "t", [one for one in gauge("orders", 1) if one[1] < noon_ms], until_ms=noon_ms)
     [one] = read_rows(tmp_path / "t", FIGURES, FIRST, FIRST).to_pylist()
     assert (one["up_ms"], one["unknown_ms"]) == (DAY_MS // 2, 0)
+    # Also after a job that makes up for the day before, and does not know what time it is.
+    day_before = [(name, at_ms - DAY_MS, value) for name, at_ms, value in gauge("orders", 1)]
+    write(tmp_path / "t", day_before)
+    assert read_rows(tmp_path / "t", FIGURES, FIRST, FIRST).to_pylist() == [one]
 
 
 def _run(*words: str) -> tuple[int, str]:
@@ -257,3 +262,15 @@ def test_what_changed_from_period_to_period_is_a_query_of_the_table(month: Path,
     assert len(json.loads(asked.splitlines()[-1])["groups"]) == 2
     code, output = _run("slo", "compare", *folders, "--group", "a")
     assert (code, "expected none without --store" in output) == (1, True)
+
+
+def test_figures_that_do_not_add_up_end_with_a_code_of_their_own(month: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Reconciliation(7, ("fleet: down: 1 ms; expected 2 ms",))
+    for place in ("sla_reports.measures.reconciliation", "sla_reports.report", "sla_reports.output.html_page"):
+        monkeypatch.setattr(f"{place}.reconcile_totals", lambda _: broken)
+    words = ("--from", "runs", "--export", str(month / "table"), "--period", "2025-10-03")
+    # Also where the objective is met.
+    for more in ((), ("--objective", "50")):
+        code, output = _run("sla", "report", *words, *more)
+        assert (code, "do not use this report" in output) == (4, True)
+        assert json.loads(output.splitlines()[-1])["reconciled"] is False

@@ -60,6 +60,12 @@ def test_executors_elsewhere_make_the_report_of_a_laptop(spark: Any, tmp_path: P
     assert told[0]["master"] == cluster.url
     folders = {Path(one).relative_to(tmp_path / "cluster").parts[0] for one in told[0]["folders"]}
     assert folders == {f"work-{number}" for number in range(WORKERS)}
+    # What spark-submit was told, or Spark's own: nothing of a session on one machine alone.
+    assert (told[0]["page"].startswith("http://127.0.0.1"), told[0]["partitions"], told[0]["tasks"]) == (
+        True,
+        "200",
+        WORKERS,
+    )
     assert told[-1]["verdict"] == "breached"
     for form in on_executors.FORMS:
         for name in SAME:

@@ -26,7 +26,9 @@ FORMS = (Form.OPENMETRICS, Form.HTTP, Form.LAKE)
 def main(url: str, period: str) -> None:
     spark = start_session("executors")
     folders = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getcwd()).collect()  # noqa: PTH109
-    print(json.dumps({"folders": folders, "master": spark.sparkContext.master}), flush=True)
+    context = spark.sparkContext
+    told = {"folders": folders, "master": context.master, "page": context.uiWebUrl, "tasks": context.defaultParallelism}
+    print(json.dumps({**told, "partitions": spark.conf.get("spark.sql.shuffle.partitions")}), flush=True)
     window = window_of(period, "UTC")
     first_ms, end_ms = window.start_ms - MARGIN_MS, window.end_ms + MARGIN_MS
     for form in FORMS[:-1]:
