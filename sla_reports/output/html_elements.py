@@ -21,6 +21,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _UNITS = ((_HOUR_MS, "min", _SECOND_MS, "s"), (_DAY_MS, "h", _MINUTE_MS, "min"), (math.inf, "d", _HOUR_MS, "h"))
 _PARTS = {"min": 60, "h": 60, "d": 24}
 _TICKS = 6
+_LONG_WORD = 20
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --paper: #ffffff; --line: #d0d7de; --band: #f6f8fa;
   --up: #1a7f37; --down: #cf222e; --unknown: #8250df; --planned: #0969da; --excluded: #9a6700;
@@ -43,7 +44,7 @@ p.soft, .soft, figcaption { color: var(--soft); font-size: .87rem; }
 table { border-collapse: collapse; width: 100%; font-size: .87rem; }
 th, td { text-align: left; vertical-align: middle; padding: .25rem .5rem; border-bottom: 1px solid var(--line); }
 thead th { background: var(--band); } tbody th { font-weight: 600; min-width: 9rem; overflow-wrap: anywhere; }
-td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; min-width: 4.3rem; } .wide + .wide { margin-top: 1rem; }
+td { font-variant-numeric: tabular-nums; } .long { overflow-wrap: anywhere; min-width: 8rem; } .wide + .wide { margin-top: 1rem; }
 svg { max-width: 100%; height: auto; display: block; } svg text { fill: var(--ink); font: 11px system-ui, sans-serif; }
 nav { display: flex; flex-wrap: wrap; column-gap: 1rem; } a { color: var(--planned); }
 .up { fill: var(--up); } .down { fill: var(--down); } .axis { stroke: var(--line); stroke-width: 1; fill: none; }
@@ -103,10 +104,16 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Markup:
     """Make a table; the first cell of a row is its heading."""
     top = tag("tr", *(tag("th", cell, scope="col") for cell in head))
     lines = [
-        tag("tr", *(tag("td", cell) if number else tag("th", cell, scope="row") for number, cell in enumerate(row)))
+        tag("tr", *(_cell(cell) if number else tag("th", cell, scope="row") for number, cell in enumerate(row)))
         for row in rows
     ]
     return tag("div", tag("table", tag("thead", top), tag("tbody", join(lines, "\n"))), class_="wide")
+
+
+def _cell(cell: str) -> Markup:
+    """A name may be broken anywhere, a figure may not."""
+    is_long = not isinstance(cell, Markup) and any(len(word) > _LONG_WORD for word in cell.split())
+    return tag("td", cell, class_="long") if is_long else tag("td", cell)
 
 
 def folded(title: str, *children: str) -> Markup:
