@@ -170,6 +170,8 @@ def test_the_table_of_days_may_lie_in_s3() -> None:
         assert container["envFrom"] == [{"secretRef": {"name": "reports-s3"}}]
         words = parsed(container["args"][1:])
         assert [words.get("store") or words["exports"][0]] == ["s3a://reports/runs"]
+    # Without a claim the reports are in the jobs' logs only; the days are kept.
+    assert pod_templates(rendered(**DAILY | place | {"slaReport__output__storage": ""}))
     assert "envFrom" not in pod_templates(rendered(**DAILY))["job"]["spec"]["containers"][0]
 
 

@@ -21,8 +21,8 @@
 {{- if and $report.output.claimName $report.output.storage }}
 {{- fail "slaReport.output: expected claimName (a claim that is there) or storage (one to make), not both" }}
 {{- end }}
-{{- if and (include "sla.daily" .) (not (include "sla.outputClaim" .)) }}
-{{- fail "slaReport.output: expected claimName or storage, for the table of days (slaReport.daily.enabled) outlives the jobs; or daily.enabled false, which asks Prometheus for the whole period at once" }}
+{{- if and (include "sla.daily" .) (not (include "sla.outputClaim" .)) (not $report.daily.store) }}
+{{- fail "slaReport.output: expected claimName or storage, for the table of days (slaReport.daily.enabled) outlives the jobs; or daily.store, a place in S3; or daily.enabled false, which asks Prometheus for the whole period at once" }}
 {{- end }}
 {{- if and $report.daily.storeSecretName (not $report.daily.store) }}
 {{- fail (printf "slaReport.daily.storeSecretName %s: expected daily.store as well, the table's place as s3a://bucket/path" $report.daily.storeSecretName) }}
