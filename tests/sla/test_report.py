@@ -91,7 +91,7 @@ def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) 
     text = as_text(report)
     assert "default/c/orders: breached, 83.500 % (between 83.500 % and 83.500 %; down 9.900 s by incident_log" in text
     assert "default/c/payments: undecidable" in text
-    assert "left out: 1 unreadable lines" in text
+    assert "left out: 1 unreadable line of" in text
 
     first, second = (report.write(tmp_path / name) for name in ("first", "second"))
     again = make_report(spark, request).write(tmp_path / "third")
@@ -213,7 +213,7 @@ def test_days_are_kept_as_runs_and_reported_on(tmp_path: Path) -> None:
     kept = _sla("backfill", "--from", "openmetrics", "--export", str(export), "--store", str(store))
     assert kept.returncode == 0, kept.stderr
     assert json.loads(kept.stdout.splitlines()[-1]) == {
-        "days": ["2025-11-01"], "replaced": [], "samples": 24 * 60, "foreign_series": 1, "late": 0, "missing": 0,
+        "days": ["2025-11-01"], "replaced": [], "logged": [], "samples": 24 * 60, "foreign_series": 1, "late": 0, "missing": 0,
     }  # fmt: skip
     told = _sla(
         "report", "--from", "runs", "--export", str(store), "--incidents", str(tmp_path / "log.jsonl"),
