@@ -29,7 +29,8 @@ from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.scene import is_fenced
 from brokergroup_operator.operations.settings import OperationSettings
-from brokergroup_operator.reconcile.decide.safety_now import unsafe_now
+from brokergroup_operator.reconcile.reconciler import scene_reader
+from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from kube_sandbox.api_server.errors import StatusError
@@ -157,7 +158,14 @@ class World:
 
     def _new_runner(self) -> OperationRunner:
         settings = OperationSettings(running_poll_seconds=0.02, history_limit=3)
-        return OperationRunner(self._operator, self.view, settings, unsafe_now=unsafe_now, wake=lambda _: None)  # type: ignore[arg-type]
+        fetcher = GroupFetcher(self._operator, self.view, timeout_seconds=10)  # type: ignore[arg-type]
+        return OperationRunner(
+            self._operator,
+            self.view,  # type: ignore[arg-type]
+            settings,
+            read=scene_reader(fetcher),
+            wake=lambda _: None,
+        )
 
     def observe(self, request: web.BaseRequest) -> None:
         """What the API server calls before each request: the operator is known by its token."""

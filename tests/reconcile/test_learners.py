@@ -12,9 +12,8 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Durability, MemberState
 from brokergroup_operator.api.durability import beyond_voters, effective_durability
 from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
-from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe
+from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe, unsafe_now
 from brokergroup_operator.reconcile.decide.outdated import wanted_pod
-from brokergroup_operator.reconcile.decide.safety_now import unsafe_now
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import ApplyObject, SetRole
 from brokergroup_operator.reconcile.render.pods import build_pod
@@ -141,17 +140,17 @@ def test_a_learner_is_no_candidate_even_in_the_set() -> None:
     seen = c.seen_with(learning(), b.record(replicas=4, in_sync=(1, 2, 4)))
     assert failover_safe(seen).status is ConditionStatus.FALSE
     assert seen.record is not None
-    told = unsafe_now(dict(seen.group_object), seen.record, seen.snapshot, seen.pods)
+    told = unsafe_now(seen)
     assert "NotEnoughCandidates" in told
     whole = learning()
-    assert unsafe_now(dict(whole.group_object), whole.record, whole.snapshot, whole.pods) == ""
+    assert unsafe_now(whole) == ""
 
 
 def test_who_is_to_learn_is_no_candidate_either() -> None:
     seen = c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1})
     seen = c.seen_with(seen, b.record(replicas=4, in_sync=(1, 2, 4)))
     assert failover_safe(seen).status is ConditionStatus.FALSE
-    assert "NotEnoughCandidates" in unsafe_now(dict(seen.group_object), seen.record, seen.snapshot, seen.pods)
+    assert "NotEnoughCandidates" in unsafe_now(seen)
 
 
 CASES: list[tuple[str, Observed, list[str]]] = [

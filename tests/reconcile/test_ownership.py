@@ -13,7 +13,8 @@ from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_
 from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.settings import OperationSettings
 from brokergroup_operator.reconcile.act import ownership
-from brokergroup_operator.reconcile.decide.safety_now import unsafe_now
+from brokergroup_operator.reconcile.reconciler import scene_reader
+from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
@@ -85,9 +86,8 @@ async def test_what_is_asked_of_a_group_is_done_by_its_own_operator(api: Kuberne
     spec = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switchover": {}}
     await api.create(BROKER_GROUP_OPERATIONS, {"metadata": {"name": "move", "namespace": "default"}, "spec": spec})
     view = FakeGroupView(KubernetesRecordStore(api))
-    runner = OperationRunner(
-        api, view, OperationSettings(operator=SECOND), unsafe_now=unsafe_now, wake=lambda _key: None
-    )
+    read = scene_reader(GroupFetcher(api, view, timeout_seconds=5))
+    runner = OperationRunner(api, view, OperationSettings(operator=SECOND), read=read, wake=lambda _key: None)
     await runner.run_pass(KEY)
     await runner.stop()
     assert "status" not in await api.get(BROKER_GROUP_OPERATIONS, "move", namespace="default")

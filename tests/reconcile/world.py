@@ -13,7 +13,7 @@ from brokergroup_operator.kube.server_side_apply import ServerSideApplier
 from brokergroup_operator.reconcile import kinds
 from brokergroup_operator.reconcile.act.apply import PlanApplier
 from brokergroup_operator.reconcile.broker_names import BrokerNames
-from brokergroup_operator.reconcile.reconciler import Reconciler
+from brokergroup_operator.reconcile.reconciler import Passed, Reconciler
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.reconcile.tell.events import EventPoster
@@ -83,7 +83,7 @@ class World:
         self.brokers_run = False
         self.was_killed = False
         self._kill_at: int | None = None
-        self._pass: asyncio.Task[float | None] | None = None
+        self._pass: asyncio.Task[Passed] | None = None
 
     def observe(self, request: web.BaseRequest) -> None:
         if self._pass is None or request.method not in WRITES or request.path.endswith("/events"):

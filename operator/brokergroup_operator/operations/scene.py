@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
+import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationPhase, OperationResult
@@ -15,7 +16,7 @@ from brokergroup_operator.api.times import told
 from brokergroup_operator.observe.member_view import member_view
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.observe.group_view import GroupSnapshot
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
+log = structlog.get_logger(__name__)
 FINISHED = frozenset({OperationPhase.SUCCEEDED, OperationPhase.FAILED, OperationPhase.REJECTED})
 
 
@@ -109,6 +111,19 @@ class Operation:
         return created_seconds(self.raw), self.name
 
 
+def operations_of(items: Iterable[JsonObject], key: GroupKey) -> tuple[Operation, ...]:
+    """The operations of this group, by their spec and not by a label: YAML written by hand has none."""
+    found = []
+    for raw in items:
+        if ((raw.get("spec") or {}).get("brokerGroupRef") or {}).get("name") != key.name:
+            continue
+        try:
+            found.append(read_operation(raw))
+        except msgspec.ValidationError as error:
+            log.warning("operation.unreadable", group=str(key), name=raw["metadata"]["name"], error=str(error))
+    return tuple(found)
+
+
 def read_operation(raw: JsonObject) -> Operation:
     """Raises ``msgspec.ValidationError`` for an object that was stored under other rules than ours."""
     return Operation(raw=raw, asked=msgspec.convert(raw, BrokerGroupOperation))
@@ -116,7 +131,7 @@ def read_operation(raw: JsonObject) -> Operation:
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """The input of the pure evaluation."""
+    """The input of the pure evaluation, out of the reconcile plane's view of the group."""
 
     key: GroupKey
     now_seconds: float
@@ -128,6 +143,8 @@ class Scene:
     operations: tuple[Operation, ...] = ()
     # Why the group is not FailoverSafe by what this very pass read, whatever its status says; empty if it is.
     unsafe_now: str = ""
+    # Read from the API, with nothing done to the group since: only by such a scene is anything begun or ended.
+    is_newest: bool = True
 
     @property
     def spec(self) -> JsonObject:

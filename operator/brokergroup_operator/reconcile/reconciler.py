@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,16 +18,20 @@ from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Outc
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.observe.incidents import NoSink
 from brokergroup_operator.observe.metrics import ConditionGauges
+from brokergroup_operator.operations.scene import Scene
 from brokergroup_operator.reconcile.act.refusals import Refusals, Refused
+from brokergroup_operator.reconcile.decide.failover_safe import unsafe_now
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.host_ports import HostPorts
 from brokergroup_operator.reconcile.render.broker_config import broker_name
 from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of_plan
-from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError
+from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError, observed_in
 from brokergroup_operator.reconcile.tell.status import rfc3339
 from brokergroup_operator.reconcile.turns import Turn, outdated_since
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from brokergroup_operator.observe.incidents import CircumstanceSink
     from brokergroup_operator.operations.runner import OperationRunner
     from brokergroup_operator.reconcile.act.apply import PlanApplier
@@ -45,8 +49,18 @@ GROUP_UNKNOWN_SECONDS = 0.2
 GROUP_UNKNOWN_AT_MOST_SECONDS = 10.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Passed:
+    """What a pass saw, None where it saw nothing that is ours, and in how many seconds to look again."""
+
+    look_again_seconds: float | None
+    seen: Observed | None = None
+    # Read from the API, and nothing was done to the group since.
+    is_newest: bool = False
+
+
 class GroupPass:
-    """A pass over a group and then one over its operations, which runs also if the first fails."""
+    """A pass over a group and then one over its operations, which runs also if the first fails. Both go by the same view."""
 
     def __init__(self, reconciler: Reconciler, operations: OperationRunner) -> None:
         self._reconciler = reconciler
@@ -54,18 +68,53 @@ class GroupPass:
 
     async def run(self, key: GroupKey) -> float | None:
         """Returns in how many seconds to look again."""
+        outcomes = self._operations.outcomes(key)
         failed: Exception | None = None
-        group_seconds: float | None = None
+        passed = Passed(look_again_seconds=None)
         try:
-            group_seconds = await self._reconciler.run_pass(key)
+            passed = await self._reconciler.run_pass(key)
         except (ApiUnavailableError, OutcomeUnknownError):
             raise
         except (ApiError, GroupViewError, UnreadableGroupError) as error:
             failed = error
-        operation_seconds = await self._operations.run_pass(key)
+        scene = None if passed.seen is None else scene_of(key, passed.seen, is_newest=passed.is_newest)
+        operation_seconds = await self._operations.run_pass(key, scene, outcomes)
         if failed is not None:
             raise failed
-        return min((value for value in (group_seconds, operation_seconds) if value is not None), default=None)
+        both = (passed.look_again_seconds, operation_seconds)
+        return min((value for value in both if value is not None), default=None)
+
+
+def scene_of(key: GroupKey, seen: Observed, *, is_newest: bool) -> Scene:
+    """The part of the view by which operations are judged."""
+    return Scene(
+        key=key,
+        now_seconds=time.time(),
+        group=seen.group_object,
+        record=seen.record,
+        snapshot=seen.snapshot,
+        pods=seen.pods,
+        claims=seen.claims,
+        operations=seen.operations,
+        unsafe_now=unsafe_now(replace(seen, now=rfc3339(time.time()))) if seen.operations else "",
+        is_newest=is_newest,
+    )
+
+
+def scene_reader(fetcher: GroupFetcher) -> Callable[[GroupKey], Awaitable[Scene | None]]:
+    """Return the function that reads a group anew for its operations, also where the group itself is gone or can't be read."""
+
+    async def read(key: GroupKey) -> Scene | None:
+        scene = await fetcher.fetch_scene(key)
+        if scene is None or scene.group is None:
+            return scene
+        try:
+            seen = replace(observed_in(scene), now=rfc3339(scene.now_seconds))
+        except UnreadableGroupError as error:
+            return replace(scene, unsafe_now=str(error))
+        return replace(scene, unsafe_now=unsafe_now(seen))
+
+    return read
 
 
 class Reconciler:
@@ -96,11 +145,11 @@ class Reconciler:
         self._conditions = conditions or ConditionGauges()
         self._watch = CircumstanceWatch()
 
-    async def run_pass(self, key: GroupKey) -> float | None:
-        """Bring the group one step nearer to its spec; returns in how many seconds to look again."""
+    async def run_pass(self, key: GroupKey) -> Passed:
+        """Bring the group one step nearer to its spec."""
         try:
             if (settled := await self._settled(key)) is not None:
-                return settled.look_again_seconds
+                return settled
             seen = await self._fetch_ours(key)
         except UnreadableGroupError as error:
             self._turns.step_aside(key)
@@ -116,7 +165,7 @@ class Reconciler:
             self._conditions.forget(key)
             self._broker_names.forget(key)
             self._host_ports.forget(key)
-            return None
+            return Passed(look_again_seconds=None)
         self._note_conditions(key, seen)
         plan = self._decide(key, self._refusals.of(key, seen.group_object).shown_to(seen))
         # Before anything is done: what is done to a pod is noted although we may die while we do it.
@@ -130,14 +179,16 @@ class Reconciler:
         except GroupUnknownError as error:
             self._unknown[key] += 1
             log.info("reconcile.waits_for_controller_plane", group=str(key), error=str(error))
-            return min(GROUP_UNKNOWN_SECONDS * 2.0 ** min(self._unknown[key] - 1, 20), GROUP_UNKNOWN_AT_MOST_SECONDS)
+            pause_seconds = GROUP_UNKNOWN_SECONDS * 2.0 ** min(self._unknown[key] - 1, 20)
+            return Passed(look_again_seconds=min(pause_seconds, GROUP_UNKNOWN_AT_MOST_SECONDS), seen=seen)
         self._unknown.pop(key, None)
         self._refusals.carried_out(key)
         # Reserved ids are in the record now: the pods they are for can be created at once.
-        return 0.0 if applied.ids_reserved else plan.look_again_seconds
+        again_seconds = 0.0 if applied.ids_reserved else plan.look_again_seconds
+        return Passed(look_again_seconds=again_seconds, seen=seen, is_newest=not plan.actions)
 
-    async def _settled(self, key: GroupKey) -> Plan | None:
-        """Return the plan by what the watches last said if it does nothing; None: the API must be read."""
+    async def _settled(self, key: GroupKey) -> Passed | None:
+        """Return the pass by what the watches last said if its plan does nothing; None: the API must be read."""
         seen = await self._fetcher.look(key)
         if seen is None or operator_of(seen.group_object) != self._settings.operator:
             return None
@@ -148,7 +199,7 @@ class Reconciler:
             return None
         self._note_conditions(key, seen)
         await self._circumstances.note(self._watch.look(replace(seen, now=rfc3339(time.time()))))
-        return plan
+        return Passed(look_again_seconds=plan.look_again_seconds, seen=seen)
 
     def _note_conditions(self, key: GroupKey, seen: Observed) -> None:
         """As the status has them now. What this pass writes is an event that begins the next; a pass that fails changes nothing."""

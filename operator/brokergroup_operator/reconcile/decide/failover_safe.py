@@ -20,6 +20,7 @@ from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.see.learners import never_masters
+from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.see.standing import standings
 from brokergroup_operator.reconcile.verdict import no, yes
 
@@ -41,12 +42,22 @@ def failover_safe(seen: Observed, drifts: Sequence[Drift] = ()) -> Verdict:
     """
     known = standings(seen)
     away = never_masters(seen) | {broker_id for broker_id, one in known.items() if not one.is_ready}
+    away |= {member.broker_id for member in membership(seen).volume_lost}
     facts = {broker_id: one.fact for broker_id, one in known.items()}
     verdict = judge(seen.group.spec, seen.record, seen.snapshot, away=away, facts=facts)
     broken = [drift for drift in drifts if drift.breaks_durability]
     if not broken or verdict.status is not ConditionStatus.TRUE:
         return verdict
     return no(Reason.CONFIGURATION_DRIFTED, f"Acknowledgements are not what spec.durability says: {told(broken)}")
+
+
+def unsafe_now(seen: Observed) -> str:
+    """Why the master can't be lost at this moment; the empty text if it can. For an operation that moves or kills a master.
+
+    The group's status is as old as its last pass: a slave may have died since, and passes may fail for minutes.
+    """
+    verdict = failover_safe(seen)
+    return "" if verdict.status is ConditionStatus.TRUE else f"{verdict.reason.value}: {verdict.message}"
 
 
 def judge(

@@ -24,7 +24,6 @@ from brokergroup_operator.operations.settings import OperationSettings
 from brokergroup_operator.reconcile.act.apply import PlanApplier
 from brokergroup_operator.reconcile.broker_names import BrokerNames
 from brokergroup_operator.reconcile.clusters.cluster_pass import ClusterPass
-from brokergroup_operator.reconcile.decide.safety_now import unsafe_now
 from brokergroup_operator.reconcile.host_ports import HostPorts
 from brokergroup_operator.reconcile.kinds import (
     BROKER_GROUP_OPERATIONS,
@@ -32,7 +31,7 @@ from brokergroup_operator.reconcile.kinds import (
     BROKER_GROUPS,
     ROCKETMQ_CLUSTERS,
 )
-from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler
+from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler, scene_reader
 from brokergroup_operator.reconcile.run.handlers import Listener
 from brokergroup_operator.reconcile.run.leader import LeaderElector
 from brokergroup_operator.reconcile.run.queue import ReconcileQueue
@@ -156,13 +155,13 @@ class ReconcilePlane:
         groups, registered = await self._wait_for_kinds()
         with_clusters, with_nodes = await self._may_serve_clusters(), await self._may_read_nodes()
         cache = GroupCache()
+        fetcher = GroupFetcher(self._api, self._view, timeout_seconds=self._settings.api_timeout_seconds, cache=cache)
         operations = OperationRunner(
             self._api,
             self._view,
             OperationSettings(api_timeout_seconds=self._settings.api_timeout_seconds, operator=self._settings.operator),
-            unsafe_now=unsafe_now,
+            read=scene_reader(fetcher),
             wake=lambda key: queue.add(key),  # noqa: PLW0108 - the queue is made next
-            cache=cache,
         )
         turns = RollingTurns(self._settings.max_groups_rolling, wake=lambda key: queue.add(key))  # noqa: PLW0108 - as above
         turns.restore(groups)
@@ -171,7 +170,7 @@ class ReconcilePlane:
         host_ports = HostPorts()
         host_ports.keep_only(groups)
         queue = ReconcileQueue(
-            GroupPass(self._reconciler(cache, turns, broker_names, host_ports), operations).run, self._settings
+            GroupPass(self._reconciler(fetcher, turns, broker_names, host_ports), operations).run, self._settings
         )
         clusters = ReconcileQueue(self._cluster_pass().run, self._settings)
         watcher = Watcher(
@@ -219,17 +218,14 @@ class ReconcilePlane:
         )
 
     def _reconciler(
-        self, cache: GroupCache, turns: RollingTurns, broker_names: BrokerNames, host_ports: HostPorts
+        self, fetcher: GroupFetcher, turns: RollingTurns, broker_names: BrokerNames, host_ports: HostPorts
     ) -> Reconciler:
-        timeout_seconds = self._settings.api_timeout_seconds
-        events = self._event_poster()
-        fetcher = GroupFetcher(self._api, self._view, timeout_seconds=timeout_seconds, cache=cache)
         applier = PlanApplier(
             api=self._api,
             applier=self._applier,
             view=self._view,
-            events=events,
-            timeout_seconds=timeout_seconds,
+            events=self._event_poster(),
+            timeout_seconds=self._settings.api_timeout_seconds,
             namespace=self._settings.namespace,
         )
         return Reconciler(

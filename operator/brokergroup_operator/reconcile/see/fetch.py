@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
-import structlog
 
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, DryRun, OperationPhase
@@ -18,7 +18,7 @@ from brokergroup_operator.api.credentials import (
 )
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import NODES, SECRETS
-from brokergroup_operator.operations.scene import is_of
+from brokergroup_operator.operations.scene import Scene, is_of, operations_of
 from brokergroup_operator.reconcile import kinds
 from brokergroup_operator.reconcile.identity import claim_names
 from brokergroup_operator.reconcile.see import foreign, observed
@@ -31,15 +31,15 @@ from brokergroup_operator.records.serialize import record_of_state
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.operations.scene import Operation
     from controller_core.model import BrokerGroupRecord
 
 FORBIDDEN = 403
-log = structlog.get_logger(__name__)
 
 
 class UnreadableGroupError(Exception):
@@ -83,6 +83,7 @@ class GroupFetcher:
         if _unlisted_claims(key, group, record, claims):
             return None
         nodes = {name: cache.node(name) for name in _node_names(pods)}
+        operations = operations_of(cache.all(kinds.BROKER_GROUP_OPERATIONS, key), key)
         seen = Observed(
             group=group,
             group_object=group_object,
@@ -94,7 +95,8 @@ class GroupFetcher:
             services=cache.by_name(kinds.SERVICES, key),
             config_maps=cache.by_name(kinds.CONFIG_MAPS, key),
             disruption_budgets=cache.by_name(kinds.POD_DISRUPTION_BUDGETS, key),
-            operation=_running_operation(cache.all(kinds.BROKER_GROUP_OPERATIONS, key), key, group_object),
+            operations=operations,
+            operation=_running(operations, group_object),
             nodes={name: node for name, node in nodes.items() if node is not None},
             config_problem=config_problem,
             credentials_problem=await self._credentials_problem(key, group.spec.security.credentials_secret_name),
@@ -103,40 +105,71 @@ class GroupFetcher:
 
     async def fetch(self, key: GroupKey) -> Observed | None:
         """What there is now, or None if the group is gone."""
-        group_object = await self._objects.find(kinds.BROKER_GROUPS, key)
-        if group_object is None:
+        scene, state = await self._scene(key, await self._operations(key))
+        if scene.group is None:
             return None
-        # The record before the claims: a registered id whose claim is listed later must still have it, so a claim that is
-        # missing then is lost, and not one that was created in between.
-        state = await self._objects.find(kinds.BROKER_GROUP_STATES, key)
-        snapshot = self._view.snapshot(key)
-        pods, claims, services, config_maps, budgets = await asyncio.gather(
-            self._objects.labelled(kinds.PODS, key),
-            self._objects.labelled(kinds.PERSISTENT_VOLUME_CLAIMS, key),
+        services, config_maps, budgets = await asyncio.gather(
             self._objects.labelled(kinds.SERVICES, key),
             self._objects.labelled(kinds.CONFIG_MAPS, key),
             self._objects.labelled(kinds.POD_DISRUPTION_BUDGETS, key),
         )
-        record = record_of_state(state)
-        group, config_problem = await self._with_config_sources(key, read_group(group_object))
-        operation, nodes = await asyncio.gather(self._running_operation(key, group_object), self._nodes_of(pods))
+        group, config_problem = await self._with_config_sources(key, read_group(scene.group))
         seen = Observed(
             group=group,
-            group_object=group_object,
-            record=record,
+            group_object=scene.group,
+            record=scene.record,
             state_object=state,
-            snapshot=snapshot,
-            pods=pods,
-            claims=claims | await self._unlabelled_claims(key, group, record, claims),
+            snapshot=scene.snapshot,
+            pods=scene.pods,
+            claims={**scene.claims, **await self._unlabelled_claims(key, group, scene.record, scene.claims)},
             services=services,
             config_maps=config_maps,
             disruption_budgets=budgets,
-            operation=operation,
-            nodes=nodes,
+            operations=scene.operations,
+            operation=_running(scene.operations, scene.group),
+            nodes=await self._nodes_of(scene.pods),
             config_problem=config_problem,
             credentials_problem=await self._credentials_problem(key, group.spec.security.credentials_secret_name),
         )
         return await self.fetch(key) if await self._is_stale(key, seen) else seen
+
+    async def fetch_scene(self, key: GroupKey) -> Scene | None:
+        """What a group's operations are judged by, or None where it has none: then that costs one request."""
+        operations = await self._operations(key)
+        return (await self._scene(key, operations))[0] if operations else None
+
+    async def _operations(self, key: GroupKey) -> tuple[Operation, ...]:
+        """None where operations are not installed."""
+        try:
+            listed = await self._api.list(
+                kinds.BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
+            )
+        except NotFoundError:
+            return ()
+        return operations_of(listed.items, key)
+
+    async def _scene(self, key: GroupKey, operations: tuple[Operation, ...]) -> tuple[Scene, JsonObject | None]:
+        """The group with what is read of it in any case, and its BrokerGroupState."""
+        group = await self._objects.find(kinds.BROKER_GROUPS, key)
+        # The record before the claims: a registered id whose claim is listed later must still have it, so a claim that is
+        # missing then is lost, and not one that was created in between.
+        state = await self._objects.find(kinds.BROKER_GROUP_STATES, key)
+        snapshot = self._view.snapshot(key)
+        pods, claims = await asyncio.gather(
+            self._objects.labelled(kinds.PODS, key), self._objects.labelled(kinds.PERSISTENT_VOLUME_CLAIMS, key)
+        )
+        record = record_of_state(state)
+        scene = Scene(
+            key=key,
+            now_seconds=time.time(),
+            group=group,
+            record=record,
+            snapshot=snapshot,
+            pods=pods,
+            claims=claims,
+            operations=operations,
+        )
+        return scene, state
 
     async def _is_stale(self, key: GroupKey, seen: Observed) -> bool:
         """Whether the group was deleted after it was read, with `--cascade=orphan`: that takes the owners of its children away.
@@ -165,16 +198,6 @@ class GroupFetcher:
             *(self._objects.find(kinds.CONFIG_MAPS, GroupKey(key.namespace, name)) for name in wanted)
         )
         return with_sources(group, dict(zip(wanted, found, strict=True)))
-
-    async def _running_operation(self, key: GroupKey, group_object: JsonObject) -> BrokerGroupOperation | None:
-        """The one that runs. None where operations are not installed."""
-        try:
-            listed = await self._api.list(
-                kinds.BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
-            )
-        except NotFoundError:
-            return None
-        return _running_operation(listed.items, key, group_object)
 
     async def _nodes_of(self, pods: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
         """The nodes of these pods, as far as the operator may read nodes (chart value rbac.readNodes)."""
@@ -227,29 +250,31 @@ def _node_names(pods: Mapping[str, JsonObject]) -> list[str]:
     return sorted({node_of(pod) for pod in pods.values()} - {""})
 
 
-def _running_operation(
-    items: Iterable[JsonObject], key: GroupKey, group_object: JsonObject
-) -> BrokerGroupOperation | None:
+def _running(operations: tuple[Operation, ...], group_object: JsonObject) -> BrokerGroupOperation | None:
     """The one that runs; the operations plane lets no second one.
 
     An operation of an earlier group of this name does not count: its Rebuild would cost this one a volume.
     """
-    for item in items:
-        if (item.get("spec") or {}).get("brokerGroupRef", {}).get("name") != key.name:
-            continue
-        try:
-            operation = msgspec.convert(item, BrokerGroupOperation)
-        except msgspec.ValidationError as error:
-            log.warning("reconcile.unreadable", name=item["metadata"]["name"], group=str(key), error=str(error))
-            continue
-        if is_running(operation) and is_of(item, group_object):
-            return operation
-    return None
+    ours = (item.asked for item in operations if is_of(item.raw, group_object))
+    return next((asked for asked in ours if is_running(asked)), None)
 
 
 def is_running(operation: BrokerGroupOperation) -> bool:
     running = operation.status is not None and operation.status.phase is OperationPhase.RUNNING
     return running and operation.spec.dry_run is DryRun.NONE and "deletionTimestamp" not in operation.metadata
+
+
+def observed_in(scene: Scene) -> Observed:
+    """As much of the view as is read for operations. Raises UnreadableGroupError."""
+    assert scene.group is not None
+    return Observed(
+        group=read_group(scene.group),
+        group_object=scene.group,
+        record=scene.record,
+        snapshot=scene.snapshot,
+        pods=scene.pods,
+        claims=scene.claims,
+    )
 
 
 def read_group(group_object: JsonObject) -> BrokerGroup:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
     from brokergroup_operator.api.credentials import CredentialsError
     from brokergroup_operator.observe.group_view import GroupSnapshot
+    from brokergroup_operator.operations.scene import Operation
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
@@ -46,7 +47,8 @@ class Observed:
     services: Mapping[str, JsonObject] = field(default_factory=dict)
     config_maps: Mapping[str, JsonObject] = field(default_factory=dict)
     disruption_budgets: Mapping[str, JsonObject] = field(default_factory=dict)
-    # The one operation of this group that is Running; what it asks for is done by the same evaluation as everything else.
+    operations: tuple[Operation, ...] = ()
+    # The one of them that is Running; what it asks for is done by the same evaluation as everything else.
     operation: BrokerGroupOperation | None = None
     # The nodes of the group's pods, by name; empty where the operator may not read nodes.
     nodes: Mapping[str, JsonObject] = field(default_factory=dict)
