@@ -23,10 +23,10 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import structlog  # noqa: E402
 
+from brokergroup_operator.kube import resources  # noqa: E402
 from brokergroup_operator.kube.resources import PODS, Resource  # noqa: E402
-from brokergroup_operator.reconcile import kinds  # noqa: E402
 from brokergroup_operator.reconcile.access import ClusterAccess  # noqa: E402
-from brokergroup_operator.reconcile.decide.outdated import wanted_pod  # noqa: E402
+from brokergroup_operator.reconcile.decide.rollout import wanted_pod  # noqa: E402
 from brokergroup_operator.reconcile.evaluate import evaluate  # noqa: E402
 from brokergroup_operator.reconcile.plan import ApplyObject  # noqa: E402
 from brokergroup_operator.reconcile.see.fetch import read_group  # noqa: E402
@@ -92,17 +92,17 @@ class Copies:
 
 def put_revisions(objects: dict[Name, dict[str, Any]]) -> None:
     """Give the objects the annotations that the operator would have applied to them: hashes that the name goes into."""
-    group, state = one_of(objects, kinds.BROKER_GROUPS), one_of(objects, kinds.BROKER_GROUP_STATES)
+    group, state = one_of(objects, resources.BROKER_GROUPS), one_of(objects, resources.BROKER_GROUP_STATES)
     seen = Observed(
         group=read_group(group),
         group_object=group,
         record=record_from_json(state["record"], source="benchmark"),
         state_object=state,
-        pods=all_of(objects, kinds.PODS),
-        claims=all_of(objects, kinds.PERSISTENT_VOLUME_CLAIMS),
-        services=all_of(objects, kinds.SERVICES),
-        config_maps=all_of(objects, kinds.CONFIG_MAPS),
-        disruption_budgets=all_of(objects, kinds.POD_DISRUPTION_BUDGETS),
+        pods=all_of(objects, resources.PODS),
+        claims=all_of(objects, resources.PERSISTENT_VOLUME_CLAIMS),
+        services=all_of(objects, resources.SERVICES),
+        config_maps=all_of(objects, resources.CONFIG_MAPS),
+        disruption_budgets=all_of(objects, resources.POD_DISRUPTION_BUDGETS),
         now=NOW,
     )
     for action in evaluate(seen, SETTINGS, now=NOW).actions:

@@ -19,7 +19,7 @@ from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.definitions import reference
 from brokergroup_operator.api.definitions.generate import KINDS, reference_page
 from brokergroup_operator.reconcile.clusters.cluster_pass import STALLED_EVENTS
-from brokergroup_operator.reconcile.tell import transitions
+from brokergroup_operator.reconcile.tell import events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ def produced_events() -> set[str]:
         for node in (*nodes, tree):
             found = found.union(*told_reasons(node)) if node is not tree else found | module_level(tree)
     # Those whose reason is put together: see the functions that tell them.
-    found |= {event for event, *_ in (*transitions._BECOMES_TRUE.values(), *transitions._ENDS.values())}
+    found |= {event for event, *_ in (*events._BECOMES_TRUE.values(), *events._ENDS.values())}
     found |= set(STALLED_EVENTS.values())
     ends = ("Started", "Completed", "Rejected", "Failed")
     switchover = {"SwitchoverStarted", "SwitchoverCompleted"}  # told by the controller plane
@@ -91,8 +91,8 @@ def test_every_event_is_registered_and_every_registered_one_can_be_told() -> Non
 
 def told_types() -> Iterator[tuple[str, bool]]:
     """Of each Event whose reason and type stand in the code: the reason, and whether it is a warning."""
-    yield from transitions._BECOMES_TRUE.values()
-    yield from ((event, False) for event, _ in transitions._ENDS.values())
+    yield from events._BECOMES_TRUE.values()
+    yield from ((event, False) for event, _ in events._ENDS.values())
     for _, tree in trees(*TELLING):
         for call in (
             node for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) in {"Note", "_post"}

@@ -15,9 +15,9 @@ import pytest
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.definitions.schema import structural_schema
 from brokergroup_operator.controller.directory import kubernetes_binding
-from brokergroup_operator.reconcile.render import children, hot_config
+from brokergroup_operator.reconcile.render import broker_config, children
 from brokergroup_operator.reconcile.render.addressing import build_member_service
-from brokergroup_operator.reconcile.render.disruption import build_disruption_budgets
+from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from brokergroup_operator.reconcile.render.pods import build_pod
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
@@ -139,7 +139,7 @@ def seen_in(spec: Spec) -> dict[str, str]:
     values = {
         "pod": pod["spec"] | {"metadata": {**pod["metadata"], "annotations": None, "template": _own(pod)}},
         "configuration": pod["metadata"]["annotations"]["brokergroup.dev/config-hash"],
-        "hot": hot_config.hot(of, b.SETTINGS),
+        "hot": broker_config.hot_values(of, b.SETTINGS),
         "claim": children.build_claim(of, member),
         "log claim": children.build_commit_log_claim(of, member) if of.spec.storage.commit_log else None,
         "budgets": build_disruption_budgets(of, open_for_one=True),

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
-from brokergroup_operator.kube.resources import PODS, Resource
-from brokergroup_operator.reconcile.kinds import POD_DISRUPTION_BUDGETS
+from brokergroup_operator.kube.resources import POD_DISRUPTION_BUDGETS, PODS, Resource
 from brokergroup_operator.reconcile.see.observed import pod_is_ready
 from tests.e2e.house import NAMESPACE
 

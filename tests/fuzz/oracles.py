@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.durability import beyond_voters
+from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
-from brokergroup_operator.reconcile import kinds, quantities
+from brokergroup_operator.reconcile import quantities
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.render import addressing, children, fence_container
-from brokergroup_operator.reconcile.render.disruption import build_disruption_budgets
+from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from brokergroup_operator.reconcile.render.pods import build_pod
-from brokergroup_operator.reconcile.see.config_sources import with_sources
-from brokergroup_operator.reconcile.see.fetch import read_group
+from brokergroup_operator.reconcile.see.fetch import read_group, with_sources
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from rocketmq_remoting.serialization import decode_properties
 from tests.fuzz.world import ConfiguredBroker
@@ -92,7 +92,7 @@ async def differences(world: FuzzWorld) -> list[str]:
         resource: {
             item["metadata"]["name"]: item for item in (await world.api.list(resource, namespace=NAMESPACE)).items
         }
-        for resource in (CONFIG_MAPS, SERVICES, kinds.POD_DISRUPTION_BUDGETS, PERSISTENT_VOLUME_CLAIMS, PODS)
+        for resource in (CONFIG_MAPS, SERVICES, resources.POD_DISRUPTION_BUDGETS, PERSISTENT_VOLUME_CLAIMS, PODS)
     }
     group, problem = with_sources(read_group(group_object), found[CONFIG_MAPS])
     members = [Member(broker_id=one["brokerId"], pod=one["pod"]) for one in group_object["status"]["members"]]
@@ -114,7 +114,7 @@ async def differences(world: FuzzWorld) -> list[str]:
     wanted: dict[Resource, list[dict[str, Any]]] = {
         CONFIG_MAPS: [children.build_config_map(group, SETTINGS)],
         SERVICES: [children.build_members_service(group), children.build_master_service(group), *own_services],
-        kinds.POD_DISRUPTION_BUDGETS: budgets,
+        resources.POD_DISRUPTION_BUDGETS: budgets,
         PERSISTENT_VOLUME_CLAIMS: [children.build_claim(group, member) for member in members],
         PODS: [
             build_pod(

@@ -11,8 +11,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Step, Trigger
 from brokergroup_operator.observe.timeline import Outcome as TimelineOutcome
 from brokergroup_operator.operations.evaluate import PROCEDURES
-from brokergroup_operator.operations.scene import rfc3339
-from brokergroup_operator.operations.verdicts import (
+from brokergroup_operator.operations.plan import (
     NOTHING_ASKED,
     Done,
     ElectUnclean,
@@ -27,6 +26,7 @@ from brokergroup_operator.operations.verdicts import (
     Verdict,
     Wait,
 )
+from brokergroup_operator.operations.scene import rfc3339
 from tests.operations.scenes import KEY, LONG_AGO, NOW, group, operation, record, running, scene, thing
 
 

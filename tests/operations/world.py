@@ -26,9 +26,9 @@ from brokergroup_operator.observe.group_view import (
     SwitchoverResult,
 )
 from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.operations.plan import OperationSettings
 from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.scene import is_fenced
-from brokergroup_operator.operations.settings import OperationSettings
 from brokergroup_operator.reconcile.reconciler import scene_reader
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore

@@ -17,8 +17,7 @@ from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import InvalidError
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, BROKER_GROUPS
 from brokergroup_operator.reconcile.identity import Member
-from brokergroup_operator.reconcile.render.addressing import build_member_service
-from brokergroup_operator.reconcile.render.place import Place
+from brokergroup_operator.reconcile.render.addressing import Place, build_member_service
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see.drift import drifted
 from brokergroup_operator.reconcile.settings import ReconcileSettings

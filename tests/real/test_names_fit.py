@@ -12,12 +12,12 @@ from brokergroup_operator.kube.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     PERSISTENT_VOLUME_CLAIMS,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     SERVICES,
     STATEFUL_SETS,
     Resource,
 )
-from brokergroup_operator.reconcile.kinds import POD_DISRUPTION_BUDGETS
 from tests.api.test_names_fit import PLACES, objects_for, taken
 from tests.support.rendered import made_of
 

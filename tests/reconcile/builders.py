@@ -10,10 +10,10 @@ import msgspec
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.observe.group_view import GroupSnapshot
-from brokergroup_operator.reconcile.decide.outdated import wanted_pod
+from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.render import children
-from brokergroup_operator.reconcile.render.disruption import build_disruption_budgets
+from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from brokergroup_operator.reconcile.see.drift import with_revision
 from brokergroup_operator.reconcile.see.observed import Observed
 from brokergroup_operator.reconcile.settings import ReconcileSettings

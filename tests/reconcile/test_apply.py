@@ -15,7 +15,7 @@ from brokergroup_operator.kube.errors import (
     InvalidError,
     OutcomeUnknownError,
 )
-from brokergroup_operator.kube.resources import CONFIG_MAPS, EVENTS, NAMESPACES, PODS, SERVICES
+from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, EVENTS, NAMESPACES, PODS, SERVICES
 from brokergroup_operator.observe.group_view import (
     BrokerUnreachableError,
     GroupUnknownError,
@@ -25,8 +25,7 @@ from brokergroup_operator.observe.group_view import (
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.act.apply import PlanApplier
-from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
-from brokergroup_operator.reconcile.render import hot_config
+from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.addressing import build_member_service
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
@@ -264,7 +263,7 @@ async def test_a_broker_that_may_have_been_given_a_value_is_not_noted_to_have_th
     )
     await carry_out(applier, action)
     pod = await api.get(PODS, "orders-1", namespace="default")
-    assert hot_config.changes(pod, {"a": "A", "b": "1"}) == {"a": "A"}
+    assert broker_config.hot_changes(pod, {"a": "A", "b": "1"}) == {"a": "A"}
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from brokergroup_operator.api import names as fixed
 from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.broker_names import BrokerNames
 from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.other_groups import BrokerNames
 from brokergroup_operator.reconcile.see.observed import Observed
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b

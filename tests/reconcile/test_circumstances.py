@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.reconcile.act.apply import Applied
-from brokergroup_operator.reconcile.broker_names import BrokerNames
 from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.other_groups import BrokerNames, RollingTurns
 from brokergroup_operator.reconcile.plan import DeleteObject
 from brokergroup_operator.reconcile.reconciler import Reconciler
 from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of, circumstances_of_plan
-from brokergroup_operator.reconcile.turns import RollingTurns
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 

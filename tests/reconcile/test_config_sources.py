@@ -15,8 +15,7 @@ from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import ApplyObject, WriteStatus
 from brokergroup_operator.reconcile.render.broker_config import broker_properties
 from brokergroup_operator.reconcile.render.pods import build_pod
-from brokergroup_operator.reconcile.see.config_sources import with_sources
-from brokergroup_operator.reconcile.see.fetch import GroupFetcher
+from brokergroup_operator.reconcile.see.fetch import GroupFetcher, with_sources
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
 from tests.reconcile.test_evaluate import run, told

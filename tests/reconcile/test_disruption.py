@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.kube.resources import POD_DISRUPTION_BUDGETS
 from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.kinds import POD_DISRUPTION_BUDGETS
-from brokergroup_operator.reconcile.render.disruption import build_disruption_budgets
+from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import run, told

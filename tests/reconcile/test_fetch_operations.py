@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.reconcile import kinds
+from brokergroup_operator.kube import resources
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.records.store import GroupKey
@@ -35,7 +35,7 @@ async def test_a_rebuild_of_an_earlier_group_of_this_name_costs_the_new_one_no_v
         uid = before.group_object["metadata"]["uid"] if owner == "this" else "of-an-earlier-one"
         reference = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND, "name": key.name, "uid": uid}
         await api.patch(
-            kinds.BROKER_GROUP_OPERATIONS,
+            resources.BROKER_GROUP_OPERATIONS,
             "rebuild",
             {"metadata": {"ownerReferences": [reference]}},
             namespace=key.namespace,

@@ -10,9 +10,9 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
 from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.reconcile.other_groups import Turn
 from brokergroup_operator.reconcile.plan import WriteStatus
-from brokergroup_operator.reconcile.tell.transitions import transition_notes
-from brokergroup_operator.reconcile.turns import Turn
+from brokergroup_operator.reconcile.tell.events import transition_notes
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import run, told

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brokergroup_operator.reconcile.host_ports import HostPorts
+from brokergroup_operator.reconcile.other_groups import HostPorts
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c

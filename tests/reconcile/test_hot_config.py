@@ -11,7 +11,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.broker_keys import HOT_KEYS
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.reconcile.plan import SetBrokerConfig
-from brokergroup_operator.reconcile.render import hot_config
+from brokergroup_operator.reconcile.render import broker_config
 from rocketmq_replica.controller.operator_requests import _LIVE
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
@@ -40,7 +40,7 @@ def test_hot_keys_are_not_in_the_hash(
     implementation: str, before: dict[str, Any], after: dict[str, Any], cold_changes: bool
 ) -> None:
     hashes = {
-        hot_config.cold_hash(b.group(implementation=implementation, **spec), b.SETTINGS) for spec in (before, after)
+        broker_config.cold_hash(b.group(implementation=implementation, **spec), b.SETTINGS) for spec in (before, after)
     }
     assert len(hashes) == (2 if cold_changes else 1)
 
@@ -53,22 +53,22 @@ def test_issue_52_another_list_of_name_servers_restarts_nobody(implementation: s
     assert c.course(seen).outdated == ()
     given = [line for line in told(run(seen)) if line.startswith("give")]
     assert [line.split()[1] for line in given] == ["orders-1", "orders-2", "orders-3"]
-    assert hot_config.hot(seen.group, b.SETTINGS)["namesrvAddr"] == "ns-0:9876;ns-1:9876"
+    assert broker_config.hot_values(seen.group, b.SETTINGS)["namesrvAddr"] == "ns-0:9876;ns-1:9876"
 
 
 def test_java_brokers_take_more() -> None:
     spec: dict[str, Any] = {"config": {"deleteWhen": "03"}}
-    assert "deleteWhen" in hot_config.hot(b.group(implementation="Java", **spec), b.SETTINGS)
-    assert "deleteWhen" not in hot_config.hot(b.group(implementation="Python", **spec), b.SETTINGS)
+    assert "deleteWhen" in broker_config.hot_values(b.group(implementation="Java", **spec), b.SETTINGS)
+    assert "deleteWhen" not in broker_config.hot_values(b.group(implementation="Python", **spec), b.SETTINGS)
 
 
 def test_a_pod_says_what_its_broker_was_given() -> None:
     pod = b.running_pod(b.group(), 1)
-    assert hot_config.given_to(pod) == hot_config.hot(b.group(), b.SETTINGS)
-    assert hot_config.changes(pod, {"minInSyncReplicas": "2", "inSyncReplicas": "3"}) == {"inSyncReplicas": "3"}
+    assert broker_config.given_to(pod) == broker_config.hot_values(b.group(), b.SETTINGS)
+    assert broker_config.hot_changes(pod, {"minInSyncReplicas": "2", "inSyncReplicas": "3"}) == {"inSyncReplicas": "3"}
     for unreadable in ("", "{", "[]"):
         pod["metadata"]["annotations"][names.ANNOTATION_HOT_CONFIG] = unreadable
-        assert hot_config.given_to(pod) == {}
+        assert broker_config.given_to(pod) == {}
 
 
 def test_a_hot_key_that_is_taken_away_restarts_the_pods() -> None:
@@ -113,7 +113,11 @@ def test_a_broker_whose_container_was_started_again_is_given_all_keys_again() ->
 
     seen = c.with_pods(c.settled(), restart, "orders-2")
     [action] = [one for one in run(seen).actions if isinstance(one, SetBrokerConfig)]
-    assert (action.pod, action.values, action.restarts) == ("orders-2", hot_config.wanted(seen, b.SETTINGS), 1)
+    assert (action.pod, action.values, action.restarts) == (
+        "orders-2",
+        broker_config.hot_values(seen.group, b.SETTINGS),
+        1,
+    )
     assert action.note is None
 
     def noted(pod: dict[str, Any]) -> None:

@@ -10,15 +10,14 @@ import pytest
 
 from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.fence.settings import FenceSettings, FenceSettingsError, fence_of, own_address
-from brokergroup_operator.reconcile.broker_names import BrokerNames
 from brokergroup_operator.reconcile.clusters.parts import broker_groups, name_servers, proxies
+from brokergroup_operator.reconcile.other_groups import BrokerNames, key_of
 from brokergroup_operator.reconcile.render.addressing import address_is_lost, address_of, build_member_service, place_of
 from brokergroup_operator.reconcile.render.broker_config import broker_conf
 from brokergroup_operator.reconcile.render.children import build_master_service, build_members_service
 from brokergroup_operator.reconcile.render.containers import command
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.settings import ReconcileSettings
-from brokergroup_operator.reconcile.turns import key_of
 from rocketmq_remoting.address import Address
 from tests.reconcile import builders as b
 

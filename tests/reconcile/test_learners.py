@@ -13,15 +13,14 @@ from brokergroup_operator.api.brokergroup_status import ConditionStatus, Durabil
 from brokergroup_operator.api.durability import beyond_voters, effective_durability
 from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
 from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe, unsafe_now
-from brokergroup_operator.reconcile.decide.outdated import wanted_pod
+from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import ApplyObject, SetRole
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see.members import membership
-from brokergroup_operator.reconcile.tell.conditions import ready, replication_healthy
-from brokergroup_operator.reconcile.tell.member_status import member_state
-from brokergroup_operator.reconcile.tell.progress import stalled
-from brokergroup_operator.reconcile.tell.states import degraded_durability
+from brokergroup_operator.reconcile.tell.alarms import degraded_durability
+from brokergroup_operator.reconcile.tell.conditions import ready, replication_healthy, stalled
+from brokergroup_operator.reconcile.tell.status import member_state
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 

@@ -16,7 +16,7 @@ from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.render import children
 from brokergroup_operator.reconcile.render.addressing import build_member_service
-from brokergroup_operator.reconcile.render.disruption import build_disruption_budgets
+from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see.foreign import is_ours
 from tests.reconcile.builders import SETTINGS

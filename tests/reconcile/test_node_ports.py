@@ -9,7 +9,7 @@ import pytest
 
 from brokergroup_operator.kube.errors import ApiError, InvalidError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, NAMESPACES, PODS, SERVICES
-from brokergroup_operator.reconcile.act.node_ports import NodePortOwners, NodePortTakenError
+from brokergroup_operator.reconcile.act.refusals import NodePortOwners, NodePortTakenError
 from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject
 from tests.reconcile.test_plane import named, start_plane, world  # noqa: F401 (fixtures)
 from tests.reconcile.world import until

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import NODES
 from brokergroup_operator.reconcile.access import ClusterAccess
-from brokergroup_operator.reconcile.run.handlers import Listener, node_facts
-from brokergroup_operator.reconcile.run.watch import Watcher
+from brokergroup_operator.reconcile.run.watch import Listener, Watcher, node_facts
 from brokergroup_operator.reconcile.see.observed import is_draining
 from brokergroup_operator.records.group_cache import GroupCache
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.reconcile.decide.outdated import RestartReason, wanted_pod
+from brokergroup_operator.reconcile.decide.rollout import RestartReason, wanted_pod
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 

@@ -10,8 +10,8 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.names import operator_of
 from brokergroup_operator.kube import ConflictError, KubernetesApi
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, EVENTS
+from brokergroup_operator.operations.plan import OperationSettings
 from brokergroup_operator.operations.runner import OperationRunner
-from brokergroup_operator.operations.settings import OperationSettings
 from brokergroup_operator.reconcile.act import ownership
 from brokergroup_operator.reconcile.reconciler import scene_reader
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brokergroup_operator.reconcile.see.pod_trouble import pod_trouble
+from brokergroup_operator.reconcile.see.observed import pod_trouble
 from tests.reconcile import builders as b
 
 

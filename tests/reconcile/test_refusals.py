@@ -12,11 +12,10 @@ from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Inva
 from brokergroup_operator.observe.group_view import GroupUnknownError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act.apply import Applied
-from brokergroup_operator.reconcile.act.node_ports import NodePortTakenError
-from brokergroup_operator.reconcile.broker_names import BrokerNames
+from brokergroup_operator.reconcile.act.refusals import NodePortTakenError
+from brokergroup_operator.reconcile.other_groups import BrokerNames, RollingTurns
 from brokergroup_operator.reconcile.reconciler import Reconciler
 from brokergroup_operator.reconcile.see.foreign import NameTakenError
-from brokergroup_operator.reconcile.turns import RollingTurns
 from tests.reconcile import builders as b
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from brokergroup_operator.kube.errors import ApiError, InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.act.rehearsal import rehearse
+from brokergroup_operator.reconcile.act.apply import rehearse
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import cases as c
 from tests.reconcile.test_apply import POD, applier, carry_out

@@ -10,7 +10,7 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.observe.timeline import Kind
-from brokergroup_operator.reconcile.steps import Verb
+from brokergroup_operator.reconcile.plan import Verb
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import failing_over

@@ -10,7 +10,7 @@ import pytest
 from brokergroup_operator.api import times
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
 from brokergroup_operator.reconcile.plan import WriteStatus
-from brokergroup_operator.reconcile.tell.transitions import transition_notes
+from brokergroup_operator.reconcile.tell.events import transition_notes
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import run
 

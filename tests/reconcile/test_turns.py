@@ -10,7 +10,7 @@ import pytest
 
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NAMESPACES, PODS
 from brokergroup_operator.reconcile.access import ClusterAccess
-from brokergroup_operator.reconcile.turns import RollingTurns, Turn, turn_of
+from brokergroup_operator.reconcile.other_groups import RollingTurns, Turn, turn_of
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c

@@ -13,9 +13,8 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS
 from brokergroup_operator.reconcile.access import ClusterAccess
-from brokergroup_operator.reconcile.run import handlers, watch
-from brokergroup_operator.reconcile.run.handlers import Listener
-from brokergroup_operator.reconcile.run.watch import FAILING_SECONDS, LASTED_SECONDS, Watcher
+from brokergroup_operator.reconcile.run import watch
+from brokergroup_operator.reconcile.run.watch import FAILING_SECONDS, LASTED_SECONDS, Listener, Watcher
 from brokergroup_operator.records.group_cache import GroupCache, group_of
 from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
@@ -182,7 +181,7 @@ async def test_a_refusal_by_the_api_is_no_trouble(sandbox: SandboxApiServer, mon
     monkeypatch.setattr(watch, "RESPAWN_SECONDS", 0.0)
 
     def impatient() -> Any:
-        built = handlers.build_settings()
+        built = watch.build_settings()
         built.networking.error_backoffs = (0.01,)
         return built
 

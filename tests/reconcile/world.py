@@ -6,18 +6,17 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
+from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.kube.server_side_apply import ServerSideApplier
-from brokergroup_operator.reconcile import kinds
 from brokergroup_operator.reconcile.act.apply import PlanApplier
-from brokergroup_operator.reconcile.broker_names import BrokerNames
+from brokergroup_operator.reconcile.other_groups import BrokerNames, RollingTurns
 from brokergroup_operator.reconcile.reconciler import Passed, Reconciler
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.reconcile.tell.events import EventPoster
-from brokergroup_operator.reconcile.turns import RollingTurns
 from brokergroup_operator.records.group_cache import GroupCache
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from kube_sandbox.api_server.errors import StatusError
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 SETTINGS = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), resync_seconds=1.0)
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
 KINDS = (
-    kinds.BROKER_GROUPS, kinds.BROKER_GROUP_STATES, kinds.PODS, kinds.PERSISTENT_VOLUME_CLAIMS, kinds.SERVICES,
-    kinds.CONFIG_MAPS, kinds.POD_DISRUPTION_BUDGETS,
+    resources.BROKER_GROUPS, resources.BROKER_GROUP_STATES, resources.PODS, resources.PERSISTENT_VOLUME_CLAIMS, resources.SERVICES,
+    resources.CONFIG_MAPS, resources.POD_DISRUPTION_BUDGETS,
 )  # fmt: skip
 # What two runs of the same story may differ in; the revision is a hash of what is compared anyway, and of the owner's uid.
 VOLATILE = {
@@ -227,7 +226,7 @@ class World:
     async def run_operation(self, kind: str, **section: Any) -> None:
         """An operation that the operations plane has set Running."""
         made = await self.api.create(
-            kinds.BROKER_GROUP_OPERATIONS,
+            resources.BROKER_GROUP_OPERATIONS,
             {
                 "apiVersion": names.API_VERSION,
                 "kind": names.BROKER_GROUP_OPERATION_KIND,
@@ -237,7 +236,7 @@ class World:
         )
         started = str(made["metadata"]["creationTimestamp"])
         await self.api.patch(
-            kinds.BROKER_GROUP_OPERATIONS,
+            resources.BROKER_GROUP_OPERATIONS,
             kind.lower(),
             {"status": {"phase": "Running", "startedAt": started}},
             namespace=self.key.namespace,

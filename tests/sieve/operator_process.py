@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.kube.client import WatchEvent
     from brokergroup_operator.kube.resources import Resource
-    from brokergroup_operator.reconcile.run.handlers import Listener
+    from brokergroup_operator.reconcile.run.watch import Listener
     from tests.sieve.perturbed_api import PerturbedApi
 
 HOST, _, PORT = CONTROLLER.rpartition(":")

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from brokergroup_operator.api import names
+from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
     BROKER_GROUPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
 )
-from brokergroup_operator.reconcile import kinds, reconciler
+from brokergroup_operator.reconcile import reconciler
 from tests.our_kinds import our_definitions
 from tests.sieve.cluster import Node
 from tests.sieve.operator_process import run_operator
@@ -35,8 +36,8 @@ RESTART_SECONDS = 0.5
 QUIET_SECONDS = 8.0
 LONGEST_SECONDS = 300.0
 COMPARED = (
-    kinds.BROKER_GROUPS, kinds.BROKER_GROUP_STATES, kinds.PODS, kinds.PERSISTENT_VOLUME_CLAIMS, kinds.SERVICES,
-    kinds.CONFIG_MAPS, kinds.POD_DISRUPTION_BUDGETS, BROKER_GROUP_OPERATIONS,
+    resources.BROKER_GROUPS, resources.BROKER_GROUP_STATES, resources.PODS, resources.PERSISTENT_VOLUME_CLAIMS, resources.SERVICES,
+    resources.CONFIG_MAPS, resources.POD_DISRUPTION_BUDGETS, BROKER_GROUP_OPERATIONS,
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """One member's state, derived once from the record and the controller plane's snapshot: heard, linked, in the SyncStateSet.
 
 Conditions, the member list, FailoverSafe, metrics, the page and operations all read this view, so they agree about a member.
-`reconcile/see/standing.py` adds the member's pod.
+`reconcile/see/members.py` adds the member's pod.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which operation of a group runs, which waits, which is over and which is old enough to go: pure.
+"""Which operation of a group runs, which waits, which is over and which is old enough to go, with its status and Event: pure.
 
 One runs at a time, the oldest first. One that waits for its time lets younger ones pass, and one whose time is over is rejected,
 whatever it waited for. A dry run changes nothing, so it waits for no other operation. An operation that was made for an earlier
@@ -7,24 +7,54 @@ group of the same name is left to the garbage collector.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api.brokergroup_operation import DryRun, OperationPhase, OperationType
-from brokergroup_operator.operations.plan import Adopt, DoEffect, PassPlan, Remove, Step, WriteStatus
+from brokergroup_operator.api.brokergroup_operation import (
+    DryRun,
+    OperationConditionType,
+    OperationPhase,
+    OperationResult,
+    OperationStatus,
+    OperationType,
+)
+from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus
+from brokergroup_operator.operations.plan import (
+    NO_FIGURES,
+    NOTHING_ASKED,
+    Adopt,
+    DoEffect,
+    Done,
+    Fail,
+    Figures,
+    GoOn,
+    Note,
+    Outcome,
+    PassPlan,
+    Reject,
+    Remove,
+    Start,
+    Step,
+    Wait,
+    WriteStatus,
+)
 from brokergroup_operator.operations.procedures import decommission, drill, elect, rebuild, restart, switchover
 from brokergroup_operator.operations.procedures.premises import GROUP_UNKNOWN_GRACE_SECONDS
-from brokergroup_operator.operations.scene import being_deleted, created_seconds, is_of
-from brokergroup_operator.operations.status import next_status, note_of
-from brokergroup_operator.operations.verdicts import NOTHING_ASKED, Done, Fail, GoOn, Outcome, Reject, Start, Wait
-from brokergroup_operator.operations.window import too_early_seconds, window_of
+from brokergroup_operator.operations.scene import (
+    being_deleted,
+    created_seconds,
+    is_of,
+    rfc3339,
+    too_early_seconds,
+    window_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from brokergroup_operator.operations.procedures.procedure import Procedure
+    from brokergroup_operator.operations.plan import Beginning, OperationSettings, Verdict
+    from brokergroup_operator.operations.procedures.premises import Procedure
     from brokergroup_operator.operations.scene import Operation, Scene
-    from brokergroup_operator.operations.settings import OperationSettings
-    from brokergroup_operator.operations.verdicts import Beginning, Verdict
+
 
 PROCEDURES: Mapping[OperationType, Procedure] = {
     OperationType.SWITCHOVER: switchover.PROCEDURE,
@@ -163,3 +193,86 @@ def _remaining_seconds(scene: Scene, item: Operation) -> float | None:
     if not item.finished or ttl_seconds is None:
         return None
     return (item.completed_seconds or 0.0) + ttl_seconds - scene.now_seconds
+
+
+PHASES: Final = {
+    Wait: OperationPhase.PENDING,
+    Start: OperationPhase.RUNNING,
+    GoOn: OperationPhase.RUNNING,
+    Done: OperationPhase.SUCCEEDED,
+    Fail: OperationPhase.FAILED,
+    Reject: OperationPhase.REJECTED,
+}
+MAX_MESSAGE = 4096
+
+
+def next_status(operation: Operation, verdict: Verdict, *, now_seconds: float) -> OperationStatus:
+    """Equal to the present one where nothing has changed, so that nothing is written."""
+    before = operation.asked.status
+    now = rfc3339(now_seconds)
+    over = isinstance(verdict, Done | Fail | Reject)
+    started_at = before.started_at if before else None
+    return OperationStatus(
+        phase=PHASES[type(verdict)],
+        observed_generation=int(operation.raw["metadata"].get("generation", 0)),
+        started_at=now if isinstance(verdict, Start) else started_at,
+        completed_at=now if over else None,
+        result=_result(operation, verdict),
+        conditions=[_condition(operation, verdict, now=now)] if over else None,
+    )
+
+
+def _result(operation: Operation, verdict: Verdict) -> OperationResult:
+    figures = _figures(operation, verdict)
+    return OperationResult(
+        message=verdict.message[:MAX_MESSAGE],
+        from_broker_id=figures.from_broker_id or None,
+        to_broker_id=figures.to_broker_id or None,
+        epoch=figures.epoch,
+        milliseconds=figures.milliseconds,
+        phases=dict(figures.phases),
+        plan=list(verdict.plan) if isinstance(verdict, Done) else [],
+    )
+
+
+def _figures(operation: Operation, verdict: Verdict) -> Figures:
+    if isinstance(verdict, Wait | Reject):
+        return NO_FIGURES
+    if isinstance(verdict, GoOn) and verdict.figures is None:
+        kept = operation.result
+        return Figures(
+            from_broker_id=kept.from_broker_id,
+            to_broker_id=kept.to_broker_id,
+            epoch=kept.epoch,
+            milliseconds=kept.milliseconds,
+            phases=kept.phases,
+        )
+    return verdict.figures or NO_FIGURES
+
+
+def _condition(operation: Operation, verdict: Verdict, *, now: str) -> Condition:
+    complete = isinstance(verdict, Done)
+    return Condition(
+        type=(OperationConditionType.COMPLETE if complete else OperationConditionType.FAILED).value,
+        status=ConditionStatus.TRUE,
+        reason=PHASES[type(verdict)].value,
+        message=verdict.message[:MAX_MESSAGE],
+        last_transition_time=now,
+        observed_generation=int(operation.raw["metadata"].get("generation", 0)),
+    )
+
+
+def note_of(operation: Operation, verdict: Verdict) -> Note | None:
+    """Return the Event for this verdict. None for a switchover's start and end: the controller plane posts those, with figures."""
+    kind = operation.asked.spec.type
+    message = f"{operation.name}: {verdict.message}"
+    match verdict:
+        case Reject():
+            return Note(reason=f"{kind.value}Rejected", message=message, warning=True)
+        case Fail():
+            return Note(reason=f"{kind.value}Failed", message=message, warning=True)
+        case Start() if kind is not OperationType.SWITCHOVER:
+            return Note(reason=f"{kind.value}Started", message=message)
+        case Done() if kind is not OperationType.SWITCHOVER and not verdict.plan:
+            return Note(reason=f"{kind.value}Completed", message=message)
+    return None

@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
-from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS, SERVICES
+from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.decide import adoption
+from brokergroup_operator.reconcile.decide import deletion
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
-from brokergroup_operator.reconcile.decide.course import Course, set_course
+from brokergroup_operator.reconcile.decide.course import Course, actions_of, hot_config_actions, set_course
 from brokergroup_operator.reconcile.decide.deletion import evaluate_deletion
-from brokergroup_operator.reconcile.decide.effects import actions_of, hot_config_actions
-from brokergroup_operator.reconcile.decide.outdated import moment, wanted_pod
-from brokergroup_operator.reconcile.decide.validity import invalid_spec
-from brokergroup_operator.reconcile.kinds import BROKER_GROUPS, POD_DISRUPTION_BUDGETS
+from brokergroup_operator.reconcile.decide.rollout import moment, wanted_pod
 from brokergroup_operator.reconcile.plan import (
     Action,
     ApplyObject,
@@ -33,15 +30,16 @@ from brokergroup_operator.reconcile.plan import (
     ReserveBrokerId,
     SetFinalizers,
     SetRole,
+    Verb,
+    no,
 )
-from brokergroup_operator.reconcile.render import certificate, children, fence_key, hot_config
+from brokergroup_operator.reconcile.render import broker_config, certificate, children, fence_key
 from brokergroup_operator.reconcile.render.addressing import place_of, service_actions
-from brokergroup_operator.reconcile.render.disruption import build_disruption_budgets
+from brokergroup_operator.reconcile.render.broker_config import broker_name
+from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.drift import apply_if_drifted
-from brokergroup_operator.reconcile.see.learners import learning
-from brokergroup_operator.reconcile.see.members import Membership, is_broken, membership
-from brokergroup_operator.reconcile.steps import Verb
+from brokergroup_operator.reconcile.see.members import Membership, is_broken, learning, membership
 from brokergroup_operator.reconcile.tell.status import status_action
 
 if TYPE_CHECKING:
@@ -50,8 +48,10 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.reconcile.identity import Member
+    from brokergroup_operator.reconcile.plan import Verdict
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
+
 
 # A pod that its kubelet refused is made again so long after it was made.
 MADE_AGAIN_AFTER_SECONDS = 10.0
@@ -116,8 +116,8 @@ def _waits(course: Course) -> bool:
 def _repairs(seen: Observed, members: Membership, course: Course, settings: ReconcileSettings) -> Iterator[Action]:
     # First: a group that could go meanwhile must own nothing, or the collector deletes that as soon as it is gone.
     yield from _hold_group(seen)
-    yield from adoption.adopted(seen)
-    yield from adoption.marks_mended(seen)
+    yield from deletion.adopted(seen)
+    yield from deletion.marks_mended(seen)
     yield from _shared_children(seen, course, settings)
     yield from service_actions(seen, members)
     if any(course.runs(member.broker_id) and member.pod not in seen.pods for member in members.members):
@@ -153,7 +153,7 @@ def _repairs_as_configured(
 def _reading(group: BrokerGroup, config_map: JsonObject, action: ApplyObject) -> ApplyObject:
     """The same pod with the hash of the stored ConfigMap, since the one of the spec can't be rendered now."""
     metadata = action.object["metadata"]
-    notes = metadata["annotations"] | {names.ANNOTATION_CONFIG_HASH: hot_config.cold_hash_of(group, config_map)}
+    notes = metadata["annotations"] | {names.ANNOTATION_CONFIG_HASH: broker_config.cold_hash_of(group, config_map)}
     return replace(action, object=action.object | {"metadata": metadata | {"annotations": notes}})
 
 
@@ -181,7 +181,7 @@ def _hold_group(seen: Observed) -> Iterator[Action]:
     """Our finalizer, and the mark of a group that takes things back; written to the very version that was read."""
     held = observed.finalizers_of(seen.group_object)
     is_held = names.FINALIZER_BROKER_GROUP in held
-    begins, is_marked = foreign.has_unowned(seen), adoption.takes_back(seen)
+    begins, is_marked = foreign.has_unowned(seen), deletion.takes_back(seen)
     if is_held and begins == is_marked:
         return
     is_new_ephemeral = not is_held and seen.group.spec.storage.ephemeral is not None
@@ -293,3 +293,35 @@ def _roles(seen: Observed, members: Membership) -> Iterator[Action]:
                 role=role,
                 broker_id=member.broker_id,
             )
+
+
+def invalid_spec(seen: Observed) -> Verdict | None:
+    """Why the group can't be as its spec says, naming field, value and what was expected; None where it can."""
+    if seen.broker_name_taken and not _lives(seen):
+        # No object is made for it, and none that an older operator made is deleted.
+        return no(Reason.BROKER_NAME_TAKEN, seen.broker_name_taken)
+    if complaint := seen.config_problem or _not_as_recorded(seen):
+        return no(Reason.INVALID_SPEC, complaint)
+    return None
+
+
+def _lives(seen: Observed) -> bool:
+    """Whether the group's brokers have registered: then messages are on its disks, and it runs on (`api/broker_names.py`)."""
+    has_begun = names.FINALIZER_BROKER_GROUP in observed.finalizers_of(seen.group_object)
+    return has_begun and seen.record is not None and seen.record.has_registered
+
+
+def _not_as_recorded(seen: Observed) -> str:
+    record = seen.record
+    if record is None:
+        return ""
+    for field, value, kept in (
+        ("spec.brokerClusterName", seen.group.spec.broker_cluster_name, record.cluster_name),
+        ("spec.brokerName", broker_name(identity.name_of(seen.group), seen.group.spec), record.broker_name),
+    ):
+        if value != kept:
+            return (
+                f"{field} is {value!r}, but the record kept from an earlier group of this name says {kept!r}."
+                f" Use {kept!r}, another metadata.name, or delete the BrokerGroupState together with the claims."
+            )
+    return ""

@@ -1,4 +1,4 @@
-"""What a pass decided: a list of typed actions, each with its reason. A plan is a value; `apply.py` carries it out.
+"""What a pass decided: voluntary steps, and typed actions, each with its reason. A plan is a value; `apply.py` carries it out.
 
 Every action can be repeated and lost without harm: it names the state it wants or the very object (uid, resourceVersion)
 it was decided on. So the operator may die between any two of them.
@@ -7,17 +7,20 @@ it was decided on. So the operator may die between any two of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.broker_keys import shown
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.observe.timeline import Cause
-from brokergroup_operator.reconcile.turns import Turn
+from brokergroup_operator.reconcile.other_groups import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.reconcile.identity import Member
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,3 +249,59 @@ class Plan:
     actions: tuple[Action, ...] = ()
     look_again_seconds: float | None = None
     turn: Turn = Turn.NONE
+
+
+class Verb(StrEnum):
+    """What a step does."""
+
+    SWITCH = "switch"  # mastership goes from `member` to another
+    REPLACE = "replace"  # the pod of `member` is deleted; the next pass makes it anew on the same claim
+    REHEARSE = "rehearse"  # the API is asked once more for the next pod of `member`, and nothing is stopped for it
+    MARK = "mark"  # the claim of `member` says from now on that its member leaves
+    STOP = "stop"  # the pod of `member` is deleted and does not come back
+    DROP_VOLUME = "drop volume"  # the claim of `member` is deleted, with its data
+    FORGET = "forget"  # the id of `member` is cleaned from the record
+    WAIT = "wait"  # something begun is not over yet, or it is a person's turn
+    REFUSE = "refuse"  # wanted by the spec, and not possible now
+
+
+ACTING = frozenset({Verb.SWITCH, Verb.REPLACE, Verb.REHEARSE, Verb.MARK, Verb.STOP, Verb.DROP_VOLUME, Verb.FORGET})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A verb, its member, and why. `reason` is what the conditions show; `to_broker_id` None lets the controller choose."""
+
+    verb: Verb
+    reason: Reason
+    why: str
+    member: Member | None = None
+    to_broker_id: int | None = None
+    # Of a switchover: its cause in the incident log.
+    cause: Cause = Cause.PLANNED_SWITCHOVER
+    # What is wrong with a member whose process is replaced for it: its Event is a warning of its own.
+    amiss: Reason | None = None
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything is done."""
+        return self.verb in ACTING
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A condition without its times."""
+
+    status: ConditionStatus
+    reason: Reason
+    message: str
+
+
+def yes(reason: Reason, message: str) -> Verdict:
+    """A condition that is True."""
+    return Verdict(ConditionStatus.TRUE, reason, message)
+
+
+def no(reason: Reason, message: str) -> Verdict:
+    """A condition that is False."""
+    return Verdict(ConditionStatus.FALSE, reason, message)

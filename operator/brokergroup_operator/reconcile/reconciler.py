@@ -22,12 +22,11 @@ from brokergroup_operator.operations.scene import Scene
 from brokergroup_operator.reconcile.act.refusals import Refusals, Refused
 from brokergroup_operator.reconcile.decide.failover_safe import unsafe_now
 from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.host_ports import HostPorts
+from brokergroup_operator.reconcile.other_groups import HostPorts, Turn, outdated_since
 from brokergroup_operator.reconcile.render.broker_config import broker_name
 from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of_plan
 from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError, observed_in
 from brokergroup_operator.reconcile.tell.status import rfc3339
-from brokergroup_operator.reconcile.turns import Turn, outdated_since
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,12 +34,11 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.incidents import CircumstanceSink
     from brokergroup_operator.operations.runner import OperationRunner
     from brokergroup_operator.reconcile.act.apply import PlanApplier
-    from brokergroup_operator.reconcile.broker_names import BrokerNames
+    from brokergroup_operator.reconcile.other_groups import BrokerNames, RollingTurns
     from brokergroup_operator.reconcile.plan import Plan
     from brokergroup_operator.reconcile.see.fetch import GroupFetcher
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
-    from brokergroup_operator.reconcile.turns import RollingTurns
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)

@@ -208,7 +208,7 @@ class Keeper(Part):
         values = await self._calls.broker_config(address)
         minimum = live_minimum(values)
         if minimum == FENCING_MIN_IN_SYNC_REPLICAS:
-            # A broker put to sleep must not acknowledge on its way down, however long that takes (decide/hibernation.py).
+            # A broker put to sleep must not acknowledge on its way down, however long that takes (decide/deletion.py).
             # Nor one that does not know yet that another is master.
             is_told = group.changes.told.get(broker_id) == record.master_epoch
             if group.is_leaving or not is_told or not self._is_leftover(broker_id, care):

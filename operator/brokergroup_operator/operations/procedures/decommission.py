@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.operations.plan import Done, Fail, Figures, GoOn, Reject, Start
 from brokergroup_operator.operations.procedures.premises import (
+    Procedure,
+    at_start,
+    first,
     group_is_not_there,
     no_master,
     not_a_member,
     paused,
+    seconds_running,
     unsafe,
 )
-from brokergroup_operator.operations.procedures.procedure import Procedure, at_start, first, seconds_running
-from brokergroup_operator.operations.verdicts import Done, Fail, Figures, GoOn, Reject, Start
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup_operation import DecommissionRequest
+    from brokergroup_operator.operations.plan import Beginning, Judgement, Outcome
     from brokergroup_operator.operations.scene import Operation, Scene
-    from brokergroup_operator.operations.verdicts import Beginning, Judgement, Outcome
 
 DEADLINE_SECONDS = 3600.0
 

@@ -11,33 +11,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api.brokergroup_operation import DrillKind
+from brokergroup_operator.operations.plan import Done, Fail, Figures, GoOn, KillPod, Reject, Start, SwitchMaster
 from brokergroup_operator.operations.procedures.premises import (
+    Procedure,
+    at_start,
     born_too_late,
     claim_goes,
+    first,
     group_is_not_there,
     master_changes,
     no_master,
     not_failover_safe,
     paused,
+    seconds_running,
     unsafe,
 )
-from brokergroup_operator.operations.procedures.procedure import Procedure, at_start, first, seconds_running
 from brokergroup_operator.operations.procedures.switchover import for_good, what_the_record_says
 from brokergroup_operator.operations.scene import created_seconds, is_fenced
-from brokergroup_operator.operations.verdicts import (
-    Done,
-    Fail,
-    Figures,
-    GoOn,
-    KillPod,
-    Reject,
-    Start,
-    SwitchMaster,
-)
 
 if TYPE_CHECKING:
+    from brokergroup_operator.operations.plan import Beginning, Judgement, Outcome
     from brokergroup_operator.operations.scene import Operation, Scene
-    from brokergroup_operator.operations.verdicts import Beginning, Judgement, Outcome
 
 DEADLINE_SECONDS = 600.0
 SWITCHOVER_DEADLINE_SECONDS = 60.0

@@ -8,15 +8,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.operations.procedures.premises import group_is_not_there, not_a_member, only_learns
-from brokergroup_operator.operations.procedures.procedure import Procedure, at_start, first, seconds_running
+from brokergroup_operator.operations.plan import Done, ElectUnclean, Fail, GoOn, Reject, Start
+from brokergroup_operator.operations.procedures.premises import (
+    Procedure,
+    at_start,
+    first,
+    group_is_not_there,
+    not_a_member,
+    only_learns,
+    seconds_running,
+)
 from brokergroup_operator.operations.procedures.switchover import what_the_record_says
-from brokergroup_operator.operations.verdicts import Done, ElectUnclean, Fail, GoOn, Reject, Start
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup_operation import ElectRequest
+    from brokergroup_operator.operations.plan import Beginning, Judgement, Outcome
     from brokergroup_operator.operations.scene import Operation, Scene
-    from brokergroup_operator.operations.verdicts import Beginning, Judgement, Outcome
 
 DEADLINE_SECONDS = 60.0
 

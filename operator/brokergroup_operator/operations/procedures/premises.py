@@ -1,19 +1,45 @@
-"""What must hold before anything voluntary is done to a group. Each function says why not, or nothing."""
+"""What a type of operation is, and what must hold before anything voluntary is done to a group. Pure."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType
+from brokergroup_operator.operations.plan import Figures, Reject, Wait
 from brokergroup_operator.operations.scene import being_deleted, created_seconds, seconds_of
-from brokergroup_operator.operations.verdicts import Reject, Wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.operations.scene import Scene
+    from brokergroup_operator.operations.plan import Beginning, Judgement, Outcome
+    from brokergroup_operator.operations.scene import Operation, Scene
+
+
+@dataclass(frozen=True, kw_only=True)
+class Procedure:
+    """`begin` is called when its turn has come (and for a dry run at once); `judge` in every pass while it runs."""
+
+    begin: Callable[[Scene, Operation], Beginning]
+    judge: Callable[[Scene, Operation, Outcome], Judgement]
+
+
+def at_start(scene: Scene) -> Figures:
+    """The state at the start, as kept in the status: from it a later process judges whether the effect has come."""
+    return Figures(from_broker_id=scene.master, epoch=scene.epoch)
+
+
+def first(*objections: str) -> str:
+    """Return the first objection, or the empty text."""
+    return next((text for text in objections if text), "")
+
+
+def seconds_running(scene: Scene, operation: Operation) -> float:
+    started = operation.started_seconds
+    return 0.0 if started is None else max(0.0, scene.now_seconds - started)
+
 
 # GitOps may apply an operation a moment before its group.
 GROUP_UNKNOWN_GRACE_SECONDS = 5.0

@@ -8,17 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.operations.procedures.premises import (
-    group_is_not_there,
-    master_changes,
-    no_master,
-    not_a_member,
-    not_failover_safe,
-    only_learns,
-    unsafe,
-)
-from brokergroup_operator.operations.procedures.procedure import Procedure, at_start, first, seconds_running
-from brokergroup_operator.operations.verdicts import (
+from brokergroup_operator.operations.plan import (
     Done,
     Fail,
     Figures,
@@ -29,12 +19,25 @@ from brokergroup_operator.operations.verdicts import (
     Wait,
     figures_of,
 )
-from brokergroup_operator.operations.window import too_early_seconds
+from brokergroup_operator.operations.procedures.premises import (
+    Procedure,
+    at_start,
+    first,
+    group_is_not_there,
+    master_changes,
+    no_master,
+    not_a_member,
+    not_failover_safe,
+    only_learns,
+    seconds_running,
+    unsafe,
+)
+from brokergroup_operator.operations.scene import too_early_seconds
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup_operation import SwitchoverRequest
+    from brokergroup_operator.operations.plan import Beginning, Judgement, Outcome
     from brokergroup_operator.operations.scene import Operation, Scene
-    from brokergroup_operator.operations.verdicts import Beginning, Judgement, Outcome
 
 # A switchover ends by itself; the controller plane may report its end so much later than the deadline.
 ANSWER_GRACE_SECONDS = 10.0

@@ -20,14 +20,12 @@ from brokergroup_operator.kube.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
-from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act import ownership
-from brokergroup_operator.reconcile.act.node_ports import NodePortOwners
-from brokergroup_operator.reconcile.act.rehearsal import rehearse
-from brokergroup_operator.reconcile.decide.adoption import claims_mended
-from brokergroup_operator.reconcile.kinds import BROKER_GROUPS
+from brokergroup_operator.reconcile.act.refusals import NodePortOwners
+from brokergroup_operator.reconcile.decide.deletion import claims_mended
 from brokergroup_operator.reconcile.see import foreign
 from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.store import GroupKey
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.tell.events import EventPoster
+
 
 log = structlog.get_logger(__name__)
 ASKED_OF_THE_CONTROLLER: Final = (
@@ -366,3 +365,58 @@ class PlanApplier:
 def _refusal(action: plans.Action, error: GroupViewError) -> plans.Note:
     reason = "SwitchoverRejected" if isinstance(action, plans.SwitchMaster) else "NotNow"
     return plans.Note(reason=reason, message=f"{action.target}: {error}", warning=True)
+
+
+# A quota that the present object fills is free again when that is gone; and some webhooks refuse every dry run.
+NO_ANSWER: Final = ("exceeded quota", "does not support dry run")
+SET_BY_OTHERS: Final = frozenset({"nodeName", "ephemeralContainers"})
+
+
+async def rehearse(api: KubernetesApi, resource: Resource, obj: JsonObject, *, timeout_seconds: float) -> None:
+    """Return if the API would take the object, before the one in its place is deleted; else raise its `ApiError`.
+
+    It is applied as a dry run, under a name of its own: a pod that runs can't be changed, so under its own name the answer would
+    be about that. A refusal that concerns only dry runs is no answer: the object is then applied in earnest. So is an object that
+    is refused in the same words as a copy of the present one: by a policy for names, say, or a quota.
+    """
+    refused = await _tried(api, resource, obj, timeout_seconds=timeout_seconds)
+    if refused is None or any(text in str(refused) for text in NO_ANSWER):
+        return
+    try:
+        present = await api.get(
+            resource,
+            obj["metadata"]["name"],
+            namespace=obj["metadata"].get("namespace"),
+            timeout_seconds=timeout_seconds,
+        )
+    except NotFoundError:
+        raise refused from None
+    same = await _tried(api, resource, _copy_of(present), timeout_seconds=timeout_seconds)
+    if same is None or (same.status, str(same)) != (refused.status, str(refused)):
+        raise refused
+
+
+async def _tried(api: KubernetesApi, resource: Resource, obj: JsonObject, *, timeout_seconds: float) -> ApiError | None:
+    """Return the API's refusal of the object under the rehearsal's name; raise if the API does not answer."""
+    metadata = obj["metadata"] | {"name": f"{obj['metadata']['name']}-rehearsal"}
+    try:
+        await api.apply(
+            resource,
+            obj | {"metadata": metadata},
+            field_manager=names.FIELD_MANAGER_RECONCILE,
+            dry_run=True,
+            timeout_seconds=timeout_seconds,
+        )
+    except (ApiUnavailableError, OutcomeUnknownError):
+        raise
+    except ApiError as error:
+        return error
+    return None
+
+
+def _copy_of(present: JsonObject) -> JsonObject:
+    """A copy that could be created again: without what only the server, a scheduler or a debugger writes."""
+    kept = ("name", "namespace", "labels", "annotations", "ownerReferences")
+    metadata = {field: present["metadata"][field] for field in kept if field in present["metadata"]}
+    spec = {field: value for field, value in present["spec"].items() if field not in SET_BY_OTHERS}
+    return {"apiVersion": present["apiVersion"], "kind": present["kind"], "metadata": metadata, "spec": spec}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import broker_keys, names
 from brokergroup_operator.reconcile.plan import PutBackBrokerConfig
-from brokergroup_operator.reconcile.render import fence_container, hot_config
+from brokergroup_operator.reconcile.render import broker_config, fence_container
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import membership
 
@@ -63,7 +63,11 @@ def drifted_keys(seen: Observed, settings: ReconcileSettings) -> tuple[Drift, ..
         pod, said = seen.pods.get(member.pod), snapshot.member_configuration.get(member.broker_id)
         if pod is None or said is None or not observed.pod_is_ready(pod) or member.broker_id not in snapshot.live:
             continue
-        expected = {**_at_the_start(seen, pod, settings), **hot_config.given_to(pod), **_as_master(seen, member, said)}
+        expected = {
+            **_at_the_start(seen, pod, settings),
+            **broker_config.given_to(pod),
+            **_as_master(seen, member, said),
+        }
         found += _differences(member, said, expected)
     return tuple(found)
 
@@ -73,10 +77,10 @@ def _at_the_start(seen: Observed, pod: JsonObject, settings: ReconcileSettings) 
 
     If the pod keeps shorter times, its process may have been started before or after the present ones were written.
     """
-    made = hot_config.start_values(fence_container.with_times_of(seen.group, pod), settings)
+    made = broker_config.start_values(fence_container.with_times_of(seen.group, pod), settings)
     if observed.annotations_of(pod).get(names.ANNOTATION_CONFIG_HASH) != made.cold_hash:
         return {}
-    written = hot_config.start_values(seen.group, settings)
+    written = broker_config.start_values(seen.group, settings)
     return {**broker_keys.DEFAULTS[seen.group.spec.implementation], **dict(made.cold.items() & written.cold.items())}
 
 

@@ -1,4 +1,4 @@
-"""Takes a group apart, without the owner garbage collector: pods first, then what they used, then our finalizer.
+"""How a whole group stops: it is deleted, orphaned, or hibernated. Pure. No garbage collector of owners is needed.
 
 Claims and the record share one fate, `spec.storage.retention.whenDeleted`: disks without the record have lost their broker
 ids and epochs, and a record without its disks hands out ids for nothing (safety rule 4: the high-water mark outlives the
@@ -9,23 +9,34 @@ deleted with `--cascade=orphan` leaves everything as it runs.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.broker_keys import MINIMUM, QUIET_MINIMUM
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.storage_fields import RetentionPolicy
-from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_STATES,
+    BROKER_GROUPS,
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SERVICES,
+)
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.decide import adoption
 from brokergroup_operator.reconcile.decide.claims import own_claims
-from brokergroup_operator.reconcile.kinds import BROKER_GROUP_STATES, BROKER_GROUPS, POD_DISRUPTION_BUDGETS
-from brokergroup_operator.reconcile.plan import Action, DeleteObject, Note, SetFinalizers
+from brokergroup_operator.reconcile.plan import Action, DeleteObject, Note, PatchMetadata, SetFinalizers, Step, Verb
+from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.see import foreign, observed
+from brokergroup_operator.reconcile.see.observed import pods_on_going_claims
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.reconcile.see.members import Standing
     from brokergroup_operator.reconcile.see.observed import Observed
 
 
@@ -38,7 +49,7 @@ def evaluate_deletion(seen: Observed, quieting: Iterable[Action]) -> list[Action
     """
     if names.FINALIZER_BROKER_GROUP not in observed.finalizers_of(seen.group_object):
         return []
-    if adoption.is_orphaned(seen):
+    if is_orphaned(seen):
         return _let_go(seen)
     if seen.pods:
         return [*quieting, *_delete(PODS, seen.pods)]
@@ -58,7 +69,7 @@ def _let_go(seen: Observed) -> list[Action]:
     """
     if any(names.FINALIZER_FENCE in observed.finalizers_of(pod) for pod in seen.pods.values()):
         return []
-    if owned := list(adoption.disowned(seen)):
+    if owned := list(disowned(seen)):
         return list(owned)
     master = seen.record.granted_master_id if seen.record else None
     leads = "no broker is master" if master is None else f"broker {master} stays master"
@@ -96,3 +107,133 @@ def _release_group(seen: Observed, reason: str) -> SetFinalizers:
         resource_version=str(observed.metadata(seen.group_object).get("resourceVersion", "")),
         finalizers=tuple(remaining),
     )
+
+
+# `kubectl delete --cascade=orphan` puts it on the group. The cluster's garbage collector takes the owner references off the
+# group's dependents, and then this finalizer: mostly before a pass sees it. So a group that is being deleted is orphaned too where
+# something that it made has no owner. A pass that gives things their owner back may go on beside the collector, so a group is
+# marked before and unmarked after: one that is deleted in between counts as orphaned, and everything stays.
+ORPHAN_FINALIZER: Final = "orphan"
+
+
+def is_orphaned(seen: Observed) -> bool:
+    """Whether the group, which is being deleted, was asked to leave everything as it is."""
+    return (
+        ORPHAN_FINALIZER in observed.finalizers_of(seen.group_object) or takes_back(seen) or foreign.has_unowned(seen)
+    )
+
+
+def takes_back(seen: Observed) -> bool:
+    """Whether the group has begun to take objects back and may not have finished."""
+    return names.ANNOTATION_TAKES_BACK in observed.annotations_of(seen.group_object)
+
+
+def adopted(seen: Observed) -> Iterator[PatchMetadata]:
+    """Take back what an orphaned group of this name has left, or what lost its owner."""
+    unowned = [(resource, obj) for resource, obj in foreign.children(seen) if observed.is_unowned(obj)]
+    owner = {"ownerReferences": [identity.owner_reference(seen.group)]}
+    for resource, obj in unowned:
+        patch = _patch(resource, obj, "it has no owner", owner)
+        yield patch if obj is not unowned[-1][1] else replace(patch, note=_taken_back(unowned))
+
+
+def _taken_back(unowned: list[tuple[Resource, JsonObject]]) -> Note:
+    listed = ", ".join(f"{resource.kind} {observed.metadata(obj)['name']}" for resource, obj in unowned)
+    return Note(reason="TakenBack", message=f"What had no owner is this group's again, as it runs: {listed}")
+
+
+def disowned(seen: Observed) -> Iterator[PatchMetadata]:
+    """Remove the group's owner references: the garbage collector would delete the objects as soon as the group is gone."""
+    uid = observed.uid(seen.group_object)
+    for resource, obj in foreign.children(seen):
+        if any(owner.get("uid") == uid for owner in observed.owners_of(obj)):
+            change: JsonObject = {"ownerReferences": [{"uid": uid, "$patch": "delete"}]}
+            if resource == PODS:
+                change |= _pod_marks(seen, obj)
+            yield _patch(resource, obj, "its group is orphaned", change)
+
+
+def marks_mended(seen: Observed) -> Iterator[PatchMetadata]:
+    """Mend the marks of what is not applied again: pods, and claims that no member has any more."""
+    for pod in seen.pods.values():
+        own = [owner for owner in observed.owners_of(pod) if owner.get("uid") == observed.uid(seen.group_object)]
+        change = (_pod_marks(seen, pod) if own else {}) | _without_instance(pod)
+        if any(owner.get("apiVersion") != names.API_VERSION for owner in own):
+            # A garbage collector looks an owner up by its version, too. What is applied again, has this one from then on.
+            change |= {"ownerReferences": [identity.owner_reference(seen.group)]}
+        if change:
+            yield _patch(PODS, pod, "an older version made it", change)
+    yield from claims_mended(own_claims(seen).values())
+
+
+def claims_mended(claims: Iterable[JsonObject]) -> Iterator[PatchMetadata]:
+    """Also of a group that is gone: its claims have no owner, so Argo CD's label would have them pruned."""
+    for claim in claims:
+        if change := _without_instance(claim):
+            yield _patch(PERSISTENT_VOLUME_CLAIMS, claim, "an older version made it", change)
+
+
+def _pod_marks(seen: Observed, pod: JsonObject) -> JsonObject:
+    if names.ANNOTATION_GROUP_UID in observed.annotations_of(pod):
+        return {}
+    return {"annotations": {names.ANNOTATION_GROUP_UID: observed.uid(seen.group_object)}}
+
+
+def _without_instance(obj: JsonObject) -> JsonObject:
+    """The patch that removes the instance label where the operator set it: another tool may use a label of that name."""
+    is_ours = observed.is_held_by(obj, names.FIELD_MANAGER_RECONCILE, "labels", names.LABEL_APP_INSTANCE)
+    return {"labels": {names.LABEL_APP_INSTANCE: None}} if is_ours else {}
+
+
+def _patch(resource: Resource, obj: JsonObject, reason: str, change: JsonObject) -> PatchMetadata:
+    return PatchMetadata(
+        reason=reason,
+        resource=resource,
+        name=str(observed.metadata(obj)["name"]),
+        uid=observed.uid(obj),
+        change=change,
+    )
+
+
+# More than any group has, so that nothing is acknowledged: the same value as a switchover uses.
+QUIET: Final = {MINIMUM: QUIET_MINIMUM}
+
+
+def must_be_quiet(seen: Observed, standings: Mapping[int, Standing]) -> Standing | None:
+    """The master that must stop acknowledging before its pod is stopped: the whole group is hibernated or deleted."""
+    master = next((standing for standing in standings.values() if standing.is_master), None)
+    if master is None or not master.is_live or not master.is_ready or not stops(seen):
+        return None
+    if pods_on_going_claims(seen) and not observed.being_deleted(seen.group_object):
+        return None
+    pod = seen.pods[master.member.pod]
+    return master if broker_config.hot_changes(pod, QUIET) else None
+
+
+def stops(seen: Observed) -> bool:
+    """Whether the whole group is to stop."""
+    return seen.group.spec.maintenance.hibernated or observed.being_deleted(seen.group_object)
+
+
+def hibernation_steps(seen: Observed, standings: Mapping[int, Standing]) -> list[Step]:
+    """Return the pods to stop now, so that the group wakes quickly and as it was.
+
+    1. The master stops acknowledging (`QUIET`, as a switchover does): what is in flight is still replicated, and no Java master
+       answers SEND_OK for it when its links break (hole A).
+    2. Its pod is stopped, *before* the slaves: no master is left to shrink the SyncStateSet, so every member keeps its seat and
+       any volume may be lost meanwhile. No replica is elected: the controller plane knows that the group is going to sleep.
+    3. The slaves' pods are stopped, all at once.
+
+    Waking is nothing special: the pods are missing and are made, the master's first. A live member of the set becomes master.
+    """
+    if pods_on_going_claims(seen):
+        return []  # to sleep would be to lose those disks
+    there = [standing for standing in standings.values() if standing.has_pod]
+    masters = [standing for standing in there if standing.is_master]
+    if must_be_quiet(seen, standings) is not None:
+        return []
+    return [
+        Step(verb=Verb.STOP, reason=Reason.HIBERNATING, why="the group is hibernated", member=standing.member)
+        for standing in masters or there
+        if not standing.is_going
+    ]

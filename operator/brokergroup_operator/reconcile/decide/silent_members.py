@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brokergroup_operator.api.brokergroup_status import MemberState, Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
-from brokergroup_operator.reconcile.decide.outdated import moment
+from brokergroup_operator.reconcile.decide.rollout import moment
+from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.steps import Step, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from brokergroup_operator.reconcile.decide.course import Course
     from brokergroup_operator.reconcile.identity import Member
+    from brokergroup_operator.reconcile.see.members import Standing
     from brokergroup_operator.reconcile.see.observed import Observed
-    from brokergroup_operator.reconcile.see.standing import Standing
 
 # So many heartbeat timeouts, and at least so long: a broker that registers late is not restarted for it.
 TIMEOUTS_BEFORE_REPLACING: Final = 10

@@ -1,13 +1,13 @@
-"""Builds everything of a group that is no pod: configuration, claims, Services, the disruption budget. Pure."""
+"""Builds everything of a group that is no pod: configuration, claims, Services, the disruption budgets. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render.broker_config import broker_conf
-from brokergroup_operator.reconcile.render.pod_template import with_template_metadata
+from brokergroup_operator.reconcile.render.pods import with_template_metadata
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
@@ -87,4 +87,38 @@ def _service_spec(group: BrokerGroup, selector: dict[str, str]) -> JsonObject:
             for name, port in ((names.PORT_BROKER, network.listen_port), (names.PORT_HA, network.ha_port))
         ],
         **network.on_services(),
+    }
+
+
+# More than any group has members: no pod may be evicted.
+NO_EVICTION: Final = 1000
+
+
+def build_disruption_budgets(group: BrokerGroup, *, open_for_one: bool, learning: int = 0) -> list[JsonObject]:
+    """Two that share no pod (one under two budgets can't be evicted at all): which pods may be evicted, as the API server decides.
+
+    The slaves': all but one must stay, while the group is FailoverSafe; all must stay while it is not. The master's: it stays;
+    when its node is drained, mastership moves, and it is a slave then. A learner (`learning` of them) is under neither.
+    `minAvailable` and not `maxUnavailable`: the latter counts against the replicas of the owner's scale subresource, which are
+    those of the whole group, while each budget sees only its part of the pods.
+    """
+    slaves = group.spec.replicas - 1 - learning
+    kept = max(0, slaves - 1) if open_for_one else NO_EVICTION
+    return [
+        _budget(group, names.disruption_budget_name(identity.name_of(group)), names.ROLE_SLAVE, kept),
+        _budget(group, names.master_disruption_budget_name(identity.name_of(group)), names.ROLE_MASTER, NO_EVICTION),
+    ]
+
+
+def _budget(group: BrokerGroup, name: str, role: str, minimum: int) -> JsonObject:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": identity.object_metadata(group, name, identity.child_labels(group)),
+        "spec": {
+            "minAvailable": minimum,
+            # A pod that is not ready gives nothing that its claim does not keep: it must not hold a drain up.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": identity.selector_labels(group) | {names.LABEL_ROLE: role}},
+        },
     }

@@ -17,13 +17,13 @@ from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.network_fields import IPFamily
 from brokergroup_operator.reconcile import quantities
 from brokergroup_operator.reconcile.render import certificate, fence_container
+from brokergroup_operator.reconcile.render.addressing import environment, own_hosts, pod_addresses
 from brokergroup_operator.reconcile.render.broker_config import CREDENTIALS_FORM, CREDENTIALS_KEY
-from brokergroup_operator.reconcile.render.place import environment, own_hosts, pod_addresses
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
-    from brokergroup_operator.reconcile.render.place import Place
+    from brokergroup_operator.reconcile.render.addressing import Place
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 JAVA_MAIN_CLASS: Final = "org.apache.rocketmq.broker.BrokerStartup"

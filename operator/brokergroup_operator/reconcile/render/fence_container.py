@@ -14,13 +14,13 @@ from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render import certificate, fence_key
+from brokergroup_operator.reconcile.render.addressing import environment, known_host, own_hosts, pod_addresses
 from brokergroup_operator.reconcile.render.broker_config import broker_name, hand_over_seconds
-from brokergroup_operator.reconcile.render.place import environment, known_host, own_hosts, pod_addresses
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
-    from brokergroup_operator.reconcile.render.place import Place
+    from brokergroup_operator.reconcile.render.addressing import Place
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 # Not `brokergroup fence`: the command line alone would need more memory than the fence.

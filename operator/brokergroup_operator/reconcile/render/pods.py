@@ -1,34 +1,49 @@
 """Builds the pod of one member: pure, from the group, the member and the settings.
 
 The pod is restricted (no root, no writable root file system, no capabilities, no API token). Its containers are built in
-`containers.py` and `fence_container.py`, where it runs in `scheduling.py`, what users add in `pod_template.py`.
+`containers.py` and `fence_container.py`. What spec.podTemplate says is added as a strategic merge does: named things by their
+name, the rest beside ours. Ours always wins; the API server refuses the names of our own containers, volumes and labels
+(api/pod_fields.py), and this holds without.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.durability import LEARNER
 from brokergroup_operator.api.network_fields import Addressing
+from brokergroup_operator.api.pod_fields import AntiAffinity
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.render import certificate, fence_container, fence_key, hot_config
+from brokergroup_operator.reconcile.render import broker_config, certificate, fence_container, fence_key
 from brokergroup_operator.reconcile.render.addressing import as_placed
 from brokergroup_operator.reconcile.render.containers import broker_container
-from brokergroup_operator.reconcile.render.pod_template import with_template_metadata, with_template_spec
-from brokergroup_operator.reconcile.render.scheduling import scheduling
+from brokergroup_operator.reconcile.render.fence_container import restricted
 from brokergroup_operator.reconcile.see.drift import content_hash
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
-    from brokergroup_operator.api.pod_fields import TemplateMetadata
+    from brokergroup_operator.api.pod_fields import (
+        AntiAffinitySpec,
+        BrokerContainerSpec,
+        PlacementSpec,
+        TemplateMetadata,
+        TemplateSpec,
+    )
     from brokergroup_operator.api.storage_fields import StorageSpec
     from brokergroup_operator.reconcile.identity import Member
-    from brokergroup_operator.reconcile.render.place import Place
+    from brokergroup_operator.reconcile.render.addressing import Place
     from brokergroup_operator.reconcile.settings import ReconcileSettings
+
 
 # The user of the image apache/rocketmq.
 BROKER_UID: Final = 3000
@@ -51,7 +66,7 @@ def build_pod(
     own = identity.object_metadata(group, member.pod, labels)
     metadata = with_template_metadata(own, template.metadata)
     metadata["annotations"] = metadata.get("annotations", {}) | {
-        names.ANNOTATION_CONFIG_HASH: hot_config.cold_hash(group, settings),
+        names.ANNOTATION_CONFIG_HASH: broker_config.cold_hash(group, settings),
         names.ANNOTATION_REVISION: pod_revision(spec, template.metadata),
     }
     if place is not None:
@@ -123,3 +138,90 @@ def _pod_spec(
         containers.append(fence_container.container(group, settings, place=place))
         spec["shareProcessNamespace"] = True
     return spec
+
+
+OWN: Final = {
+    "containers": names.OWN_CONTAINERS,
+    "initContainers": names.OWN_CONTAINERS,
+    "volumes": names.OWN_VOLUMES,
+}
+
+
+def with_template_spec(spec: JsonObject, template: TemplateSpec) -> JsonObject:
+    """The PodSpec with what the template adds."""
+    lists = {
+        "containers": [_as_restricted(item) for item in template.containers],
+        "initContainers": [_as_restricted(item) for item in template.init_containers],
+        "volumes": template.volumes,
+    }
+    own = [
+        _with_more(item, template.broker) if item["name"] == names.CONTAINER_BROKER else item
+        for item in spec["containers"]
+    ]
+    spec = spec | {"containers": own}
+    added: JsonObject = {
+        field: [*spec.get(field, []), *(item for item in items if item.get("name") not in OWN[field])]
+        for field, items in lists.items()
+        if items
+    }
+    others: JsonObject = {
+        "hostAliases": list(template.host_aliases),
+        "dnsConfig": dict(template.dns_config),
+        "runtimeClassName": template.runtime_class_name,
+        "schedulerName": template.scheduler_name,
+        "serviceAccountName": template.service_account_name,
+    }
+    return spec | added | {field: value for field, value in others.items() if value}
+
+
+def _with_more(broker: JsonObject, template: BrokerContainerSpec) -> JsonObject:
+    """The broker's container with what the template adds to it."""
+    more = {
+        "env": [item for item in template.env if item.get("name") not in names.OWN_VARIABLES],
+        "volumeMounts": [item for item in template.volume_mounts if item.get("mountPath") not in names.OWN_FOLDERS],
+    }
+    return broker | {field: [*broker[field], *items] for field, items in more.items()}
+
+
+def _as_restricted(container: JsonObject) -> JsonObject:
+    """Where a further container says nothing, what holds for the broker holds for it."""
+    return container | {"securityContext": {**restricted(), **(container.get("securityContext") or {})}}
+
+
+def with_template_metadata(metadata: JsonObject, template: TemplateMetadata) -> JsonObject:
+    """The metadata of a pod or claim with further labels and annotations."""
+    return metadata | {
+        field: {**more, **metadata.get(field, {})}
+        for field, more in (("labels", template.labels), ("annotations", template.annotations))
+        if more
+    }
+
+
+def scheduling(apart: AntiAffinitySpec, wish: PlacementSpec, labels: Mapping[str, str]) -> JsonObject:
+    """The fields of the PodSpec; only those that say something. `labels`: by which the pods that are kept apart are known."""
+    selector: JsonObject = {"matchLabels": dict(labels)}
+    fields: JsonObject = {
+        "affinity": _affinity(apart, wish, selector),
+        "nodeSelector": dict(wish.node_selector),
+        "tolerations": [without_nulls(msgspec.to_builtins(item)) for item in wish.tolerations],
+        "topologySpreadConstraints": [
+            msgspec.to_builtins(item) | {"labelSelector": selector} for item in wish.topology_spread_constraints
+        ],
+        "priorityClassName": wish.priority_class_name,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _affinity(apart: AntiAffinitySpec, wish: PlacementSpec, selector: JsonObject) -> JsonObject:
+    """What the user wrote, and our own term beside it: another term of theirs doesn't switch ours off, antiAffinity does."""
+    affinity: JsonObject = copy.deepcopy(wish.affinity)
+    if apart.type is AntiAffinity.NONE:
+        return affinity
+    term: JsonObject = {"topologyKey": apart.topology_key, "labelSelector": selector}
+    if apart.type is AntiAffinity.REQUIRED:
+        terms, ours = "requiredDuringSchedulingIgnoredDuringExecution", term
+    else:
+        terms, ours = "preferredDuringSchedulingIgnoredDuringExecution", {"weight": 100, "podAffinityTerm": term}
+    all_terms = affinity.setdefault("podAntiAffinity", {})
+    all_terms[terms] = [ours, *all_terms.get(terms, [])]
+    return affinity

@@ -16,30 +16,27 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff
-from brokergroup_operator.kube.resources import NODES
-from brokergroup_operator.kube.server_side_apply import ServerSideApplier
-from brokergroup_operator.observe.metrics import ConditionGauges
-from brokergroup_operator.operations.runner import OperationRunner
-from brokergroup_operator.operations.settings import OperationSettings
-from brokergroup_operator.reconcile.act.apply import PlanApplier
-from brokergroup_operator.reconcile.broker_names import BrokerNames
-from brokergroup_operator.reconcile.clusters.cluster_pass import ClusterPass
-from brokergroup_operator.reconcile.host_ports import HostPorts
-from brokergroup_operator.reconcile.kinds import (
+from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
     BROKER_GROUP_STATES,
     BROKER_GROUPS,
+    NODES,
     ROCKETMQ_CLUSTERS,
 )
+from brokergroup_operator.kube.server_side_apply import ServerSideApplier
+from brokergroup_operator.observe.metrics import ConditionGauges
+from brokergroup_operator.operations.plan import OperationSettings
+from brokergroup_operator.operations.runner import OperationRunner
+from brokergroup_operator.reconcile.act.apply import PlanApplier
+from brokergroup_operator.reconcile.clusters.cluster_pass import ClusterPass
+from brokergroup_operator.reconcile.other_groups import BrokerNames, HostPorts, RollingTurns, key_of
 from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler, scene_reader
-from brokergroup_operator.reconcile.run.handlers import Listener
 from brokergroup_operator.reconcile.run.leader import LeaderElector
 from brokergroup_operator.reconcile.run.queue import ReconcileQueue
-from brokergroup_operator.reconcile.run.watch import Watcher
+from brokergroup_operator.reconcile.run.watch import Listener, Watcher
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.see.observed import is_draining
 from brokergroup_operator.reconcile.tell.events import EventPoster
-from brokergroup_operator.reconcile.turns import RollingTurns, key_of
 from brokergroup_operator.records.group_cache import LABELLED, WATCHED, GroupCache
 from brokergroup_operator.records.serialize import has_registered
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from brokergroup_operator.api.bounds import MAX_CONFIG_ENTRIES
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, DryRun, OperationPhase
-from brokergroup_operator.api.credentials import (
-    CredentialsError,
-    credentials_in,
-    secret_not_found,
-    secret_not_readable,
-)
+from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
+from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
+from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import NODES, SECRETS
 from brokergroup_operator.operations.scene import Scene, is_of, operations_of
-from brokergroup_operator.reconcile import kinds
 from brokergroup_operator.reconcile.identity import claim_names
 from brokergroup_operator.reconcile.see import foreign, observed
-from brokergroup_operator.reconcile.see.config_sources import with_sources
 from brokergroup_operator.reconcile.see.members import latest_by_pod
 from brokergroup_operator.reconcile.see.observed import Observed, node_of
 from brokergroup_operator.records.group_cache import GroupCache
@@ -38,6 +35,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.operations.scene import Operation
     from controller_core.model import BrokerGroupRecord
+
 
 FORBIDDEN = 403
 
@@ -68,7 +66,7 @@ class GroupFetcher:
         Only what is not watched is read: Secrets, and ConfigMaps of spec.configFrom.
         """
         cache = self._cache
-        group_object, state = cache.one(kinds.BROKER_GROUPS, key), cache.one(kinds.BROKER_GROUP_STATES, key)
+        group_object, state = cache.one(resources.BROKER_GROUPS, key), cache.one(resources.BROKER_GROUP_STATES, key)
         if not cache.is_complete or group_object is None or observed.being_deleted(group_object):
             return None
         record = record_of_state(state)
@@ -79,11 +77,11 @@ class GroupFetcher:
             group, config_problem = await self._with_config_sources(key, read_group(group_object))
         except UnreadableGroupError:
             return None
-        pods, claims = cache.by_name(kinds.PODS, key), cache.by_name(kinds.PERSISTENT_VOLUME_CLAIMS, key)
+        pods, claims = cache.by_name(resources.PODS, key), cache.by_name(resources.PERSISTENT_VOLUME_CLAIMS, key)
         if _unlisted_claims(key, group, record, claims):
             return None
         nodes = {name: cache.node(name) for name in _node_names(pods)}
-        operations = operations_of(cache.all(kinds.BROKER_GROUP_OPERATIONS, key), key)
+        operations = operations_of(cache.all(resources.BROKER_GROUP_OPERATIONS, key), key)
         seen = Observed(
             group=group,
             group_object=group_object,
@@ -92,9 +90,9 @@ class GroupFetcher:
             snapshot=snapshot,
             pods=pods,
             claims=claims,
-            services=cache.by_name(kinds.SERVICES, key),
-            config_maps=cache.by_name(kinds.CONFIG_MAPS, key),
-            disruption_budgets=cache.by_name(kinds.POD_DISRUPTION_BUDGETS, key),
+            services=cache.by_name(resources.SERVICES, key),
+            config_maps=cache.by_name(resources.CONFIG_MAPS, key),
+            disruption_budgets=cache.by_name(resources.POD_DISRUPTION_BUDGETS, key),
             operations=operations,
             operation=_running(operations, group_object),
             nodes={name: node for name, node in nodes.items() if node is not None},
@@ -109,9 +107,9 @@ class GroupFetcher:
         if scene.group is None:
             return None
         services, config_maps, budgets = await asyncio.gather(
-            self._objects.labelled(kinds.SERVICES, key),
-            self._objects.labelled(kinds.CONFIG_MAPS, key),
-            self._objects.labelled(kinds.POD_DISRUPTION_BUDGETS, key),
+            self._objects.labelled(resources.SERVICES, key),
+            self._objects.labelled(resources.CONFIG_MAPS, key),
+            self._objects.labelled(resources.POD_DISRUPTION_BUDGETS, key),
         )
         group, config_problem = await self._with_config_sources(key, read_group(scene.group))
         seen = Observed(
@@ -142,7 +140,7 @@ class GroupFetcher:
         """None where operations are not installed."""
         try:
             listed = await self._api.list(
-                kinds.BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
+                resources.BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
             )
         except NotFoundError:
             return ()
@@ -150,13 +148,13 @@ class GroupFetcher:
 
     async def _scene(self, key: GroupKey, operations: tuple[Operation, ...]) -> tuple[Scene, JsonObject | None]:
         """The group with what is read of it in any case, and its BrokerGroupState."""
-        group = await self._objects.find(kinds.BROKER_GROUPS, key)
+        group = await self._objects.find(resources.BROKER_GROUPS, key)
         # The record before the claims: a registered id whose claim is listed later must still have it, so a claim that is
         # missing then is lost, and not one that was created in between.
-        state = await self._objects.find(kinds.BROKER_GROUP_STATES, key)
+        state = await self._objects.find(resources.BROKER_GROUP_STATES, key)
         snapshot = self._view.snapshot(key)
         pods, claims = await asyncio.gather(
-            self._objects.labelled(kinds.PODS, key), self._objects.labelled(kinds.PERSISTENT_VOLUME_CLAIMS, key)
+            self._objects.labelled(resources.PODS, key), self._objects.labelled(resources.PERSISTENT_VOLUME_CLAIMS, key)
         )
         record = record_of_state(state)
         scene = Scene(
@@ -178,7 +176,7 @@ class GroupFetcher:
         """
         if observed.being_deleted(seen.group_object) or not foreign.has_unowned(seen):
             return False
-        now = await self._objects.find(kinds.BROKER_GROUPS, key)
+        now = await self._objects.find(resources.BROKER_GROUPS, key)
         return now is None or observed.being_deleted(now) or observed.uid(now) != observed.uid(seen.group_object)
 
     async def _unlabelled_claims(
@@ -187,7 +185,7 @@ class GroupFetcher:
         """Claims of registered members that are there without the label by which they are listed: none of them is a lost disk."""
         wanted = _unlisted_claims(key, group, record, listed)
         found = await asyncio.gather(
-            *(self._objects.find(kinds.PERSISTENT_VOLUME_CLAIMS, GroupKey(key.namespace, name)) for name in wanted)
+            *(self._objects.find(resources.PERSISTENT_VOLUME_CLAIMS, GroupKey(key.namespace, name)) for name in wanted)
         )
         return {name: claim for name, claim in zip(wanted, found, strict=True) if claim is not None}
 
@@ -195,7 +193,7 @@ class GroupFetcher:
         """With the keys of the ConfigMaps that spec.configFrom names. Those are not watched: a change is seen at a resync."""
         wanted = sorted({source.config_map_ref.name for source in group.spec.config_from})
         found = await asyncio.gather(
-            *(self._objects.find(kinds.CONFIG_MAPS, GroupKey(key.namespace, name)) for name in wanted)
+            *(self._objects.find(resources.CONFIG_MAPS, GroupKey(key.namespace, name)) for name in wanted)
         )
         return with_sources(group, dict(zip(wanted, found, strict=True)))
 
@@ -285,3 +283,43 @@ def read_group(group_object: JsonObject) -> BrokerGroup:
         raise UnreadableGroupError(
             f"BrokerGroup {metadata.get('namespace')}/{metadata.get('name')}: {error}", group_object
         ) from error
+
+
+KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
+VALUE: Final = re.compile(r"[^\r\n]{0,1024}")
+
+
+def with_sources(group: BrokerGroup, found: Mapping[str, JsonObject | None]) -> tuple[BrokerGroup, str]:
+    """The group with the keys of its ConfigMaps in spec.config, later ones and spec.config itself winning; and the complaint.
+
+    What the API server checks of spec.config is checked here: a reserved key or a line break in a value would reach the brokers.
+    While one of them is missing or bad, no object of the group is changed; the condition says why.
+    """
+    merged: dict[str, str] = {}
+    for source in group.spec.config_from:
+        name = source.config_map_ref.name
+        config_map = found.get(name)
+        if config_map is None:
+            return group, f"spec.configFrom names ConfigMap {name}, which does not exist: create it, or take it out"
+        values: dict[str, str] = config_map.get("data") or {}
+        if complaint := _complaint(name, values):
+            return group, complaint
+        merged |= values
+    merged |= group.spec.config
+    if len(merged) > MAX_CONFIG_ENTRIES:
+        return (
+            group,
+            f"spec.config and spec.configFrom have {len(merged)} keys together, expected at most {MAX_CONFIG_ENTRIES}",
+        )
+    return msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, config=merged)), ""
+
+
+def _complaint(name: str, values: Mapping[str, str]) -> str:
+    for key, value in sorted(values.items()):
+        if instead := RESERVED_CONFIG_KEYS.get(key):
+            return f"ConfigMap {name}: {key} is set by the operator: {instead}"
+        if not KEY.fullmatch(key):
+            return f"ConfigMap {name}: {key!r} is no Java property name"
+        if not VALUE.fullmatch(value):
+            return f"ConfigMap {name}: {key} has a value of {len(value)} characters, expected one line of at most 1024"
+    return ""

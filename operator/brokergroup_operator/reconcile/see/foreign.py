@@ -9,13 +9,18 @@ that is made again under the name takes them back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError
-from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
+from brokergroup_operator.kube.resources import (
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SERVICES,
+)
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.kinds import OWNED, POD_DISRUPTION_BUDGETS
 from brokergroup_operator.reconcile.see import observed
 
 if TYPE_CHECKING:
@@ -24,6 +29,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.see.observed import Observed
+
+# What is labelled as a group's own and lives and dies with it; claims and the record have rules of their own.
+OWNED: Final = (PODS, CONFIG_MAPS, SERVICES, POD_DISRUPTION_BUDGETS)
 
 
 class NameTakenError(ApiError):

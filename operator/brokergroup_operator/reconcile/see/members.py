@@ -1,10 +1,13 @@
-"""Which broker ids a group's pods carry, read from the record: the record is the truth, pods and claims follow it.
+"""Which members a group has, and the state of each at the moment of a pass, for steps, status, conditions and Events. Pure.
 
-An id belongs to a pod because it was reserved for that pod's name, `<group>-<brokerId>`, before the pod was created; so a
-restart between reservation and creation finds the reservation and hands out no second id. A pod whose disk was wiped comes
-back for a new id (rule 4) and keeps its name: the highest id that was registered for it is the one it carries. An id that was
-only taken (1013) is no proof of a new disk: whatever runs in the pod can ask for one. Other replicas (brokers from elsewhere that
-registered under our brokerName) are not ours to create or delete.
+The record is the truth, pods and claims follow it. An id belongs to a pod because it was reserved for that pod's name,
+`<group>-<brokerId>`, before the pod was created; so a restart between reservation and creation finds the reservation and hands
+out no second id. A pod whose disk was wiped comes back for a new id (rule 4) and keeps its name: the highest id that was
+registered for it is the one it carries. An id that was only taken (1013) is no proof of a new disk: whatever runs in the pod can
+ask for one. Other replicas (brokers from elsewhere that registered under our brokerName) are not ours to create or delete.
+
+A member becomes a learner by being started as one; its master then drops it from the SyncStateSet, because a learner is never
+reported as caught up. Until that is done it counts as a member of the set, and an update may not pass over it.
 """
 
 from __future__ import annotations
@@ -13,11 +16,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import MemberState
+from brokergroup_operator.api.durability import beyond_voters, runs_as_learner
+from brokergroup_operator.kube.pods import pod_ips
+from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.identity import Member
+from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.observed import going_claims, is_stuck_terminating
 from controller_core.events import ADOPTED
+from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.observe.member_view import MemberView
     from brokergroup_operator.reconcile.see.observed import Observed
     from controller_core.model import BrokerGroupRecord, Replica
 
@@ -31,21 +43,21 @@ class Membership:
     to_reserve: tuple[Member, ...] = ()
 
 
-def membership(observed: Observed) -> Membership:
-    group = identity.name_of(observed.group)
+def membership(seen: Observed) -> Membership:
+    group = identity.name_of(seen.group)
     ours: list[Member] = []
     lost: list[Member] = []
-    for pod, replica in latest_by_pod(observed.record, group).items():
+    for pod, replica in latest_by_pod(seen.record, group).items():
         member = Member(broker_id=replica.broker_id, pod=pod)
         # A registered id without a volume and without a pod: its log is gone. A new volume gets a new id (rule 4).
-        gone = replica.registered and not _is_whole(observed, pod) and pod not in observed.pods
+        gone = replica.registered and not _is_whole(seen, pod) and pod not in seen.pods
         (lost if gone else ours).append(member)
     ours.sort(key=lambda member: member.broker_id)
-    wanted = observed.group.spec.replicas
+    wanted = seen.group.spec.replicas
     return Membership(
         members=tuple(ours),
         volume_lost=tuple(lost),
-        to_reserve=_ids_to_reserve(observed, group, wanted - len(ours) - len(_to_be_adopted(observed, group))),
+        to_reserve=_ids_to_reserve(seen, group, wanted - len(ours) - len(_to_be_adopted(seen, group))),
     )
 
 
@@ -87,31 +99,211 @@ def taken_in_vain(record: BrokerGroupRecord | None, group: str) -> dict[int, Mem
     }
 
 
-def _to_be_adopted(observed: Observed, group: str) -> list[str]:
+def _to_be_adopted(seen: Observed, group: str) -> list[str]:
     """Pods that run under ids which the record does not know: it was lost, and their brokers bring the ids back."""
-    known = latest_by_pod(observed.record, group)
+    known = latest_by_pod(seen.record, group)
     return [
         name
-        for name, pod in observed.pods.items()
+        for name, pod in seen.pods.items()
         if name not in known
         and "deletionTimestamp" not in pod["metadata"]
         and (broker_id := names.broker_id_of_pod_name(group, name)) is not None
-        and _may_be_adopted(observed, broker_id)
+        and _may_be_adopted(seen, broker_id)
     ]
 
 
-def _may_be_adopted(observed: Observed, broker_id: int) -> bool:
+def _may_be_adopted(seen: Observed, broker_id: int) -> bool:
     """An id below the next one was cleaned on purpose, unless the record was made again from its brokers, in any order."""
-    record = observed.record
+    record = seen.record
     if record is None or broker_id >= record.next_broker_id:
         return True
     replicas = record.replicas.values()
     return any(one.broker_id > broker_id and one.register_check_code.endswith(f";{ADOPTED}") for one in replicas)
 
 
-def _ids_to_reserve(observed: Observed, group: str, count: int) -> tuple[Member, ...]:
+def _ids_to_reserve(seen: Observed, group: str, count: int) -> tuple[Member, ...]:
     """The next ids. Should another broker be faster, the reservation is refused and the next pass asks for higher ones."""
-    first = observed.record.next_broker_id if observed.record else 1
+    first = seen.record.next_broker_id if seen.record else 1
     return tuple(
         Member(broker_id=broker_id, pod=names.pod_name(group, broker_id)) for broker_id in range(first, first + count)
     )
+
+
+def wanted_learners(seen: Observed) -> frozenset[int]:
+    """Return the ids of the members that the spec makes learners."""
+    spec = seen.group.spec
+    if not spec.replication.learners:
+        return frozenset()
+    ids = (member.broker_id for member in membership(seen).members)
+    return beyond_voters(ids, replicas=spec.replicas, learners=spec.replication.learners)
+
+
+def is_learner(seen: Observed, member: Member, wanted: frozenset[int]) -> bool:
+    """What its pod was started as, or will be if it has none."""
+    pod = seen.pods.get(member.pod)
+    return runs_as_learner(pod) if pod is not None else member.broker_id in wanted
+
+
+def never_masters(seen: Observed) -> frozenset[int]:
+    """Return the ids that can't take over: learners, and members that are to become one or to stop being one."""
+    running = {one.broker_id for one in membership(seen).members if runs_as_learner(seen.pods.get(one.pod))}
+    return wanted_learners(seen) | running
+
+
+def learning(seen: Observed) -> frozenset[int]:
+    """Return the learners that have left the SyncStateSet: nothing rests on these."""
+    in_set = seen.record.sync_state_set if seen.record else frozenset[int]()
+    wanted = wanted_learners(seen)
+    learners = {one.broker_id for one in membership(seen).members if is_learner(seen, one, wanted)}
+    return frozenset(learners - in_set)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """One member, now."""
+
+    member: Member
+    view: MemberView
+    is_claimed: bool  # a broker took the id
+    is_registered: bool  # and has said so to a controller, under an address that its pod has
+    has_pod: bool
+    is_going: bool  # its pod has been asked to stop
+    is_stuck: bool  # and does not, because its node is lost
+    is_ready: bool
+    runs: bool  # its pod is Running, and not asked to stop
+    is_fenced: bool
+    sleeps: bool  # the group is hibernated
+    has_seat: bool  # it has every acknowledged message, by the record
+    is_marked: bool  # its claim says that it is leaving
+    disk_goes: bool  # with its pod: it has no volume, or one that is being deleted
+    is_learner: bool = False  # its process was started as one, or will be
+    will_learn: bool = False  # the spec wants it to be one
+    claim_goes: bool = False  # its claim is being deleted under its pod
+
+    @property
+    def is_master(self) -> bool:
+        """By the record."""
+        return self.view.is_master
+
+    @property
+    def is_live(self) -> bool:
+        """Its heartbeats arrive."""
+        return self.view.heard
+
+    @property
+    def in_set(self) -> bool:
+        """In the SyncStateSet, by the record."""
+        return self.view.in_set
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether it has rejoined: a voter is in the set and linked; a learner is linked and outside the set."""
+        if self.is_learner and not self.is_master:
+            return self.is_ready and self.is_live and self.view.linked is not False and not self.in_set
+        return self.is_ready and self.view.counts
+
+    @property
+    def is_back(self) -> bool:
+        """As `in_sync`, but for the link of a voter: an update that meets a member without one is refused, and says why."""
+        return self.in_sync or (not self.is_learner and self.is_ready and self.is_live and self.in_set)
+
+    @property
+    def replicates(self) -> bool:
+        """Whether it has all from the master over a link that is known to be up, whether or not heartbeats arrive."""
+        if self.is_master:
+            return self.is_live
+        return self.view.linked is True and (self.in_set or self.is_learner)
+
+    @property
+    def contributes(self) -> bool:
+        """Without it the group would be worse off: it serves, acknowledges, or an election may need it.
+
+        A process that is not heard, and has no link, gives nothing that its disk does not keep, if that stays.
+        """
+        return (self.is_live or self.disk_goes or self.view.acknowledges) and (self.has_seat or self.is_master)
+
+    @property
+    def state(self) -> MemberState:  # noqa: PLR0911 (one return per state)
+        """See the comments at MemberState."""
+        if self.sleeps and not self.has_pod:
+            return MemberState.STOPPED
+        if self.is_fenced:
+            return MemberState.FENCED
+        if not self.is_live and not self.runs:
+            return MemberState.LOST if self.is_claimed else MemberState.PENDING
+        if not self.is_claimed:
+            return MemberState.REGISTERING
+        if not self.is_live:
+            if self.view.runs_unheard:
+                return MemberState.UNHEARD
+            return MemberState.OUT_OF_SYNC if self.in_set else MemberState.REGISTERING
+        if self.view.linked is False:
+            return MemberState.UNLINKED
+        if self.in_set or self.is_learner:
+            settled = MemberState.IN_SYNC if self.in_set else MemberState.LEARNING
+            return settled if self.is_ready else MemberState.NOT_READY
+        return MemberState.CATCHING_UP
+
+    @property
+    def fact(self) -> str:
+        """The member's state in one sentence: the same words in each condition, Event, list and page."""
+        return self.view.fact(is_learner=self.is_learner and not self.is_master, pod=self._pod_amiss)
+
+    @property
+    def told(self) -> str:
+        """The fact, with the broker's name before it."""
+        return f"broker {self.member.broker_id}: {self.fact}"
+
+    @property
+    def _pod_amiss(self) -> str:
+        if not self.has_pod:
+            return "no pod"
+        if self.is_going:
+            return f"pod {self.member.pod} is stopping"
+        if not self.runs:
+            return f"pod {self.member.pod} is not running"
+        return "" if self.is_ready else f"pod {self.member.pod} is not ready"
+
+
+def standings(seen: Observed) -> dict[int, Standing]:
+    """By broker id, in their order; without those whose volume is lost."""
+    wanted = wanted_learners(seen)
+    return {member.broker_id: standing(seen, member, wanted) for member in membership(seen).members}
+
+
+def standing(seen: Observed, member: Member, wanted_learners: frozenset[int]) -> Standing:
+    record, pod = seen.record, seen.pods.get(member.pod)
+    going = pod is not None and observed.being_deleted(pod)
+    claim_goes = bool(going_claims(seen, member.pod))
+    replica = record.replicas.get(member.broker_id) if record else None
+    return Standing(
+        member=member,
+        view=member_view(record, seen.snapshot, member.broker_id),
+        is_claimed=replica is not None and replica.claimed,
+        is_registered=replica is not None and replica.registered and _is_at(pod, replica.address),
+        has_pod=pod is not None,
+        is_going=going,
+        is_stuck=pod is not None and going and is_stuck_terminating(pod, now=seen.now),
+        is_ready=observed.pod_is_ready(pod),
+        runs=pod is not None and not going and observed.pod_phase(pod) == "Running",
+        is_fenced=pod is not None and names.FINALIZER_FENCE in observed.finalizers_of(pod),
+        sleeps=seen.group.spec.maintenance.hibernated,
+        has_seat=record is not None and member.broker_id in record.seats,
+        is_marked=observed.annotations_of(seen.claims.get(member.pod) or {}).get(names.ANNOTATION_LEAVING)
+        == str(member.broker_id),
+        disk_goes=seen.group.spec.storage.ephemeral is not None or claim_goes,
+        claim_goes=claim_goes,
+        is_learner=is_learner(seen, member, wanted_learners),
+        will_learn=member.broker_id in wanted_learners,
+    )
+
+
+def _is_at(pod: JsonObject | None, address: str | None) -> bool:
+    """Whether the registered address may be this pod's. A new pod has another one until its own process registers.
+
+    Behind the address of a Service or a node each process of the member answers, the present one too.
+    """
+    if pod is None or address is None or names.ANNOTATION_ADDRESS in observed.annotations_of(pod):
+        return True
+    ips = pod_ips(pod)
+    return not ips or host_of(address) in ips

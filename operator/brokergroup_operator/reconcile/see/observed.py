@@ -1,11 +1,14 @@
-"""What one pass saw of a group, as values: the input of the pure evaluation, and the questions it asks of pods."""
+"""What one pass saw of a group, as values: the input of the pure evaluation, and the questions it asks of pods and claims."""
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.reconcile import identity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -179,3 +182,112 @@ def is_draining(node: JsonObject) -> bool:
     return bool(spec.get("unschedulable")) or any(
         taint.get("key") in DRAIN_TAINTS for taint in spec.get("taints") or []
     )
+
+
+def going_claims(seen: Observed, pod_name: str) -> list[str]:
+    """The claims of this pod that are being deleted; none where the pod is being stopped itself.
+
+    Kubernetes keeps each until its pod has stopped; the data goes with it then.
+    """
+    pod = seen.pods.get(pod_name)
+    if pod is None or being_deleted(pod):
+        return []
+    claims = identity.claim_names(seen.group, pod_name)
+    return [name for name in claims if name in seen.claims and being_deleted(seen.claims[name])]
+
+
+def pods_on_going_claims(seen: Observed) -> dict[str, list[str]]:
+    """The pods whose next stop takes their data along, each with its claims."""
+    return {pod: claims for pod in sorted(seen.pods) if (claims := going_claims(seen, pod))}
+
+
+def why_not_stopped(pods: list[str]) -> str:
+    """Why the operator stops none of these pods."""
+    listed = ", ".join(pods)
+    return f"{listed}: a claim is being deleted, and the next stop takes its data along (condition ClaimTerminating)"
+
+
+IMAGE_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+CRASH_REASONS: Final = frozenset({"CrashLoopBackOff", "RunContainerError", "StartError"})
+# The container was never made: nothing crashed, and there is no log to look into.
+CREATION_REASONS: Final = frozenset({"CreateContainerConfigError", "CreateContainerError"})
+# As the kubelet says that a Secret or a ConfigMap is not there, or has no such key.
+MISSING_WORDS: Final = ("not found", "couldn't find key", "references non-existent")
+# A deleted pod has its grace period; its deletionTimestamp is the end of it. So much later no kubelet is stopping it.
+STUCK_TERMINATING_SECONDS: Final = 60.0
+# A container that the kubelet starts again and again, between two of its back-offs.
+CRASHES_TO_TELL_OF: Final = 3
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is wrong with a pod, for a condition."""
+
+    reason: Reason
+    message: str
+
+
+def pod_trouble(pod: JsonObject, *, now: str) -> Trouble | None:
+    """The trouble that a person should look at; None for a pod that is ready or on its way."""
+    name = str(metadata(pod).get("name", ""))
+    if being_deleted(pod):
+        return _stuck(pod, name) if is_stuck_terminating(pod, now=now) else None
+    for status in container_statuses(pod):
+        if trouble := _of_container(status, name):
+            return trouble
+    for condition in pod_status(pod).get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
+            return Trouble(Reason.MEMBER_NOT_SCHEDULED, f"Pod {name}: {condition.get('message', 'no node takes it')}")
+    return None
+
+
+def _of_container(status: dict[str, Any], name: str) -> Trouble | None:
+    waiting: dict[str, Any] = (status.get("state") or {}).get("waiting") or {}
+    why = str(waiting.get("reason", ""))
+    said = f": {waiting['message']}" if waiting.get("message") else ""
+    if why in IMAGE_REASONS:
+        return Trouble(Reason.IMAGE_UNAVAILABLE, f"Pod {name}: {why} {status.get('image', '')}{said}")
+    if why in CREATION_REASONS:
+        return Trouble(_creation_reason(said), f"Pod {name}: {why}{said}")
+    if why in CRASH_REASONS:
+        return Trouble(Reason.MEMBER_CRASHES, f"Pod {name}: {why}{said}")
+    if not status.get("ready") and int(status.get("restartCount") or 0) >= CRASHES_TO_TELL_OF:
+        started = f"Pod {name} has been started {status['restartCount']} times and is not ready"
+        return Trouble(Reason.MEMBER_CRASHES, started)
+    return None
+
+
+def _creation_reason(said: str) -> Reason:
+    missing = any(words in said for words in MISSING_WORDS)
+    return Reason.REFERENCE_MISSING if missing else Reason.CONTAINER_NOT_CREATED
+
+
+def container_statuses(pod: JsonObject) -> list[dict[str, Any]]:
+    """Of those that spec.podTemplate lets run before the broker, too: while one of them fails, no broker starts."""
+    status = pod_status(pod)
+    return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+
+
+def is_stuck_terminating(pod: JsonObject, *, now: str) -> bool:
+    """The pod should have been gone for a while: its node does not answer (Strimzi issue 13101)."""
+    asked = metadata(pod).get("deletionTimestamp")
+    if not asked or pod_has_ended(pod):
+        return False
+    return _moment(now) - _moment(str(asked)) > dt.timedelta(seconds=STUCK_TERMINATING_SECONDS)
+
+
+def _stuck(pod: JsonObject, name: str) -> Trouble:
+    """Nothing is done about it: only a look at the node shows whether the process behind it is dead."""
+    node = str((pod.get("spec") or {}).get("nodeName") or "?")
+    member = labels_of(pod).get(names.LABEL_BROKER_ID, "?")
+    return Trouble(
+        Reason.POD_STUCK_TERMINATING,
+        f"Pod {name} does not stop: node {node} does not answer. If the node is dead, say so:"
+        f" kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, and the pod comes back"
+        f" elsewhere with its volume. Or give its volume up with a BrokerGroupOperation of type Rebuild for broker id {member}:"
+        " a new member copies the master",
+    )
+
+
+def _moment(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text)

@@ -1,4 +1,7 @@
-"""BrokerGroup.status from what was observed; written only when it differs from what is there."""
+"""BrokerGroup.status from what was observed; written only when it differs from what is there.
+
+Ages stand as points in time, and a point in time is kept while what it dates is the same: else every pass would write the status.
+"""
 
 from __future__ import annotations
 
@@ -14,34 +17,41 @@ from brokergroup_operator.api.brokergroup_status import (
     ControllerStatus,
     Endpoints,
     MasterStatus,
+    MemberRole,
+    MemberSeat,
+    MemberState,
+    MemberStatus,
     SyncStateSetStatus,
 )
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.durability import effective_durability
 from brokergroup_operator.api.names import AnnotationError, accepted_epoch
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.decide.outdated import moment, outdated_and_going
+from brokergroup_operator.reconcile.decide.rollout import moment, outdated_and_going
+from brokergroup_operator.reconcile.decide.silent_members import replacements_after
 from brokergroup_operator.reconcile.identity import Member
+from brokergroup_operator.reconcile.other_groups import Turn
 from brokergroup_operator.reconcile.plan import Action, WriteStatus
-from brokergroup_operator.reconcile.render import hot_config
+from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.drift import content_hash
+from brokergroup_operator.reconcile.see.members import standing, wanted_learners
 from brokergroup_operator.reconcile.tell.conditions import all_conditions
-from brokergroup_operator.reconcile.tell.member_status import member_status
-from brokergroup_operator.reconcile.tell.transitions import transition_notes
-from brokergroup_operator.reconcile.turns import Turn
+from brokergroup_operator.reconcile.tell.events import transition_notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.reconcile.decide.course import Course
+    from brokergroup_operator.reconcile.plan import Verdict
     from brokergroup_operator.reconcile.see.members import Membership
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
-    from brokergroup_operator.reconcile.verdict import Verdict
+    from controller_core.model import BrokerGroupRecord
+
 
 # Lags alone are worth one write of the status in so long.
 LAGS_APART_SECONDS = 10.0
@@ -131,7 +141,7 @@ def update_revision(seen: Observed, settings: ReconcileSettings) -> str:
     """One word for what every pod should run, whichever member's it is."""
     any_member = Member(broker_id=0, pod=identity.name_of(seen.group))
     pod = observed.annotations_of(build_pod(seen.group, any_member, settings))
-    return content_hash(f"{pod[names.ANNOTATION_REVISION]} {hot_config.cold_hash(seen.group, settings)}")
+    return content_hash(f"{pod[names.ANNOTATION_REVISION]} {broker_config.cold_hash(seen.group, settings)}")
 
 
 def _shown(seen: Observed, field: str) -> str | None:
@@ -201,3 +211,63 @@ def rfc3339(unix_seconds: float) -> str:
     """To the second, as metav1.Time."""
     moment = dt.datetime.fromtimestamp(unix_seconds, tz=dt.UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+MEBIBYTE = 2**20
+
+
+def member_status(seen: Observed, course: Course, member: Member, *, revision: str) -> MemberStatus:
+    """`revision`: what the pod runs, or the empty text for a pod that is outdated: its own mark then says what it runs."""
+    record, how = seen.record, course.standings[member.broker_id]
+    replaced = replacements_after(seen, course, member)
+    master = record.granted_master_id if record else None
+    pod = seen.pods.get(member.pod)
+    node = observed.node_of(pod)
+    return MemberStatus(
+        broker_id=member.broker_id,
+        pod=member.pod,
+        pod_uid=observed.uid(pod) if pod is not None else None,
+        node=node or None,
+        zone=observed.labels_of(seen.nodes.get(node) or {}).get(names.LABEL_ZONE),
+        pod_ip=observed.pod_ip(pod),
+        address=(record.address_of(member.broker_id) if record else None) or "",
+        claim=member.pod if member.pod in seen.claims else None,
+        revision=(revision or observed.annotations_of(pod).get(names.ANNOTATION_REVISION)) if pod else None,
+        lag_bytes=_lag_bytes(seen, member),
+        role=MemberRole.MASTER if member.broker_id == master else MemberRole.SLAVE,
+        state=how.state,
+        message=None if how.in_sync or how.state is MemberState.STOPPED else how.fact,
+        replacements=replaced.count if replaced else None,
+        replaced_at=replaced.at if replaced else None,
+        seat=member_seat(record, member.broker_id),
+    )
+
+
+def _lag_bytes(seen: Observed, member: Member) -> int | None:
+    """Behind the master, rounded down to a power of two so that a busy group does not write its status all the time.
+
+    Below a mebibyte nothing is shown: heartbeats of different moments differ by that much.
+    """
+    record, live = seen.record, seen.snapshot.live if seen.snapshot else {}
+    master = live.get(record.granted_master_id or 0) if record else None
+    mine = live.get(member.broker_id)
+    if master is None or mine is None or min(master.max_offset, mine.max_offset) < 0:
+        return None
+    behind = max(0, master.max_offset - mine.max_offset)
+    return 0 if behind < MEBIBYTE else 1 << (behind.bit_length() - 1)
+
+
+def member_seat(record: BrokerGroupRecord | None, broker_id: int) -> MemberSeat:
+    """See the comments at MemberSeat."""
+    if record is None:
+        return MemberSeat.NONE
+    if broker_id in record.sync_state_set:
+        return MemberSeat.IN_SYNC_STATE_SET
+    if broker_id in record.eligible:
+        return MemberSeat.ELIGIBLE
+    return MemberSeat.LOST if broker_id in record.lost_seats else MemberSeat.NONE
+
+
+def member_state(seen: Observed, member: Member) -> MemberState:
+    """See the comments at MemberState."""
+    return standing(seen, member, wanted_learners(seen)).state
