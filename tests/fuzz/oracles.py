@@ -16,11 +16,11 @@ from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.durability import beyond_voters
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
-from brokergroup_operator.reconcile import quantities
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.render import addressing, children, fence_container
 from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.see import foreign
 from brokergroup_operator.reconcile.see.fetch import read_group, with_sources
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from rocketmq_remoting.serialization import decode_properties
@@ -175,8 +175,8 @@ def _same(wanted: Any, found: Any) -> bool:
     if wanted == found:
         return True
     try:
-        return quantities.parse(wanted) == quantities.parse(found)
-    except (quantities.QuantityError, TypeError):
+        return foreign.parse_quantity(wanted) == foreign.parse_quantity(found)
+    except (foreign.QuantityError, TypeError):
         return False
 
 

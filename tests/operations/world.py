@@ -31,6 +31,7 @@ from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.operations.scene import is_fenced
 from brokergroup_operator.reconcile.reconciler import scene_reader
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
+from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from kube_sandbox.api_server.errors import StatusError
@@ -164,6 +165,7 @@ class World:
             self.view,  # type: ignore[arg-type]
             settings,
             read=scene_reader(fetcher),
+            post=EventPoster(self._operator, instance="test", timeout_seconds=10).post,
             wake=lambda _: None,
         )
 

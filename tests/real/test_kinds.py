@@ -19,7 +19,7 @@ from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.render.addressing import Place, build_member_service
 from brokergroup_operator.reconcile.render.pods import build_pod
-from brokergroup_operator.reconcile.see.drift import drifted
+from brokergroup_operator.reconcile.see.foreign import drifted
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.render import children
 from brokergroup_operator.reconcile.render.children import build_disruption_budgets
-from brokergroup_operator.reconcile.see.drift import with_revision
+from brokergroup_operator.reconcile.see.foreign import with_revision
 from brokergroup_operator.reconcile.see.observed import Observed
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.records.store import GroupKey

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.reconcile.act.apply import Applied
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.other_groups import BrokerNames, RollingTurns
 from brokergroup_operator.reconcile.plan import DeleteObject
@@ -169,9 +168,9 @@ async def test_what_is_about_to_be_done_is_noted_before_it_is() -> None:
             assert operator == b.SETTINGS.operator
             return group_object
 
-        async def carry_out(self, _: Any, plan: Plan, __: Observed) -> Applied:
+        async def carry_out(self, _: Any, plan: Plan, __: Observed) -> int:
             order.extend(one.target for one in plan.actions if isinstance(one, DeleteObject))
-            return Applied(ids_reserved=0)
+            return 0
 
         async def note(self, told: Sequence[Circumstance]) -> None:
             order.extend(one.cause for one in told)

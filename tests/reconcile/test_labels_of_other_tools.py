@@ -21,10 +21,10 @@ from brokergroup_operator.kube.resources import (
     SECRETS,
     SERVICES,
 )
-from brokergroup_operator.reconcile.clusters import layout, parts
+from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.plan import ApplyObject, MakeSecret
 from brokergroup_operator.reconcile.render import children
-from brokergroup_operator.reconcile.see.drift import with_revision
+from brokergroup_operator.reconcile.see.foreign import with_revision
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_clusters import SETTINGS as CLUSTER_SETTINGS
@@ -138,7 +138,7 @@ def test_no_part_of_a_cluster_bears_one_but_pods_that_always_have_an_owner() -> 
     ]
     assert not [one["kind"] for one in made if INSTANCE in one["metadata"]["labels"]]
     templates = [one["spec"]["template"]["metadata"]["labels"] for one in made if "template" in one.get("spec", {})]
-    assert templates == [layout.pod_labels("shop", "nameserver"), layout.pod_labels("shop", "proxy")]
+    assert templates == [parts.part_pod_labels("shop", "nameserver"), parts.part_pod_labels("shop", "proxy")]
     assert all(labels[INSTANCE] == "shop" for labels in templates)
     selectors = [
         one["spec"]["selector"].get("matchLabels") for one in made if one["kind"] in {"StatefulSet", "Deployment"}

@@ -17,10 +17,9 @@ from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import ApplyObject, SetRole
 from brokergroup_operator.reconcile.render.pods import build_pod
-from brokergroup_operator.reconcile.see.members import membership
+from brokergroup_operator.reconcile.see.members import membership, standings
 from brokergroup_operator.reconcile.tell.alarms import degraded_durability
 from brokergroup_operator.reconcile.tell.conditions import ready, replication_healthy, stalled
-from brokergroup_operator.reconcile.tell.status import member_state
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 
@@ -115,7 +114,7 @@ def test_with_credentials_the_learners_line_is_written_under_the_same_umask() ->
 def test_a_settled_group_lacks_nothing() -> None:
     seen = learning()
     assert verdict(seen) == ("AllMembersInSync", "3 members in sync, 1 learning")
-    assert member_state(seen, b.member(4)) is MemberState.LEARNING
+    assert standings(seen)[4].state is MemberState.LEARNING
     assert replication_healthy(seen, c.course(seen)).status is ConditionStatus.TRUE
     assert failover_safe(seen).status is ConditionStatus.TRUE
     assert c.course(seen).outdated == ()
@@ -127,11 +126,11 @@ def test_it_is_not_ready_while_a_learner_is_unlinked_silent_or_still_in_the_set(
     seen = learning()
     unlinked = c.live(seen, 1, 2, 3, 4, unlinked=frozenset({4}))
     assert verdict(unlinked) == ("MembersNotLinked", "broker 4: heard, not linked to the master")
-    assert member_state(unlinked, b.member(4)) is MemberState.UNLINKED
+    assert standings(unlinked)[4].state is MemberState.UNLINKED
     assert verdict(c.live(seen, 1, 2, 3)) == ("MembersOutOfSync", "broker 4: not heard by any controller")
     still = c.seen_with(seen, b.record(replicas=4))
     assert verdict(still) == ("MembersOutOfSync", "broker 4: linked, still in the SyncStateSet as a learner")
-    assert member_state(still, b.member(4)) is MemberState.IN_SYNC
+    assert standings(still)[4].state is MemberState.IN_SYNC
 
 
 def test_a_learner_is_no_candidate_even_in_the_set() -> None:

@@ -87,7 +87,10 @@ async def test_what_is_asked_of_a_group_is_done_by_its_own_operator(api: Kuberne
     await api.create(BROKER_GROUP_OPERATIONS, {"metadata": {"name": "move", "namespace": "default"}, "spec": spec})
     view = FakeGroupView(KubernetesRecordStore(api))
     read = scene_reader(GroupFetcher(api, view, timeout_seconds=5))
-    runner = OperationRunner(api, view, OperationSettings(operator=SECOND), read=read, wake=lambda _key: None)
+    post = EventPoster(api, instance="test", timeout_seconds=5).post
+    runner = OperationRunner(
+        api, view, OperationSettings(operator=SECOND), read=read, post=post, wake=lambda _key: None
+    )
     await runner.run_pass(KEY)
     await runner.stop()
     assert "status" not in await api.get(BROKER_GROUP_OPERATIONS, "move", namespace="default")

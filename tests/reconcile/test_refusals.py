@@ -11,7 +11,6 @@ import pytest
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, InvalidError
 from brokergroup_operator.observe.group_view import GroupUnknownError
 from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.act.apply import Applied
 from brokergroup_operator.reconcile.act.refusals import NodePortTakenError
 from brokergroup_operator.reconcile.other_groups import BrokerNames, RollingTurns
 from brokergroup_operator.reconcile.reconciler import Reconciler
@@ -42,7 +41,7 @@ class Cluster:
     async def take(self, group_object: Any, **_: Any) -> Any:
         return group_object
 
-    async def carry_out(self, _key: Any, plan: plans.Plan, _seen: Observed) -> Applied:
+    async def carry_out(self, _key: Any, plan: plans.Plan, _seen: Observed) -> int:
         for action in plan.actions:
             if isinstance(action, plans.WriteStatus):
                 self.seen = replace(self.seen, group_object=self.seen.group_object | {"status": action.status})
@@ -50,7 +49,7 @@ class Cluster:
         end = self.ends.pop(0)
         if end is not None:
             raise end
-        return Applied(ids_reserved=0)
+        return 0
 
     def new_reconciler(self) -> Reconciler:
         turns = RollingTurns(1, wake=lambda _: None)

@@ -16,10 +16,10 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.credentials import USABLE
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
-from brokergroup_operator.reconcile import quantities
 from brokergroup_operator.reconcile.render.broker_config import broker_conf, broker_properties
 from brokergroup_operator.reconcile.render.containers import command, java_arguments
 from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.see import foreign
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from rocketmq_remoting.serialization import decode_properties
 from tests.reconcile import builders as b
@@ -254,13 +254,13 @@ def test_issue_36_a_small_limit_leaves_the_jvm_its_own_part(limit: str, heap: in
     [("1", 1), ("250m", Fraction(1, 4)), ("1.5Ki", 1536), ("2G", 2 * 10**9), ("1Ei", 2**60)],
 )
 def test_quantities(text: str, expected: Any) -> None:
-    assert quantities.parse(text) == expected
+    assert foreign.parse_quantity(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "-1", "1Zi", "0x1"])
 def test_bad_quantities_are_named(text: str) -> None:
-    with pytest.raises(quantities.QuantityError, match="is no quantity"):
-        quantities.parse(text)
+    with pytest.raises(foreign.QuantityError, match="is no quantity"):
+        foreign.parse_quantity(text)
 
 
 @pytest.mark.parametrize("addresses", [(), ("operator",), (":9878",), ("operator:http",)])

@@ -180,8 +180,10 @@ async def test_a_refusal_by_the_api_is_no_trouble(sandbox: SandboxApiServer, mon
     """The error is of a type that kopf has not made public. A restart of this process would bring no right."""
     monkeypatch.setattr(watch, "RESPAWN_SECONDS", 0.0)
 
+    build_settings = watch.build_settings
+
     def impatient() -> Any:
-        built = watch.build_settings()
+        built = build_settings()
         built.networking.error_backoffs = (0.01,)
         return built
 

@@ -37,7 +37,7 @@ from brokergroup_operator.operations.plan import (
     Wait,
     WriteStatus,
 )
-from brokergroup_operator.operations.procedures import decommission, drill, elect, rebuild, restart, switchover
+from brokergroup_operator.operations.procedures import masters, members
 from brokergroup_operator.operations.procedures.premises import GROUP_UNKNOWN_GRACE_SECONDS
 from brokergroup_operator.operations.scene import (
     being_deleted,
@@ -51,18 +51,18 @@ from brokergroup_operator.operations.scene import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from brokergroup_operator.operations.plan import Beginning, OperationSettings, Verdict
+    from brokergroup_operator.operations.plan import OperationSettings, Verdict
     from brokergroup_operator.operations.procedures.premises import Procedure
     from brokergroup_operator.operations.scene import Operation, Scene
 
 
 PROCEDURES: Mapping[OperationType, Procedure] = {
-    OperationType.SWITCHOVER: switchover.PROCEDURE,
-    OperationType.RESTART: restart.PROCEDURE,
-    OperationType.REBUILD: rebuild.PROCEDURE,
-    OperationType.ELECT: elect.PROCEDURE,
-    OperationType.DECOMMISSION: decommission.PROCEDURE,
-    OperationType.DRILL: drill.PROCEDURE,
+    OperationType.SWITCHOVER: masters.SWITCHOVER,
+    OperationType.RESTART: members.RESTART,
+    OperationType.REBUILD: members.REBUILD,
+    OperationType.ELECT: masters.ELECT,
+    OperationType.DECOMMISSION: members.DECOMMISSION,
+    OperationType.DRILL: masters.DRILL,
 }
 
 
@@ -75,7 +75,8 @@ def evaluate(scene: Scene, outcomes: Mapping[str, Outcome], settings: OperationS
         if not item.finished:
             steps += judge.judged(item, first_of=_next(scene, ours))
     steps += _old_ones(scene, ours, settings)
-    again = [*judge.look_again, *_ends_of_life(scene, ours)]
+    ends_of_life = (_remaining_seconds(scene, item) for item in ours)
+    again = [*judge.look_again, *(seconds for seconds in ends_of_life if seconds is not None and seconds > 0)]
     if judge.something_runs:
         again.append(settings.running_poll_seconds)
     if judge.something_ended:
@@ -84,8 +85,6 @@ def evaluate(scene: Scene, outcomes: Mapping[str, Outcome], settings: OperationS
 
 
 class _Judge:
-    """Judges the unfinished operations, the oldest first."""
-
     def __init__(self, scene: Scene, outcomes: Mapping[str, Outcome]) -> None:
         self._scene = scene
         self._outcomes = outcomes
@@ -115,9 +114,11 @@ class _Judge:
         if why := window_of(item).why_never(scene.now_seconds, waited_for=item.result.message):
             return Reject(message=why)
         beginning = procedure.begin(scene, item)
-        if item.asked.spec.dry_run is DryRun.ALL:
-            return _dry(beginning)
-        if first_of is not None and item.uid != first_of.uid and not _waits_for_its_time(scene, item):
+        is_dry = item.asked.spec.dry_run is DryRun.ALL
+        if is_dry and isinstance(beginning, Start):
+            return Done(message=f"dry run: {beginning.message}", figures=beginning.figures, plan=beginning.steps)
+        is_next = first_of is None or item.uid == first_of.uid or _waits_for_its_time(scene, item)
+        if first_of is not None and not is_next and not is_dry:
             return Wait(message=f"waits for {first_of.name}")
         return beginning
 
@@ -142,27 +143,17 @@ def _without_group(scene: Scene, item: Operation) -> Verdict:
     return Wait(message=what, look_again_seconds=grace_seconds) if grace_seconds > 0 else Reject(message=what)
 
 
-def _dry(beginning: Beginning) -> Verdict:
-    if isinstance(beginning, Start):
-        return Done(message=f"dry run: {beginning.message}", figures=beginning.figures, plan=beginning.steps)
-    return beginning
-
-
 def _is_of_this_group(scene: Scene, item: Operation) -> bool:
     if being_deleted(item.raw):
         return False
     return scene.group is None or is_of(item.raw, scene.group)
 
 
-def _owners(item: Operation) -> list[dict[str, object]]:
-    return list(item.raw["metadata"].get("ownerReferences") or [])
-
-
 def _adoption(scene: Scene, item: Operation) -> Iterator[Adopt]:
     if scene.group is None or being_deleted(scene.group):
         return
     uid = str(scene.group["metadata"].get("uid", ""))
-    if all(owner.get("uid") != uid for owner in _owners(item)):
+    if all(owner.get("uid") != uid for owner in item.raw["metadata"].get("ownerReferences") or []):
         yield Adopt(operation=item, group_uid=uid)
 
 
@@ -179,13 +170,6 @@ def _old_ones(scene: Scene, ours: list[Operation], settings: OperationSettings) 
             yield Remove(operation=item, reason="ttlSecondsAfterFinished is over")
         elif index >= settings.history_limit:
             yield Remove(operation=item, reason=f"only the last {settings.history_limit} are kept")
-
-
-def _ends_of_life(scene: Scene, ours: list[Operation]) -> Iterator[float]:
-    for item in ours:
-        remaining_seconds = _remaining_seconds(scene, item)
-        if remaining_seconds is not None and remaining_seconds > 0:
-            yield remaining_seconds
 
 
 def _remaining_seconds(scene: Scene, item: Operation) -> float | None:
@@ -239,14 +223,7 @@ def _figures(operation: Operation, verdict: Verdict) -> Figures:
     if isinstance(verdict, Wait | Reject):
         return NO_FIGURES
     if isinstance(verdict, GoOn) and verdict.figures is None:
-        kept = operation.result
-        return Figures(
-            from_broker_id=kept.from_broker_id,
-            to_broker_id=kept.to_broker_id,
-            epoch=kept.epoch,
-            milliseconds=kept.milliseconds,
-            phases=kept.phases,
-        )
+        return Figures.so_far(operation.result)
     return verdict.figures or NO_FIGURES
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from brokergroup_operator.api.brokergroup_operation import OperationPhase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from brokergroup_operator.api.brokergroup_operation import OperationStatus
+    from brokergroup_operator.api.brokergroup_operation import OperationResult, OperationStatus
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.operations.scene import Operation
 
@@ -24,6 +24,17 @@ class Figures:
     epoch: int | None = None
     milliseconds: int | None = None
     phases: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def so_far(cls, result: OperationResult) -> Self:
+        """As an earlier pass wrote them down."""
+        return cls(
+            from_broker_id=result.from_broker_id,
+            to_broker_id=result.to_broker_id,
+            epoch=result.epoch,
+            milliseconds=result.milliseconds,
+            phases=result.phases,
+        )
 
 
 NO_FIGURES = Figures()
@@ -43,8 +54,6 @@ def figures_of(timeline: FailoverTimeline) -> Figures:
 
 @dataclass(frozen=True, kw_only=True)
 class SwitchMaster:
-    """Ask the controller plane for a switchover."""
-
     from_broker_id: int
     to_broker_id: int | None
     deadline_seconds: float
@@ -113,8 +122,6 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Fail:
-    """The operation was begun and failed."""
-
     message: str
     figures: Figures = NO_FIGURES
 
@@ -143,6 +150,8 @@ class Note:
 
     reason: str
     message: str
+    # The pod that it is about.
+    related: str = ""
     warning: bool = False
 
 
@@ -173,8 +182,6 @@ class DoEffect:
 
 @dataclass(frozen=True, kw_only=True)
 class Remove:
-    """Delete the finished operation of this uid."""
-
     operation: Operation
     reason: str
 
@@ -198,8 +205,6 @@ class PassPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class OperationSettings:
-    """Settings of the operations plane."""
-
     api_timeout_seconds: float = 10.0
     # Which operator this is: it carries out what is asked of the groups that it reconciles, and of no others (ADR 10).
     operator: str | None = None

@@ -8,7 +8,7 @@ that it announces, by PUT with the resourceVersion that was read, so that of two
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,8 +20,7 @@ from brokergroup_operator.api.names import operator_of
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
 from brokergroup_operator.kube.recipes import delete_held
-from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, EVENTS, PODS
-from brokergroup_operator.observe.events import GroupEvent, event_object
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, PODS
 from brokergroup_operator.observe.group_view import ElectionRefusedError, GroupViewError, SwitchoverRefusedError
 from brokergroup_operator.operations.evaluate import evaluate
 from brokergroup_operator.operations.plan import (
@@ -42,13 +41,17 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.observe.group_view import ElectionResult, GroupView, SwitchoverResult
+    from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.operations.plan import Note, OperationSettings, PassPlan, Step
     from brokergroup_operator.operations.scene import Scene
     from brokergroup_operator.records.store import GroupKey
 
 
 log = structlog.get_logger(__name__)
+
+
+# Each lost to a status that the kubelet wrote in between; after these the next pass goes on.
+_KILL_ATTEMPTS: Final = 5
 
 
 class OperationRunner:
@@ -64,12 +67,16 @@ class OperationRunner:
         settings: OperationSettings,
         *,
         read: Callable[[GroupKey], Awaitable[Scene | None]],
+        post: Callable[[JsonObject, Note], Awaitable[None]],
         wake: Callable[[GroupKey], None],
     ) -> None:
         self._settings = settings
         self._read = read
         self._attempts = Attempts(wake)
-        self._applier = StepApplier(api, view, self._attempts, timeout_seconds=settings.api_timeout_seconds)
+        self._api = api
+        self._view = view
+        self._post = post
+        self._timeout_seconds = settings.api_timeout_seconds
 
     def outcomes(self, key: GroupKey) -> Mapping[str, Outcome]:
         """Of this process's requests. Before the record is read: none may be older than the record it is judged with."""
@@ -94,7 +101,7 @@ class OperationRunner:
             return None
         scene, plan = looked
         try:
-            await self._applier.carry_out(scene, plan)
+            await self._carry_out(scene, plan)
         except ConflictError as error:
             # Another writer was first, perhaps another operator: look again at what there is now.
             log.info("operation.conflict", group=str(key), error=str(error))
@@ -120,24 +127,9 @@ class OperationRunner:
         return scene, evaluate(scene, outcomes, self._settings)
 
     async def stop(self) -> None:
-        """Cancel what waits for answers."""
         await self._attempts.stop()
 
-
-# Each lost to a status that the kubelet wrote in between; after these the next pass goes on.
-_KILL_ATTEMPTS: Final = 5
-
-
-class StepApplier:
-    """Carries out the steps of plans."""
-
-    def __init__(self, api: KubernetesApi, view: GroupView, attempts: Attempts, *, timeout_seconds: float) -> None:
-        self._api = api
-        self._view = view
-        self._attempts = attempts
-        self._timeout_seconds = timeout_seconds
-
-    async def carry_out(self, scene: Scene, plan: PassPlan) -> None:
+    async def _carry_out(self, scene: Scene, plan: PassPlan) -> None:
         """All steps in order. Raises ``ConflictError`` when an operation is no longer as it was read."""
         # What was read, or what the last write of this pass made of it, by uid.
         newest = {item.uid: item.raw for item in scene.operations}
@@ -161,12 +153,19 @@ class StepApplier:
                     phase=step.status.phase,
                     message=step.status.result.message if step.status.result else "",
                 )
-                await self._tell(scene, step.note)
+                if step.note is not None and scene.group is not None:
+                    await self._post(scene.group, step.note)
             case DoEffect():
                 await self._effect(scene.key, step)
             case Remove():
                 log.info("operation.removed", group=str(scene.key), name=step.operation.name, reason=step.reason)
-                await self._remove(scene.key, step)
+                await self._api.delete(
+                    BROKER_GROUP_OPERATIONS,
+                    step.operation.name,
+                    namespace=scene.key.namespace,
+                    uid=uid,
+                    timeout_seconds=self._timeout_seconds,
+                )
 
     async def _adopt(self, scene: Scene, step: Adopt, raw: JsonObject) -> JsonObject:
         metadata = raw["metadata"]
@@ -201,15 +200,6 @@ class StepApplier:
             timeout_seconds=self._timeout_seconds,
         )
 
-    async def _remove(self, key: GroupKey, step: Remove) -> None:
-        await self._api.delete(
-            BROKER_GROUP_OPERATIONS,
-            step.operation.name,
-            namespace=key.namespace,
-            uid=step.operation.uid,
-            timeout_seconds=self._timeout_seconds,
-        )
-
     async def _effect(self, key: GroupKey, step: DoEffect) -> None:
         log.info("operation.effect", group=str(key), name=step.operation.name, effect=repr(step.effect))
         match step.effect:
@@ -224,69 +214,42 @@ class StepApplier:
         """Kill as a fence does, under its finalizer: so the failover has proof of the death, not only a pod that is gone."""
         try:
             for _ in range(_KILL_ATTEMPTS):
-                if await self._is_killed(key, effect):
+                pod = await self._api.get(
+                    PODS, effect.name, namespace=key.namespace, timeout_seconds=self._timeout_seconds
+                )
+                if pod["metadata"]["uid"] != effect.uid:
+                    log.info("operation.pod_gone", group=str(key), pod=effect.name, error="another pod has its name")
+                    return
+                with contextlib.suppress(ConflictError):
+                    await delete_held(
+                        self._api, pod, finalizer=names.FINALIZER_FENCE, timeout_seconds=self._timeout_seconds
+                    )
                     return
         except NotFoundError as error:
             log.info("operation.pod_gone", group=str(key), pod=effect.name, error=str(error))
 
-    async def _is_killed(self, key: GroupKey, effect: KillPod) -> bool:
-        """Whether it is, or needs no killing; not where the kubelet wrote the pod's status in between."""
-        pod = await self._api.get(PODS, effect.name, namespace=key.namespace, timeout_seconds=self._timeout_seconds)
-        if pod["metadata"]["uid"] != effect.uid:
-            log.info("operation.pod_gone", group=str(key), pod=effect.name, error="another pod has its name")
-            return True
-        try:
-            await delete_held(self._api, pod, finalizer=names.FINALIZER_FENCE, timeout_seconds=self._timeout_seconds)
-        except ConflictError:
-            return False
-        return True
-
     async def _switch_master(self, key: GroupKey, effect: SwitchMaster) -> Figures:
-        return figures_of_switchover(
-            await self._view.switch_master(
-                key,
-                from_broker_id=effect.from_broker_id,
-                to_broker_id=effect.to_broker_id,
-                deadline_seconds=effect.deadline_seconds,
-            )
+        change = await self._view.switch_master(
+            key,
+            from_broker_id=effect.from_broker_id,
+            to_broker_id=effect.to_broker_id,
+            deadline_seconds=effect.deadline_seconds,
+        )
+        return Figures(
+            from_broker_id=change.from_broker_id,
+            to_broker_id=change.to_broker_id,
+            epoch=change.epoch,
+            milliseconds=round(change.milliseconds),
+            phases={name: round(value) for name, value in change.phases.items()},
         )
 
     async def _elect(self, key: GroupKey, effect: ElectUnclean) -> Figures:
-        return figures_of_election(await self._view.elect(key, to_broker_id=effect.to_broker_id, unclean=True))
-
-    async def _tell(self, scene: Scene, note: Note | None) -> None:
-        """An Event that cannot be posted is logged and forgotten: nothing waits for one."""
-        if note is None or scene.group is None:
-            return
-        event = event_object(GroupEvent(scene.key, note.reason, note.message, note.warning), scene.group)
-        try:
-            await self._api.create(EVENTS, event, timeout_seconds=self._timeout_seconds)
-        except ApiError as error:
-            log.warning("operation.event_not_posted", reason=note.reason, error=str(error))
+        change = await self._view.elect(key, to_broker_id=effect.to_broker_id, unclean=True)
+        return Figures(to_broker_id=change.to_broker_id, epoch=change.epoch, milliseconds=round(change.milliseconds))
 
 
 # Between two requests of one operation, so that a refused one is not repeated in a tight loop.
 ASK_AGAIN_SECONDS = 0.5
-
-
-def figures_of_switchover(change: SwitchoverResult) -> Figures:
-    return Figures(
-        from_broker_id=change.from_broker_id,
-        to_broker_id=change.to_broker_id,
-        epoch=change.epoch,
-        milliseconds=round(change.milliseconds),
-        phases={name: round(value) for name, value in change.phases.items()},
-    )
-
-
-def figures_of_election(change: ElectionResult) -> Figures:
-    return Figures(to_broker_id=change.to_broker_id, epoch=change.epoch, milliseconds=round(change.milliseconds))
-
-
-@dataclass(frozen=True)
-class _Attempt:
-    key: GroupKey
-    task: asyncio.Task[Figures]
 
 
 class Attempts:
@@ -294,32 +257,29 @@ class Attempts:
 
     def __init__(self, wake: Callable[[GroupKey], None]) -> None:
         self._wake = wake
-        self._attempts: dict[str, _Attempt] = {}
+        self._attempts: dict[str, tuple[GroupKey, asyncio.Task[Figures]]] = {}
 
     def begin(self, key: GroupKey, uid: str, request: Coroutine[None, None, Figures]) -> None:
         """Start it beside the passes; its end wakes the group. What was asked before, and has ended, is asked less eagerly."""
         pause_seconds = ASK_AGAIN_SECONDS if uid in self._attempts else 0.0
         task = asyncio.create_task(_after(pause_seconds, request), name=f"operation {key} {uid}")
         task.add_done_callback(lambda _: self._wake(key))
-        self._attempts[uid] = _Attempt(key, task)
+        self._attempts[uid] = key, task
 
     def outcomes(self, key: GroupKey) -> dict[str, Outcome]:
         """Return the outcomes so far of the requests for this group."""
-        return {uid: _outcome(item.task) for uid, item in self._attempts.items() if item.key == key}
+        return {uid: _outcome(task) for uid, (of, task) in self._attempts.items() if of == key}
 
     def has_any(self, key: GroupKey) -> bool:
-        """Whether a request for this group was made and is not forgotten."""
-        return any(item.key == key for item in self._attempts.values())
+        return any(of == key for of, _ in self._attempts.values())
 
     def forget_all_but(self, key: GroupKey, uids: Iterable[str]) -> None:
-        """Drop the requests of operations that are over or gone."""
         kept = set(uids)
-        for uid in [uid for uid, item in self._attempts.items() if item.key == key and uid not in kept]:
-            self._attempts.pop(uid).task.cancel()
+        for uid in [uid for uid, (of, _) in self._attempts.items() if of == key and uid not in kept]:
+            self._attempts.pop(uid)[1].cancel()
 
     async def stop(self) -> None:
-        """Cancel the waiting; the controller plane finishes by itself what it has begun."""
-        tasks = [item.task for item in self._attempts.values()]
+        tasks = [task for _, task in self._attempts.values()]
         self._attempts.clear()
         for task in tasks:
             task.cancel()

@@ -45,12 +45,11 @@ def rfc3339(unix_seconds: float) -> str:
 
 
 def created_seconds(obj: JsonObject) -> float:
-    """When the API server made the object."""
     return seconds_of(str(obj["metadata"]["creationTimestamp"]))
 
 
 def being_deleted(obj: JsonObject) -> bool:
-    return bool(obj["metadata"].get("deletionTimestamp"))
+    return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
 
 
 def is_fenced(pod: JsonObject) -> bool:
@@ -74,12 +73,10 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """metadata.name."""
         return str(self.raw["metadata"]["name"])
 
     @property
     def uid(self) -> str:
-        """metadata.uid."""
         return str(self.raw["metadata"].get("uid", ""))
 
     @property
@@ -90,7 +87,6 @@ class Operation:
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended."""
         return self.phase in FINISHED
 
     @property
@@ -101,13 +97,11 @@ class Operation:
 
     @property
     def started_seconds(self) -> float | None:
-        """When it became Running, by its status."""
         status = self.asked.status
         return seconds_of(status.started_at) if status and status.started_at else None
 
     @property
     def completed_seconds(self) -> float | None:
-        """When it was over, by its status."""
         status = self.asked.status
         return seconds_of(status.completed_at) if status and status.completed_at else None
 
@@ -154,29 +148,24 @@ class Scene:
 
     @property
     def spec(self) -> JsonObject:
-        """The group's spec, empty without a group."""
         value: JsonObject = (self.group or {}).get("spec") or {}
         return value
 
     @property
     def maintenance(self) -> JsonObject:
-        """spec.maintenance."""
         value: JsonObject = self.spec.get("maintenance") or {}
         return value
 
     @property
     def replicas(self) -> int:
-        """spec.replicas."""
         return int(self.spec.get("replicas") or 0)
 
     @property
     def master(self) -> int | None:
-        """The master by the record."""
         return self.record.granted_master_id if self.record else None
 
     @property
     def epoch(self) -> int:
-        """The master epoch of the record."""
         return self.record.master_epoch if self.record else 0
 
     @property
@@ -196,17 +185,10 @@ class Scene:
             if replica.claimed and broker_id not in gone
         ]
 
-    @property
-    def members_text(self) -> str:
-        """For messages."""
-        return ", ".join(str(broker_id) for broker_id in self.members) or "none yet"
-
     def is_alive(self, broker_id: int) -> bool:
-        """Whether its heartbeats are fresh."""
         return member_view(self.record, self.snapshot, broker_id).heard
 
     def is_in_sync(self, broker_id: int) -> bool:
-        """Whether it is in the SyncStateSet."""
         return member_view(self.record, self.snapshot, broker_id).in_set
 
     def is_learner(self, broker_id: int) -> bool:
@@ -233,20 +215,17 @@ class Scene:
         return kept_for or names.pod_name(self.key.name, broker_id)
 
     def pod(self, broker_id: int) -> JsonObject | None:
-        """The pod of a member."""
         return self.pods.get(self.pod_name(broker_id))
 
     def claim(self, broker_id: int) -> JsonObject | None:
-        """The claim of a member: it has its pod's name."""
         return self.claims.get(self.pod_name(broker_id))
 
     def volume(self, broker_id: int) -> JsonObject | None:
         """What a member's data lives and dies with: its claim, or its pod where the group has no claims."""
-        storage = ((self.group or {}).get("spec") or {}).get("storage") or {}
+        storage = self.spec.get("storage") or {}
         return self.pod(broker_id) if "ephemeral" in storage else self.claim(broker_id)
 
     def condition(self, kind: str) -> JsonObject | None:
-        """One condition of the group's status."""
         conditions: list[JsonObject] = ((self.group or {}).get("status") or {}).get("conditions") or []
         return next((item for item in conditions if item.get("type") == kind), None)
 
@@ -259,7 +238,6 @@ class Scene:
 
 
 def pod_is_ready(pod: JsonObject | None) -> bool:
-    """Ready, and not on its way out."""
     if pod is None or being_deleted(pod):
         return False
     conditions: list[JsonObject] = (pod.get("status") or {}).get("conditions") or []
@@ -273,10 +251,6 @@ class Window:
     begins_seconds: float | None = None
     ends_seconds: float | None = None
     wrong: str = ""
-
-    def early_seconds(self, now_seconds: float) -> float:
-        """How long until it begins; 0 or less if it has."""
-        return 0.0 if self.begins_seconds is None else self.begins_seconds - now_seconds
 
     def left_seconds(self, now_seconds: float) -> float | None:
         """How long it lasts; None where it has no end."""
@@ -293,7 +267,6 @@ class Window:
 
 
 def window_of(operation: Operation) -> Window:
-    """The window that the spec states."""
     request = operation.asked.spec.switchover
     return Window() if request is None else _window(request)
 
@@ -302,7 +275,8 @@ def too_early_seconds(operation: Operation, now_seconds: float) -> float:
     """How long until the operation may begin; a dry run begins at once."""
     if operation.asked.spec.dry_run is DryRun.ALL:
         return 0.0
-    return window_of(operation).early_seconds(now_seconds)
+    begins_seconds = window_of(operation).begins_seconds
+    return 0.0 if begins_seconds is None else begins_seconds - now_seconds
 
 
 def _window(request: SwitchoverRequest) -> Window:

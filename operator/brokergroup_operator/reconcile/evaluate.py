@@ -12,34 +12,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide import deletion
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
 from brokergroup_operator.reconcile.decide.course import Course, actions_of, hot_config_actions, set_course
 from brokergroup_operator.reconcile.decide.deletion import evaluate_deletion
-from brokergroup_operator.reconcile.decide.rollout import moment, wanted_pod
-from brokergroup_operator.reconcile.plan import (
-    Action,
-    ApplyObject,
-    DeleteObject,
-    Note,
-    Plan,
-    ReserveBrokerId,
-    SetFinalizers,
-    SetRole,
-    Verb,
-    no,
-)
-from brokergroup_operator.reconcile.render import broker_config, certificate, children, fence_key
+from brokergroup_operator.reconcile.decide.rollout import wanted_pod
+from brokergroup_operator.reconcile.plan import Verb, no
+from brokergroup_operator.reconcile.render import broker_config, certificate, children
 from brokergroup_operator.reconcile.render.addressing import place_of, service_actions
 from brokergroup_operator.reconcile.render.broker_config import broker_name
 from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from brokergroup_operator.reconcile.see import foreign, observed
-from brokergroup_operator.reconcile.see.drift import apply_if_drifted
+from brokergroup_operator.reconcile.see.foreign import apply_if_drifted
 from brokergroup_operator.reconcile.see.members import Membership, is_broken, learning, membership
+from brokergroup_operator.reconcile.see.observed import moment
 from brokergroup_operator.reconcile.tell.status import status_action
 
 if TYPE_CHECKING:
@@ -57,29 +48,29 @@ if TYPE_CHECKING:
 MADE_AGAIN_AFTER_SECONDS = 10.0
 # While something of the group is not as it should be, look again this soon even if no event arrives.
 UNSETTLED_SECONDS = 5.0
-_EPHEMERAL = Note(
+_EPHEMERAL = plans.Note(
     reason="EphemeralStorage",
     message="Brokers write on the disks of their nodes: a pod that goes takes its data with it, all pods take all messages",
     warning=True,
 )
 
 
-def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
+def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.Plan:
     """The plan for one pass. `now` is the time that status may show, as RFC 3339."""
     seen = replace(seen, now=now, certificate_problem=certificate.problem(seen.group, settings))
     members = membership(seen)
     course = set_course(seen, members, settings)
-    work: list[Action] = list(_lift_fences(seen))
-    voluntary: list[Action] = []
+    work: list[plans.Action] = list(_lift_fences(seen))
+    voluntary: list[plans.Action] = []
     if observed.being_deleted(seen.group_object):
         work += evaluate_deletion(seen, hot_config_actions(seen, course, settings))
-        if any(isinstance(action, SetFinalizers) and action.resource == BROKER_GROUPS for action in work):
-            return Plan(actions=tuple(work))
+        if any(isinstance(action, plans.SetFinalizers) and action.resource == BROKER_GROUPS for action in work):
+            return plans.Plan(actions=tuple(work))
     elif complaint := invalid_spec(seen):
         if seen.config_problem and complaint.reason is Reason.INVALID_SPEC:
             work += _repairs_as_configured(seen, members, course, settings)
         work += status_action(seen, members, course, settings, invalid=complaint)
-        return Plan(actions=tuple(work), look_again_seconds=UNSETTLED_SECONDS)
+        return plans.Plan(actions=tuple(work), look_again_seconds=UNSETTLED_SECONDS)
     elif seen.group.spec.maintenance.paused:
         # What a failover needs goes on: it is no maintenance.
         work += _roles(seen, members)
@@ -97,7 +88,7 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> Plan:
         or seen.refusal
         or _waits(course)
     )
-    return Plan(
+    return plans.Plan(
         actions=(*work, *status, *voluntary),
         look_again_seconds=UNSETTLED_SECONDS if unsettled else None,
         turn=course.turn,
@@ -113,7 +104,9 @@ def _waits(course: Course) -> bool:
     )
 
 
-def _repairs(seen: Observed, members: Membership, course: Course, settings: ReconcileSettings) -> Iterator[Action]:
+def _repairs(
+    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings
+) -> Iterator[plans.Action]:
     # First: a group that could go meanwhile must own nothing, or the collector deletes that as soon as it is gone.
     yield from _hold_group(seen)
     yield from deletion.adopted(seen)
@@ -121,7 +114,7 @@ def _repairs(seen: Observed, members: Membership, course: Course, settings: Reco
     yield from _shared_children(seen, course, settings)
     yield from service_actions(seen, members)
     if any(course.runs(member.broker_id) and member.pod not in seen.pods for member in members.members):
-        yield from fence_key.make(seen.group, settings)
+        yield from certificate.make_key(seen.group, settings)
     for member in _master_first(seen, members):
         if course.runs(member.broker_id):
             yield from claim_actions(seen, member)
@@ -137,7 +130,7 @@ def _repairs(seen: Observed, members: Membership, course: Course, settings: Reco
 
 def _repairs_as_configured(
     seen: Observed, members: Membership, course: Course, settings: ReconcileSettings
-) -> Iterator[Action]:
+) -> Iterator[plans.Action]:
     """While a ConfigMap that the spec names is missing or bad: lost pods and roles, with the broker.conf that the group has."""
     yield from _roles(seen, members)
     kept = seen.config_maps.get(names.config_map_name(identity.name_of(seen.group)))
@@ -147,10 +140,10 @@ def _repairs_as_configured(
         if course.runs(member.broker_id):
             yield from claim_actions(seen, member)
             for action in _pod(seen, member, settings):
-                yield _reading(seen.group, kept, action) if isinstance(action, ApplyObject) else action
+                yield _reading(seen.group, kept, action) if isinstance(action, plans.ApplyObject) else action
 
 
-def _reading(group: BrokerGroup, config_map: JsonObject, action: ApplyObject) -> ApplyObject:
+def _reading(group: BrokerGroup, config_map: JsonObject, action: plans.ApplyObject) -> plans.ApplyObject:
     """The same pod with the hash of the stored ConfigMap, since the one of the spec can't be rendered now."""
     metadata = action.object["metadata"]
     notes = metadata["annotations"] | {names.ANNOTATION_CONFIG_HASH: broker_config.cold_hash_of(group, config_map)}
@@ -163,21 +156,15 @@ def _master_first(seen: Observed, members: Membership) -> list[Member]:
     return sorted(members.members, key=lambda member: member.broker_id != master)
 
 
-def _lift_fences(seen: Observed) -> Iterator[Action]:
+def _lift_fences(seen: Observed) -> Iterator[plans.Action]:
     """The controller plane puts a fence on a silent master's pod; it comes off when nothing of the pod can run again."""
-    for name, pod in sorted(seen.pods.items()):
+    for _, pod in sorted(seen.pods.items()):
         if observed.fence_can_be_lifted(pod):
-            remaining = [item for item in observed.finalizers_of(pod) if item != names.FINALIZER_FENCE]
-            yield SetFinalizers(
-                reason="the fenced pod's containers are terminated",
-                resource=PODS,
-                name=name,
-                resource_version=str(observed.metadata(pod).get("resourceVersion", "")),
-                finalizers=tuple(remaining),
-            )
+            why = "the fenced pod's containers are terminated"
+            yield plans.SetFinalizers.without(PODS, pod, names.FINALIZER_FENCE, why)
 
 
-def _hold_group(seen: Observed) -> Iterator[Action]:
+def _hold_group(seen: Observed) -> Iterator[plans.Action]:
     """Our finalizer, and the mark of a group that takes things back; written to the very version that was read."""
     held = observed.finalizers_of(seen.group_object)
     is_held = names.FINALIZER_BROKER_GROUP in held
@@ -185,7 +172,7 @@ def _hold_group(seen: Observed) -> Iterator[Action]:
     if is_held and begins == is_marked:
         return
     is_new_ephemeral = not is_held and seen.group.spec.storage.ephemeral is not None
-    yield SetFinalizers(
+    yield plans.SetFinalizers(
         reason="something has no owner" if begins else "children must be deleted before the group is",
         resource=BROKER_GROUPS,
         name=identity.name_of(seen.group),
@@ -196,46 +183,38 @@ def _hold_group(seen: Observed) -> Iterator[Action]:
     )
 
 
-def _shared_children(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[Action]:
+def _shared_children(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
     group = seen.group
     yield from apply_if_drifted(CONFIG_MAPS, seen.config_maps, children.build_config_map(group, settings))
     yield from apply_if_drifted(SERVICES, seen.services, children.build_members_service(group))
     yield from apply_if_drifted(SERVICES, seen.services, children.build_master_service(group))
     if not group.spec.disruption_budget.enabled:
         # Not a budget that a user made instead, with our labels on it.
-        own = {
-            names.disruption_budget_name(identity.name_of(group)),
-            names.master_disruption_budget_name(identity.name_of(group)),
-        }
-        for name in sorted(own & seen.disruption_budgets.keys()):
-            budget = seen.disruption_budgets[name]
-            yield DeleteObject(
-                reason="spec.disruptionBudget.enabled is false",
-                resource=POD_DISRUPTION_BUDGETS,
-                name=name,
-                uid=observed.uid(budget),
-            )
+        for _, budget in sorted(foreign.made_here(seen, seen.disruption_budgets).items()):
+            yield plans.DeleteObject.of(POD_DISRUPTION_BUDGETS, budget, "spec.disruptionBudget.enabled is false")
         return
-    is_safe = course.safe.status is ConditionStatus.TRUE
+    is_safe = course.safe.holds
     for wanted in build_disruption_budgets(group, open_for_one=is_safe, learning=len(learning(seen))):
         yield from apply_if_drifted(POD_DISRUPTION_BUDGETS, seen.disruption_budgets, wanted)
 
 
-def _reservations(members: Membership) -> Iterator[Action]:
+def _reservations(members: Membership) -> Iterator[plans.Action]:
     lost = [
-        Note(reason="VolumeLost", message=f"The volume of broker id {member.broker_id} is gone", warning=True)
+        plans.Note(reason="VolumeLost", message=f"The volume of broker id {member.broker_id} is gone", warning=True)
         for member in members.volume_lost
     ]
-    grown = Note(reason="ScaledOut", message=f"Growing to {len(members.members) + len(members.to_reserve)} members")
+    grown = plans.Note(
+        reason="ScaledOut", message=f"Growing to {len(members.members) + len(members.to_reserve)} members"
+    )
     notes = lost or ([grown] if members.members else [])
     for index, member in enumerate(members.to_reserve):
         note = notes[index] if index < len(notes) else None
-        yield ReserveBrokerId(
+        yield plans.ReserveBrokerId(
             reason="fewer members than spec.replicas", pod_name=member.pod, broker_id=member.broker_id, note=note
         )
 
 
-def _pod(seen: Observed, member: Member, settings: ReconcileSettings) -> Iterator[Action]:
+def _pod(seen: Observed, member: Member, settings: ReconcileSettings) -> Iterator[plans.Action]:
     pod = seen.pods.get(member.pod)
     claims = (seen.claims.get(name) for name in identity.claim_names(seen.group, member.pod))
     if any(claim is not None and observed.being_deleted(claim) for claim in claims):
@@ -243,22 +222,18 @@ def _pod(seen: Observed, member: Member, settings: ReconcileSettings) -> Iterato
     if pod is None and not seen.group.spec.maintenance.hibernated:
         if (place := place_of(seen.group, member, seen.services)) is not None and place.missing:
             return
-        note = Note(
+        note = plans.Note(
             reason="PodCreating",
             message=f"Creating pod {member.pod} for broker id {member.broker_id}",
             related=member.pod,
         )
         wanted = wanted_pod(seen, member, settings)
-        yield ApplyObject(reason="missing", resource=PODS, object=wanted, note=note)
-    elif pod is not None and not observed.being_deleted(pod) and (why := _why_it_never_runs(seen, member, pod)):
-        if _was_refused_just_now(seen, pod):
-            return
-        yield DeleteObject(
-            reason=why,
-            resource=PODS,
-            name=member.pod,
-            uid=observed.uid(pod),
-        )
+        yield plans.ApplyObject(reason="missing", resource=PODS, object=wanted, note=note)
+        return
+    if pod is None or observed.being_deleted(pod) or _was_refused_just_now(seen, pod):
+        return
+    if why := _why_it_never_runs(seen, member, pod):
+        yield plans.DeleteObject.of(PODS, pod, why)
 
 
 def _why_it_never_runs(seen: Observed, member: Member, pod: JsonObject) -> str:
@@ -276,7 +251,7 @@ def _was_refused_just_now(seen: Observed, pod: JsonObject) -> bool:
     return (moment(seen.now) - moment(str(created))).total_seconds() < MADE_AGAIN_AFTER_SECONDS
 
 
-def _roles(seen: Observed, members: Membership) -> Iterator[Action]:
+def _roles(seen: Observed, members: Membership) -> Iterator[plans.Action]:
     master, learners = seen.record.granted_master_id if seen.record else None, learning(seen)
     for member in members.members:
         pod = seen.pods.get(member.pod)
@@ -286,7 +261,7 @@ def _roles(seen: Observed, members: Membership) -> Iterator[Action]:
         role = names.ROLE_MASTER if member.broker_id == master else role
         wanted = {names.LABEL_ROLE: role, names.LABEL_BROKER_ID: str(member.broker_id)}
         if not observed.labels_of(pod).items() >= wanted.items():
-            yield SetRole(
+            yield plans.SetRole(
                 reason="the record says so",
                 pod=member.pod,
                 uid=observed.uid(pod),
@@ -297,18 +272,15 @@ def _roles(seen: Observed, members: Membership) -> Iterator[Action]:
 
 def invalid_spec(seen: Observed) -> Verdict | None:
     """Why the group can't be as its spec says, naming field, value and what was expected; None where it can."""
-    if seen.broker_name_taken and not _lives(seen):
+    # Where the group's brokers have registered, messages are on its disks, and it runs on (`api/broker_names.py`).
+    has_begun = names.FINALIZER_BROKER_GROUP in observed.finalizers_of(seen.group_object)
+    lives = has_begun and seen.record is not None and seen.record.has_registered
+    if seen.broker_name_taken and not lives:
         # No object is made for it, and none that an older operator made is deleted.
         return no(Reason.BROKER_NAME_TAKEN, seen.broker_name_taken)
     if complaint := seen.config_problem or _not_as_recorded(seen):
         return no(Reason.INVALID_SPEC, complaint)
     return None
-
-
-def _lives(seen: Observed) -> bool:
-    """Whether the group's brokers have registered: then messages are on its disks, and it runs on (`api/broker_names.py`)."""
-    has_begun = names.FINALIZER_BROKER_GROUP in observed.finalizers_of(seen.group_object)
-    return has_begun and seen.record is not None and seen.record.has_registered
 
 
 def _not_as_recorded(seen: Observed) -> str:

@@ -59,11 +59,15 @@ def member_labels(group: BrokerGroup, member: Member) -> dict[str, str]:
 
 def owner_reference(group: BrokerGroup) -> JsonObject:
     """The group as owner, for people and for the garbage collector where there is one; the operator relies on its finalizer."""
+    return controller_reference(names.BROKER_GROUP_KIND, group.metadata)
+
+
+def controller_reference(kind: str, metadata: JsonObject) -> JsonObject:
     return {
         "apiVersion": names.API_VERSION,
-        "kind": names.BROKER_GROUP_KIND,
-        "name": name_of(group),
-        "uid": str(group.metadata["uid"]),
+        "kind": kind,
+        "name": str(metadata["name"]),
+        "uid": str(metadata["uid"]),
         "controller": True,
         "blockOwnerDeletion": True,
     }

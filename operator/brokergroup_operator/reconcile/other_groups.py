@@ -58,7 +58,6 @@ class RollingTurns:
                     self._waiting[key_of(group)] = outdated_since(group, now="")
 
     def keep_only(self, groups: Iterable[JsonObject]) -> None:
-        """A group that is gone without a pass of ours having seen it gives its turn back."""
         there = {key_of(group) for group in groups}
         for key in (self._holding | self._waiting.keys()) - there:
             self.tell(key, Turn.NONE, since="")
@@ -77,7 +76,6 @@ class RollingTurns:
         return (*sorted(self._holding, key=str), *earlier)
 
     def of(self, key: GroupKey) -> Turn:
-        """Return what the last pass recorded."""
         return Turn.HOLDS if key in self._holding else Turn.WAITS if key in self._waiting else Turn.NONE
 
     def tell(self, key: GroupKey, turn: Turn, *, since: str) -> None:
@@ -124,7 +122,6 @@ def _up_to_date(group: JsonObject) -> JsonObject:
 
 
 def key_of(group: JsonObject) -> GroupKey:
-    """Its namespace and name."""
     return GroupKey(str(group["metadata"]["namespace"]), str(group["metadata"]["name"]))
 
 
@@ -142,7 +139,6 @@ class BrokerNames:
         self._waiting: dict[GroupKey, str] = {}
 
     def keep_only(self, groups: Iterable[JsonObject], registered: Collection[GroupKey]) -> None:
-        """These are all the groups there are, and those whose brokers have registered."""
         there = {key_of(group): group for group in groups}
         for key in self._claims.keys() - there.keys():
             self.forget(key)
@@ -150,11 +146,9 @@ class BrokerNames:
             self._take(key, claim_of(group, has_registered=key in registered))
 
     def note(self, group: JsonObject, record: BrokerGroupRecord | None) -> None:
-        """Take in a group as a pass has just read it."""
         self._take(key_of(group), claim_of(group, has_registered=record is not None and record.has_registered))
 
     def forget(self, key: GroupKey) -> None:
-        """The group is gone."""
         self._waiting.pop(key, None)
         if (gone := self._claims.pop(key, None)) is not None:
             self._wake_behind(gone)
@@ -205,15 +199,12 @@ class HostPorts:
         self._ports: dict[GroupKey, dict[int, str]] = {}
 
     def keep_only(self, groups: Iterable[JsonObject]) -> None:
-        """These are all the groups there are."""
         self._ports = {key_of(group): _ports_of(group.get("spec") or {}) for group in groups}
 
     def note(self, group: JsonObject) -> None:
-        """Take in a group as a pass has just read it."""
         self._ports[key_of(group)] = _ports_of(group.get("spec") or {})
 
     def forget(self, key: GroupKey) -> None:
-        """The group is gone."""
         self._ports.pop(key, None)
 
     def shared(self, key: GroupKey) -> str:

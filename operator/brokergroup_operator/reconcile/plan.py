@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from brokergroup_operator.api.broker_keys import shown
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.operations import plan as operation_plan
 from brokergroup_operator.reconcile.other_groups import Turn
 
 if TYPE_CHECKING:
@@ -23,14 +24,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.identity import Member
 
 
-@dataclass(frozen=True, kw_only=True)
-class Note:
-    """A Kubernetes Event to post once the action is done. `related` names the pod it is about."""
-
-    reason: str
-    message: str
-    related: str = ""
-    warning: bool = False
+Note = operation_plan.Note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +36,38 @@ class Action:
 
     @property
     def target(self) -> str:
-        """What it acts on, for a log line."""
         return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfObject(Action):
+    resource: Resource
+    object: JsonObject
+
+    @property
+    def target(self) -> str:
+        return f"{self.resource.kind} {self.object['metadata']['name']}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfName(Action):
+    resource: Resource
+    name: str
+
+    @property
+    def target(self) -> str:
+        return f"{self.resource.kind} {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfBroker(Action):
+    broker_id: int
+    pod: str
+    values: Mapping[str, str]
+
+    @property
+    def target(self) -> str:
+        return f"{self.pod} {','.join(sorted(self.values))}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,23 +79,15 @@ class ReserveBrokerId(Action):
 
     @property
     def target(self) -> str:
-        """The pod and its id."""
         return f"{self.pod_name} id {self.broker_id}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApplyObject(Action):
+class ApplyObject(_OfObject):
     """Server-side apply of exactly the fields we want to own."""
 
-    resource: Resource
-    object: JsonObject
     # What is applied if the API server finds `object` invalid: it asks for something that another one may have taken.
     otherwise: JsonObject | None = None
-
-    @property
-    def target(self) -> str:
-        """Kind and name."""
-        return f"{self.resource.kind} {self.object['metadata']['name']}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +98,6 @@ class MakeSecret(Action):
 
     @property
     def target(self) -> str:
-        """Its name."""
         return f"Secret {self.object['metadata']['name']}"
 
 
@@ -97,69 +112,56 @@ class SetRole(Action):
 
     @property
     def target(self) -> str:
-        """The pod."""
         return f"{self.pod} {self.role}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeleteObject(Action):
+class DeleteObject(_OfName):
     """Delete the object with this uid and no other of its name; one that has a `successor` only if the API would take that."""
 
-    resource: Resource
-    name: str
     uid: str
     successor: JsonObject | None = None
     # Of a pod: because it is outdated.
     is_update: bool = False
 
-    @property
-    def target(self) -> str:
-        """Kind and name."""
-        return f"{self.resource.kind} {self.name}"
+    @classmethod
+    def of(cls, resource: Resource, obj: JsonObject, reason: str, note: Note | None = None) -> Self:
+        metadata = obj["metadata"]
+        uid = str(metadata.get("uid", ""))
+        return cls(reason=reason, resource=resource, name=str(metadata["name"]), uid=uid, note=note)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rehearse(Action):
+class Rehearse(_OfObject):
     """Ask the API whether it would take the object by now; one that it refuses is an error of the pass, as before."""
 
-    resource: Resource
-    object: JsonObject
-
-    @property
-    def target(self) -> str:
-        """Kind and name."""
-        return f"{self.resource.kind} {self.object['metadata']['name']}"
-
 
 @dataclass(frozen=True, kw_only=True)
-class SetFinalizers(Action):
+class SetFinalizers(_OfName):
     """Write the finalizers of the very version of the object that was read, and these annotations (None takes one off)."""
 
-    resource: Resource
-    name: str
     resource_version: str
     finalizers: tuple[str, ...]
     annotations: Mapping[str, str | None] = field(default_factory=dict)
 
-    @property
-    def target(self) -> str:
-        """Kind and name."""
-        return f"{self.resource.kind} {self.name}"
+    @classmethod
+    def without(cls, resource: Resource, obj: JsonObject, finalizer: str, reason: str) -> Self:
+        metadata = obj["metadata"]
+        return cls(
+            reason=reason,
+            resource=resource,
+            name=str(metadata["name"]),
+            resource_version=str(metadata.get("resourceVersion", "")),
+            finalizers=tuple(item for item in metadata.get("finalizers") or [] if item != finalizer),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class PatchMetadata(Action):
+class PatchMetadata(_OfName):
     """Merge this into the metadata of the object with this uid, strategically: owners by their uid, None takes a key off."""
 
-    resource: Resource
-    name: str
     uid: str
     change: JsonObject
-
-    @property
-    def target(self) -> str:
-        """Kind and name."""
-        return f"{self.resource.kind} {self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +182,6 @@ class SwitchMaster(Action):
 
     @property
     def target(self) -> str:
-        """The old and the new master, for the log."""
         return f"{self.from_broker_id} -> {self.to_broker_id or 'the best'}"
 
 
@@ -192,43 +193,25 @@ class RemoveMember(Action):
 
     @property
     def target(self) -> str:
-        """The id."""
         return f"broker id {self.broker_id}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetBrokerConfig(Action):
+class SetBrokerConfig(_OfBroker):
     """Give a running broker these values (25), and note on its pod what it has.
 
     The pod's note loses these keys first and gets them when the broker has them: where the operator dies in between, no later
     pass takes the broker to have what it had before. `restarts`: of the broker container whose process is asked.
     """
 
-    broker_id: int
-    pod: str
     uid: str
-    values: Mapping[str, str]
     noted: Mapping[str, str]
     restarts: int = 0
 
-    @property
-    def target(self) -> str:
-        """The pod and the keys."""
-        return f"{self.pod} {','.join(sorted(self.values))}"
-
 
 @dataclass(frozen=True, kw_only=True)
-class PutBackBrokerConfig(Action):
+class PutBackBrokerConfig(_OfBroker):
     """Give a running broker these values again (25) where it still runs with others; its note is of what was found then."""
-
-    broker_id: int
-    pod: str
-    values: Mapping[str, str]
-
-    @property
-    def target(self) -> str:
-        """The pod and the keys."""
-        return f"{self.pod} {','.join(sorted(self.values))}"
 
 
 def put_back_note(action: PutBackBrokerConfig, found: Mapping[str, str]) -> Note:
@@ -252,8 +235,6 @@ class Plan:
 
 
 class Verb(StrEnum):
-    """What a step does."""
-
     SWITCH = "switch"  # mastership goes from `member` to another
     REPLACE = "replace"  # the pod of `member` is deleted; the next pass makes it anew on the same claim
     REHEARSE = "rehearse"  # the API is asked once more for the next pod of `member`, and nothing is stopped for it
@@ -273,7 +254,7 @@ class Step:
     """A verb, its member, and why. `reason` is what the conditions show; `to_broker_id` None lets the controller choose."""
 
     verb: Verb
-    reason: Reason
+    reason: StrEnum
     why: str
     member: Member | None = None
     to_broker_id: int | None = None
@@ -284,7 +265,6 @@ class Step:
 
     @property
     def acts(self) -> bool:
-        """Whether anything is done."""
         return self.verb in ACTING
 
 
@@ -293,15 +273,17 @@ class Verdict:
     """A condition without its times."""
 
     status: ConditionStatus
-    reason: Reason
+    reason: StrEnum
     message: str
 
+    @property
+    def holds(self) -> bool:
+        return self.status is ConditionStatus.TRUE
 
-def yes(reason: Reason, message: str) -> Verdict:
-    """A condition that is True."""
+
+def yes(reason: StrEnum, message: str) -> Verdict:
     return Verdict(ConditionStatus.TRUE, reason, message)
 
 
-def no(reason: Reason, message: str) -> Verdict:
-    """A condition that is False."""
+def no(reason: StrEnum, message: str) -> Verdict:
     return Verdict(ConditionStatus.FALSE, reason, message)

@@ -18,7 +18,7 @@ from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Outc
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.observe.incidents import NoSink
 from brokergroup_operator.observe.metrics import ConditionGauges
-from brokergroup_operator.operations.scene import Scene
+from brokergroup_operator.operations.scene import Scene, rfc3339
 from brokergroup_operator.reconcile.act.refusals import Refusals, Refused
 from brokergroup_operator.reconcile.decide.failover_safe import unsafe_now
 from brokergroup_operator.reconcile.evaluate import evaluate
@@ -26,7 +26,6 @@ from brokergroup_operator.reconcile.other_groups import HostPorts, Turn, outdate
 from brokergroup_operator.reconcile.render.broker_config import broker_name
 from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of_plan
 from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError, observed_in
-from brokergroup_operator.reconcile.tell.status import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -170,7 +169,7 @@ class Reconciler:
         seen = replace(seen, now=rfc3339(time.time()))
         await self._circumstances.note([*self._watch.look(seen), *circumstances_of_plan(plan, seen)])
         try:
-            applied = await self._applier.carry_out(key, plan, seen)
+            ids_reserved = await self._applier.carry_out(key, plan, seen)
         except ApiError as error:
             self._refusals.note(key, error)
             raise
@@ -182,7 +181,7 @@ class Reconciler:
         self._unknown.pop(key, None)
         self._refusals.carried_out(key)
         # Reserved ids are in the record now: the pods they are for can be created at once.
-        again_seconds = 0.0 if applied.ids_reserved else plan.look_again_seconds
+        again_seconds = 0.0 if ids_reserved else plan.look_again_seconds
         return Passed(look_again_seconds=again_seconds, seen=seen, is_newest=not plan.actions)
 
     async def _settled(self, key: GroupKey) -> Passed | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.operations.plan import Beginning, Judgement, Outcome
     from brokergroup_operator.operations.scene import Operation, Scene
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Procedure:
@@ -24,6 +26,11 @@ class Procedure:
 
     begin: Callable[[Scene, Operation], Beginning]
     judge: Callable[[Scene, Operation, Outcome], Judgement]
+
+
+def asked(section: T | None) -> T:
+    assert section is not None, "the CRD demands the section of the type"
+    return section
 
 
 def at_start(scene: Scene) -> Figures:
@@ -79,9 +86,10 @@ def claim_goes(scene: Scene, broker_ids: Iterable[int]) -> str:
 
 
 def not_a_member(scene: Scene, broker_id: int) -> str:
-    if broker_id not in scene.members:
-        return f"broker {broker_id} is not a member of {scene.key.name}; its members: {scene.members_text}"
-    return ""
+    if broker_id in scene.members:
+        return ""
+    members = ", ".join(map(str, scene.members)) or "none yet"
+    return f"broker {broker_id} is not a member of {scene.key.name}; its members: {members}"
 
 
 def only_learns(scene: Scene, broker_id: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -54,16 +54,7 @@ ASKED_OF_THE_CONTROLLER: Final = (
 SWITCHOVER_SECONDS: Final = 15.0
 
 
-@dataclass(frozen=True)
-class Applied:
-    """The result of carrying out a plan."""
-
-    ids_reserved: int
-
-
 class PlanApplier:
-    """Carries out plans."""
-
     def __init__(
         self,
         *,
@@ -95,15 +86,15 @@ class PlanApplier:
             log.info(
                 "reconcile.done", group=str(key), action="PatchMetadata", target=action.target, reason=action.reason
             )
-            await self._patch_metadata(key, action)
+            await self._do(key, action)
 
     async def tell_unreadable(self, error: UnreadableGroupError) -> None:
         """Post an Event that nothing is done for this group, and why: its manifest can't be read, so its status stays."""
         note = plans.Note(reason="GroupUnreadable", message=f"Nothing is done for this group: {error}", warning=True)
         await self._events.post_once(error.group_object, note)
 
-    async def carry_out(self, key: GroupKey, plan: plans.Plan, seen: Observed) -> Applied:
-        """Do all actions in order.
+    async def carry_out(self, key: GroupKey, plan: plans.Plan, seen: Observed) -> int:
+        """Do all actions in order. Return how many broker ids were reserved.
 
         One refused object does not keep the others from being repaired: its error is raised at the end. A server that
         does not answer ends the pass at once.
@@ -121,7 +112,9 @@ class PlanApplier:
                     raise
                 # What was asked for is voluntary: the next pass looks whether it is still wanted, and asks again.
                 log.warning("reconcile.not_now", group=str(key), target=action.target, error=str(error))
-                await self._events.post_once(seen.group_object, _refusal(action, error))
+                reason = "SwitchoverRejected" if isinstance(action, plans.SwitchMaster) else "NotNow"
+                note = plans.Note(reason=reason, message=f"{action.target}: {error}", warning=True)
+                await self._events.post_once(seen.group_object, note)
                 continue
             except ApiError as error:
                 log.warning(
@@ -141,7 +134,7 @@ class PlanApplier:
                 await self._tell(key, done, seen)
         if refused is not None:
             raise refused
-        return Applied(ids_reserved=reserved)
+        return reserved
 
     async def _done(
         self,
@@ -173,7 +166,9 @@ class PlanApplier:
         for needed in foreign.stands_on(action.resource, action.object):
             if needed in strangers:
                 raise strangers[needed]
-        found = foreign.listed(seen, action.resource).get(name) or await self._find(action.resource, key, name)
+        found = foreign.listed(seen, action.resource).get(name) or await self._objects.find(
+            action.resource, GroupKey(key.namespace, name)
+        )
         if found is not None and not foreign.is_ours(found, seen.group_object):
             stranger = strangers[action.resource.kind, name] = foreign.taken(action.resource, name, found)
             raise stranger
@@ -187,17 +182,27 @@ class PlanApplier:
             log.warning("reconcile.otherwise", group=str(key), target=action.target, error=str(error))
             await self._applier.apply(action.resource, action.otherwise, force=force)
 
-    async def _find(self, resource: Resource, key: GroupKey, name: str) -> JsonObject | None:
-        return await self._objects.find(resource, GroupKey(key.namespace, name))
-
-    async def _do(self, key: GroupKey, action: plans.Action) -> None:
+    async def _do(self, key: GroupKey, action: plans.Action) -> None:  # noqa: C901 (one case per action)
         match action:
-            case plans.ReserveBrokerId() | plans.SwitchMaster() | plans.RemoveMember():
-                await self._ask_controller(key, action)
+            case plans.ReserveBrokerId():
+                await self._view.reserve_broker_id(key, action.pod_name, broker_id=action.broker_id)
+            case plans.SwitchMaster():
+                await self._view.switch_master(
+                    key,
+                    from_broker_id=action.from_broker_id,
+                    to_broker_id=action.to_broker_id,
+                    deadline_seconds=SWITCHOVER_SECONDS,
+                    cause=action.cause,
+                )
+            case plans.RemoveMember():
+                await self._view.remove_member(key, action.broker_id)
             case plans.MakeSecret():
-                await self._make_secret(action)
+                with contextlib.suppress(AlreadyExistsError):
+                    await self._api.create(SECRETS, action.object, timeout_seconds=self._timeout_seconds)
             case plans.SetRole():
-                await self._set_role(key, action)
+                labels = {names.LABEL_ROLE: action.role, names.LABEL_BROKER_ID: str(action.broker_id)}
+                marks: JsonObject = {"uid": action.uid, "labels": labels}
+                await self._patch(PODS, action.pod, key, marks, field_manager=names.FIELD_MANAGER_ROLE)
             case plans.DeleteObject():
                 await self._delete(key, action)
             case plans.Rehearse():
@@ -205,7 +210,8 @@ class PlanApplier:
             case plans.SetFinalizers():
                 await self._set_finalizers(key, action)
             case plans.PatchMetadata():
-                await self._patch_metadata(key, action)
+                change = {"uid": action.uid, **action.change}
+                await self._patch(action.resource, action.name, key, change, content_type=PatchType.STRATEGIC)
             case plans.WriteStatus():
                 await self._write_status(key, action)
             case plans.SetBrokerConfig():
@@ -230,55 +236,39 @@ class PlanApplier:
             await self._view.broker_config(key, action.broker_id)
         return note
 
-    async def _ask_controller(
-        self, key: GroupKey, action: plans.ReserveBrokerId | plans.SwitchMaster | plans.RemoveMember
-    ) -> None:
-        match action:
-            case plans.ReserveBrokerId():
-                await self._view.reserve_broker_id(key, action.pod_name, broker_id=action.broker_id)
-            case plans.SwitchMaster():
-                await self._view.switch_master(
-                    key,
-                    from_broker_id=action.from_broker_id,
-                    to_broker_id=action.to_broker_id,
-                    deadline_seconds=SWITCHOVER_SECONDS,
-                    cause=action.cause,
-                )
-            case plans.RemoveMember():
-                await self._view.remove_member(key, action.broker_id)
-
-    async def _make_secret(self, action: plans.MakeSecret) -> None:
-        with contextlib.suppress(AlreadyExistsError):
-            await self._api.create(SECRETS, action.object, timeout_seconds=self._timeout_seconds)
-
-    async def _set_role(self, key: GroupKey, action: plans.SetRole) -> None:
-        labels = {names.LABEL_ROLE: action.role, names.LABEL_BROKER_ID: str(action.broker_id)}
-        await self._mark_pod(key, action, {"labels": labels}, field_manager=names.FIELD_MANAGER_ROLE)
-
     async def _note_config(self, key: GroupKey, action: plans.SetBrokerConfig, values: Mapping[str, str]) -> None:
         """Note the values on the pod whose process has them; an operator killed before that sends the same values again."""
         annotations: JsonObject = {
             names.ANNOTATION_HOT_CONFIG: json.dumps(dict(values), sort_keys=True),
             names.ANNOTATION_HOT_CONFIG_RESTARTS: str(action.restarts) if action.restarts else None,
         }
-        await self._mark_pod(key, action, {"annotations": annotations}, field_manager=names.FIELD_MANAGER_RECONCILE)
+        await self._patch(PODS, action.pod, key, {"uid": action.uid, "annotations": annotations})
 
-    async def _mark_pod(
-        self, key: GroupKey, action: plans.SetRole | plans.SetBrokerConfig, marks: JsonObject, *, field_manager: str
-    ) -> None:
-        """Patch labels or annotations of the pod with the action's uid, and of no other pod of its name."""
+    async def _patch(
+        self,
+        resource: Resource,
+        name: str,
+        key: GroupKey,
+        metadata: JsonObject,
+        *,
+        content_type: PatchType = PatchType.MERGE,
+        field_manager: str = names.FIELD_MANAGER_RECONCILE,
+    ) -> bool:
+        """Patch the object with this uid or resourceVersion, and no other of its name. Return whether it is still there."""
         try:
             await self._api.patch(
-                PODS,
-                action.pod,
-                {"metadata": {"uid": action.uid, **marks}},
+                resource,
+                name,
+                {"metadata": metadata},
                 namespace=key.namespace,
-                content_type=PatchType.MERGE,
+                content_type=content_type,
                 field_manager=field_manager,
                 timeout_seconds=self._timeout_seconds,
             )
         except NotFoundError:
-            log.debug("reconcile.pod_gone", group=str(key), pod=action.pod)
+            log.debug("reconcile.already_gone", group=str(key), kind=resource.kind, name=name)
+            return False
+        return True
 
     async def _delete(self, key: GroupKey, action: plans.DeleteObject) -> None:
         if action.successor is not None:
@@ -301,34 +291,10 @@ class PlanApplier:
         }
         if action.annotations:
             metadata["annotations"] = dict(action.annotations)
-        try:
-            await self._api.patch(
-                action.resource,
-                action.name,
-                {"metadata": metadata},
-                namespace=key.namespace,
-                content_type=PatchType.MERGE,
-                field_manager=names.FIELD_MANAGER_RECONCILE,
-                timeout_seconds=self._timeout_seconds,
-            )
-        except NotFoundError:
-            if names.FINALIZER_BROKER_GROUP in action.finalizers:
-                raise  # the group is gone: whatever is given an owner now goes with it
-            log.debug("reconcile.already_gone", group=str(key), kind=action.resource.kind, name=action.name)
-
-    async def _patch_metadata(self, key: GroupKey, action: plans.PatchMetadata) -> None:
-        try:
-            await self._api.patch(
-                action.resource,
-                action.name,
-                {"metadata": {"uid": action.uid, **action.change}},
-                namespace=key.namespace,
-                content_type=PatchType.STRATEGIC,
-                field_manager=names.FIELD_MANAGER_RECONCILE,
-                timeout_seconds=self._timeout_seconds,
-            )
-        except NotFoundError:
-            log.debug("reconcile.already_gone", group=str(key), kind=action.resource.kind, name=action.name)
+        is_there = await self._patch(action.resource, action.name, key, metadata)
+        if not is_there and names.FINALIZER_BROKER_GROUP in action.finalizers:
+            # Whatever is given an owner now goes with it.
+            raise NotFoundError(f"{action.target} is gone", status=404)
 
     async def _write_status(self, key: GroupKey, action: plans.WriteStatus) -> None:
         body = {"metadata": {"name": key.name, "namespace": key.namespace}, "status": action.status}
@@ -360,11 +326,6 @@ class PlanApplier:
             )
         if note is not None:
             await self._events.post(seen.group_object, note)
-
-
-def _refusal(action: plans.Action, error: GroupViewError) -> plans.Note:
-    reason = "SwitchoverRejected" if isinstance(action, plans.SwitchMaster) else "NotNow"
-    return plans.Note(reason=reason, message=f"{action.target}: {error}", warning=True)
 
 
 # A quota that the present object fills is free again when that is gone; and some webhooks refuse every dry run.

@@ -98,8 +98,6 @@ class NodePortTakenError(InvalidError):
 
 
 class NodePortOwners:
-    """Looks through the Services of one namespace, or of all."""
-
     def __init__(self, api: KubernetesApi, *, namespace: str | None, timeout_seconds: float) -> None:
         self._api = api
         self._namespace = namespace
@@ -109,9 +107,10 @@ class NodePortOwners:
         """Return the same error, or, where a node port is taken, one that names the Service which has it."""
         if not isinstance(action, ApplyObject) or action.resource != SERVICES or not isinstance(error, InvalidError):
             return error
-        number = taken_number(error)
-        if number is None:
+        found = next((match for said in error.field_messages if (match := _ALLOCATED.search(said))), None)
+        if found is None:
             return error
+        number = int(found[1])
         holder = await self._holder(number)
         many = MAX_REPLICAS * NODE_PORTS_EACH
         return NodePortTakenError(
@@ -126,17 +125,7 @@ class NodePortOwners:
         except ApiError as error:
             return f"another Service (they can't be listed: {error})"
         for service in listed.items:
-            if number in _numbers(service):
+            # The second of the same numbers, for load balancers with externalTrafficPolicy Local.
+            if number in {*node_ports(service), service["spec"].get("healthCheckNodePort")}:
                 return f"Service {service['metadata']['namespace']}/{service['metadata']['name']}"
         return "another Service" if self._namespace is None else f"a Service outside namespace {self._namespace}"
-
-
-def taken_number(error: InvalidError) -> int | None:
-    """The node port that was refused because another Service has it."""
-    found = next((match for said in error.field_messages if (match := _ALLOCATED.search(said))), None)
-    return int(found[1]) if found is not None else None
-
-
-def _numbers(service: JsonObject) -> set[int | None]:
-    # Of the same numbers, for load balancers with externalTrafficPolicy Local.
-    return {service["spec"].get("healthCheckNodePort"), *node_ports(service)}

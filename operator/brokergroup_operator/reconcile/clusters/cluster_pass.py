@@ -39,13 +39,14 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
     STATEFUL_SETS,
 )
+from brokergroup_operator.operations.scene import rfc3339
 from brokergroup_operator.reconcile.act import ownership
-from brokergroup_operator.reconcile.clusters import layout, parts, standing
+from brokergroup_operator.reconcile.clusters import parts, standing
 from brokergroup_operator.reconcile.clusters.standing import ClusterCondition, ClusterReason, Seen
 from brokergroup_operator.reconcile.clusters.topics import TopicKeeper
 from brokergroup_operator.reconcile.plan import Note
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.tell.status import rfc3339
+from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
     from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -102,11 +102,12 @@ class ClusterPass:
         self._events = events
         self._settings = settings
         self._applied: dict[GroupKey, dict[tuple[str, str], Applied]] = {}
+        self._objects = GroupObjects(api, timeout_seconds=settings.api_timeout_seconds)
         self._topics = TopicKeeper(view, time.monotonic)
 
     async def run(self, key: GroupKey) -> float | None:
         """Returns in how many seconds to look again; None where there is nothing to do any more."""
-        found = await self._find(ROCKETMQ_CLUSTERS, key)
+        found = await self._objects.find(ROCKETMQ_CLUSTERS, key)
         if found is None or "deletionTimestamp" in found["metadata"]:
             # Its parts are the garbage collector's, and each BrokerGroup goes by its own storage policy.
             applied = self._applied.pop(key, {})
@@ -146,7 +147,7 @@ class ClusterPass:
         ]
         strangers, refusals = [], []
         for obj in wanted:
-            place = (str(obj["kind"]), str(obj["metadata"]["name"]))
+            place = _place(obj)
             try:
                 there[place] = await self._applied_once(key, seen, obj, there.get(place))
             except _StrangerError:
@@ -156,14 +157,11 @@ class ClusterPass:
             except ApiError as error:
                 log.warning("cluster.refused", cluster=str(key), object=" ".join(place), error=str(error))
                 refusals.append(f"{' '.join(place)}: {error}")
-        await self._delete_unwanted(
-            key, seen, there, {(str(one["kind"]), str(one["metadata"]["name"])) for one in wanted}
-        )
-        name = key.name
+        await self._delete_unwanted(key, seen, there, {_place(one) for one in wanted})
         return replace(
             seen,
-            name_servers=there.get((STATEFUL_SETS.kind, layout.name_server(name))),
-            proxies=there.get((DEPLOYMENTS.kind, layout.proxy(name))),
+            name_servers=there.get((STATEFUL_SETS.kind, parts.name_server_name(key.name))),
+            proxies=there.get((DEPLOYMENTS.kind, parts.proxy_name(key.name))),
             groups={
                 place[1]: obj
                 for place, obj in there.items()
@@ -175,7 +173,7 @@ class ClusterPass:
 
     async def _keep_topics(self, key: GroupKey, seen: Seen) -> TopicsStanding:
         spec = seen.cluster.spec
-        wanted = layout.groups(key.name, spec.broker_groups.count)
+        wanted = parts.group_names(key.name, spec.broker_groups.count)
         groups = {name: str(seen.groups[name]["metadata"]["uid"]) for name in wanted if name in seen.groups}
         return await self._topics.keep(key.namespace, tuple(spec.topics), groups, count=len(wanted))
 
@@ -205,7 +203,7 @@ class ClusterPass:
         left = {place: obj for place, obj in there.items() if _is_left_behind(obj, key.name)}
         if not left or not await self._is_still_there(key, seen):
             return there
-        owner = layout.owner(seen.cluster_object)
+        owner = parts.owner_of(seen.cluster_object)
         for (kind, name), obj in left.items():
             owners = [*(obj["metadata"].get("ownerReferences") or []), owner]
             change = {"resourceVersion": obj["metadata"]["resourceVersion"], "ownerReferences": owners}
@@ -227,7 +225,7 @@ class ClusterPass:
 
     async def _is_still_there(self, key: GroupKey, seen: Seen) -> bool:
         """Whether the cluster is as it was read: an owner that is going would take everything with it."""
-        now = await self._find(ROCKETMQ_CLUSTERS, key)
+        now = await self._objects.find(ROCKETMQ_CLUSTERS, key)
         if now is None or "deletionTimestamp" in now["metadata"]:
             return False
         return bool(now["metadata"]["uid"] == seen.cluster_object["metadata"]["uid"])
@@ -237,7 +235,7 @@ class ClusterPass:
         resource, name = KINDS[str(obj["kind"])], str(obj["metadata"]["name"])
         if found is None:
             # It may be there without our label, and then it is not the cluster's.
-            found = await self._find(resource, GroupKey(key.namespace, name))
+            found = await self._objects.find(resource, GroupKey(key.namespace, name))
         if found is not None and not _is_owned(found, seen.cluster_object):
             raise _StrangerError(name)
         remembered = self._applied.setdefault(key, {})
@@ -269,7 +267,7 @@ class ClusterPass:
                     timeout_seconds=self._settings.api_timeout_seconds,
                 )
             except ConflictError as error:
-                found = await self._find(resource, GroupKey(key.namespace, name)) if found is not None else None
+                found = await self._objects.find(resource, GroupKey(key.namespace, name)) if found is not None else None
                 if found is None or not _is_owned(found, seen.cluster_object):
                     raise _StrangerError(name) from error
         raise _StrangerError(name)
@@ -292,14 +290,6 @@ class ClusterPass:
                 )
             except NotFoundError:
                 continue
-
-    async def _find(self, resource: Resource, key: GroupKey) -> JsonObject | None:
-        try:
-            return await self._api.get(
-                resource, key.name, namespace=key.namespace, timeout_seconds=self._settings.api_timeout_seconds
-            )
-        except NotFoundError:
-            return None
 
     # ---- the status
 
@@ -342,8 +332,11 @@ def transitions(before: Any, after: Any) -> list[Note]:
     return notes
 
 
+def _place(obj: JsonObject) -> tuple[str, str]:
+    return str(obj["kind"]), str(obj["metadata"]["name"])
+
+
 def _is_owned(obj: JsonObject, cluster_object: JsonObject) -> bool:
-    """Whether it names this very cluster as its owner."""
     owners = obj["metadata"].get("ownerReferences") or []
     return any(owner.get("uid") == cluster_object["metadata"]["uid"] for owner in owners)
 
@@ -352,11 +345,11 @@ def _is_left_behind(obj: JsonObject, cluster: str) -> bool:
     """Whether it is a part that this operator made for a cluster of the name, and has no owner: that one was orphaned."""
     metadata = obj["metadata"]
     name, labels = str(metadata["name"]), metadata.get("labels") or {}
-    parts_of_it = {layout.name_server(cluster), layout.name_server_pods(cluster), layout.proxy(cluster)}
+    parts_of_it = {parts.name_server_name(cluster), parts.name_server_pods(cluster), parts.proxy_name(cluster)}
     return (
         labels.get(names.LABEL_ROCKETMQ_CLUSTER) == cluster
         and labels.get(names.LABEL_APP_MANAGED_BY) == names.MANAGED_BY
-        and (name in parts_of_it or layout.is_group(cluster, name))
+        and (name in parts_of_it or parts.is_group(cluster, name))
         and observed.is_unowned(obj)
     )
 

@@ -1,6 +1,8 @@
 """The objects of a cluster: NameServers, proxies, BrokerGroups. Pure: the same cluster gives the same objects.
 
-NameServers and proxies are Java programs that keep nothing on disk, in pods as Pod Security "restricted" wants them.
+NameServers and proxies are Java programs that keep nothing on disk, in pods as Pod Security "restricted" wants them. Brokers get
+each NameServer by a name of its own (a StatefulSet's pod keeps its name), and register with all of them; clients get one Service,
+since every NameServer has all routes.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import msgspec
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.definitions.schema import without_nulls
-from brokergroup_operator.reconcile.clusters import layout
+from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render.fence_container import restricted
 from brokergroup_operator.reconcile.render.pods import scheduling
 
@@ -43,14 +45,14 @@ def image(spec: ClusterSpec, settings: ReconcileSettings) -> str:
 
 def name_servers(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonObject]:
     """The StatefulSet, both Services and the disruption budget."""
-    name, component = _name(cluster), layout.COMPONENT_NAME_SERVER
-    wish, selector, labels = cluster.spec.name_server, layout.selector(name, component), layout.labels(name, component)
-    port = {"name": component, "port": layout.NAME_SERVER_PORT, "targetPort": component, "protocol": "TCP"}
+    name, component = _name(cluster), COMPONENT_NAME_SERVER
+    wish, selector, labels = cluster.spec.name_server, part_selector(name, component), part_labels(name, component)
+    port = {"name": component, "port": NAME_SERVER_PORT, "targetPort": component, "protocol": "TCP"}
     program = Program(
         name=component,
         main_class="org.apache.rocketmq.namesrv.NamesrvStartup",
         arguments="",
-        ports={component: layout.NAME_SERVER_PORT},
+        ports={component: NAME_SERVER_PORT},
         ready=component,
         grace_seconds=NAME_SERVER_GRACE_SECONDS,
     )
@@ -61,12 +63,12 @@ def name_servers(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[
         resources=wish.resources,
         apart=wish.anti_affinity,
         wish=wish.pod_template.spec,
-        labels=layout.pod_labels(name, component),
+        labels=part_pod_labels(name, component),
         selector=selector,
     )
     stateful_set: JsonObject = {
         "replicas": wish.replicas,
-        "serviceName": layout.name_server_pods(name),
+        "serviceName": name_server_pods(name),
         # All start at once; an update still goes one by one.
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": selector},
@@ -82,20 +84,20 @@ def name_servers(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[
     }
     service = {"selector": selector, "ports": [port], **cluster.spec.network.on_services()}
     return [
-        _object(cluster, "v1", "Service", layout.name_server_pods(name), labels, headless),
-        _object(cluster, "v1", "Service", layout.name_server(name), labels, service),
-        _object(cluster, "apps/v1", "StatefulSet", layout.name_server(name), labels, stateful_set),
-        _budget(cluster, layout.name_server(name), component),
+        _object(cluster, "v1", "Service", name_server_pods(name), labels, headless),
+        _object(cluster, "v1", "Service", name_server_name(name), labels, service),
+        _object(cluster, "apps/v1", "StatefulSet", name_server_name(name), labels, stateful_set),
+        _budget(cluster, name_server_name(name), component),
     ]
 
 
 def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonObject]:
     """ConfigMap, Deployment, Service and disruption budget; nothing where no proxies are asked for."""
-    wish, name, component = cluster.spec.proxy, _name(cluster), layout.COMPONENT_PROXY
+    wish, name, component = cluster.spec.proxy, _name(cluster), COMPONENT_PROXY
     if wish is None:
         return []
-    selector, labels = layout.selector(name, component), layout.labels(name, component)
-    ports = {"grpc": layout.GRPC_PORT, "remoting": layout.REMOTING_PORT}
+    selector, labels = part_selector(name, component), part_labels(name, component)
+    ports = {"grpc": GRPC_PORT, "remoting": REMOTING_PORT}
     config = proxy_config(cluster, wish)
     program = Program(
         name=component,
@@ -104,7 +106,7 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
         ports=ports,
         ready="grpc",
         grace_seconds=PROXY_GRACE_SECONDS,
-        config_map=layout.proxy(name),
+        config_map=proxy_name(name),
     )
     pod = template(
         program,
@@ -113,7 +115,7 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
         resources=wish.resources,
         apart=wish.anti_affinity,
         wish=wish.pod_template.spec,
-        labels=layout.pod_labels(name, component),
+        labels=part_pod_labels(name, component),
         selector=selector,
     )
     # A Proxy reads its configuration when it starts.
@@ -130,26 +132,26 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
         "ports": [{"name": key, "port": port, "targetPort": key, "protocol": "TCP"} for key, port in ports.items()],
         **cluster.spec.network.on_services(),
     }
-    config_map = _object(cluster, "v1", "ConfigMap", layout.proxy(name), labels, None)
+    config_map = _object(cluster, "v1", "ConfigMap", proxy_name(name), labels, None)
     return [
         config_map | {"data": {PROXY_CONFIG: config}},
-        _object(cluster, "apps/v1", "Deployment", layout.proxy(name), labels, deployment),
-        _object(cluster, "v1", "Service", layout.proxy(name), labels, service),
-        _budget(cluster, layout.proxy(name), component),
+        _object(cluster, "apps/v1", "Deployment", proxy_name(name), labels, deployment),
+        _object(cluster, "v1", "Service", proxy_name(name), labels, service),
+        _budget(cluster, proxy_name(name), component),
     ]
 
 
 def proxy_config(cluster: RocketMQCluster, wish: ProxySpec) -> str:
     """rmq-proxy.json: ours win, for what they say must be so."""
-    addresses = layout.name_server_addresses(_name(cluster), _namespace(cluster), cluster.spec.name_server.replicas)
+    addresses = name_server_addresses(_name(cluster), _namespace(cluster), cluster.spec.name_server.replicas)
     settings = {
         "topicRouteServiceCacheRefreshSeconds": ROUTE_CACHE_SECONDS,
         **{key: _json_value(value) for key, value in wish.config.items()},
         "proxyMode": "CLUSTER",
         "rocketMQClusterName": cluster.spec.broker_groups.template.broker_cluster_name,
         "namesrvAddr": ";".join(addresses),
-        "grpcServerPort": layout.GRPC_PORT,
-        "remotingListenPort": layout.REMOTING_PORT,
+        "grpcServerPort": GRPC_PORT,
+        "remotingListenPort": REMOTING_PORT,
     }
     return json.dumps(settings, indent=1, sort_keys=True) + "\n"
 
@@ -176,7 +178,7 @@ def _broker_group(
     name, namespace = _name(cluster), _namespace(cluster)
     spec: JsonObject = {
         **raw,
-        "nameServers": layout.name_server_addresses(name, namespace, cluster.spec.name_server.replicas),
+        "nameServers": name_server_addresses(name, namespace, cluster.spec.name_server.replicas),
     }
     is_java = cluster.spec.broker_groups.template.implementation is Implementation.JAVA
     if is_java and cluster.spec.version is not None and "version" not in spec and "image" not in spec:
@@ -196,15 +198,15 @@ def _broker_group(
             spec["replicas"] = override.replicas
         if override.config:
             spec["config"] = {**(raw.get("config") or {}), **override.config}
-    return _object(cluster, names.API_VERSION, names.BROKER_GROUP_KIND, layout.group(name, index), labels, spec)
+    return _object(cluster, names.API_VERSION, names.BROKER_GROUP_KIND, group_name(name, index), labels, spec)
 
 
 def _budget(cluster: RocketMQCluster, name: str, component: str) -> JsonObject:
-    labels = layout.labels(_name(cluster), component)
+    labels = part_labels(_name(cluster), component)
     spec: JsonObject = {
         "maxUnavailable": 1,
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
-        "selector": {"matchLabels": layout.selector(_name(cluster), component)},
+        "selector": {"matchLabels": part_selector(_name(cluster), component)},
     }
     return _object(cluster, "policy/v1", "PodDisruptionBudget", name, labels, spec)
 
@@ -221,7 +223,7 @@ def _object(
         "name": name,
         "namespace": _namespace(cluster),
         "labels": dict(labels),
-        "ownerReferences": [layout.owner({"metadata": cluster.metadata})],
+        "ownerReferences": [owner_of({"metadata": cluster.metadata})],
     }
     made: JsonObject = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
     return made if spec is None else made | {"spec": spec}
@@ -269,7 +271,6 @@ def template(
     labels: Mapping[str, str],
     selector: Mapping[str, str],
 ) -> JsonObject:
-    """The pod template of a StatefulSet or Deployment."""
     volumes: list[JsonObject] = [{"name": "run", "emptyDir": {}}]
     if program.config_map:
         volumes.append({"name": "config", "configMap": {"name": program.config_map}})
@@ -321,3 +322,71 @@ def _container(program: Program, spec: ClusterSpec, *, image: str, resources: Re
         "securityContext": restricted(),
         "volumeMounts": mounts,
     } | ({"resources": {key: value for key, value in asked.items() if value}} if any(asked.values()) else {})
+
+
+NAME_SERVER_PORT: Final = 9876
+GRPC_PORT: Final = 8081
+REMOTING_PORT: Final = 8080
+COMPONENT_NAME_SERVER: Final = "nameserver"
+COMPONENT_PROXY: Final = "proxy"
+
+
+def name_server_name(cluster: str) -> str:
+    """The StatefulSet, and the Service for clients."""
+    return f"{cluster}-nameserver"
+
+
+def name_server_pods(cluster: str) -> str:
+    """The headless Service that gives each NameServer's pod its name."""
+    return f"{cluster}-nameservers"
+
+
+def proxy_name(cluster: str) -> str:
+    """The Deployment, its Service and its ConfigMap."""
+    return f"{cluster}-proxy"
+
+
+def group_name(cluster: str, index: int) -> str:
+    return f"{cluster}-{index}"
+
+
+def is_group(cluster: str, name: str) -> bool:
+    index = name.removeprefix(f"{cluster}-")
+    return index != name and index.isdecimal() and group_name(cluster, int(index)) == name
+
+
+def group_names(cluster: str, count: int) -> list[str]:
+    return [group_name(cluster, index) for index in range(count)]
+
+
+def name_server_addresses(cluster: str, namespace: str, replicas: int) -> list[str]:
+    pods = f"{name_server_pods(cluster)}.{namespace}.svc"
+    return [f"{name_server_name(cluster)}-{ordinal}.{pods}:{NAME_SERVER_PORT}" for ordinal in range(replicas)]
+
+
+def part_labels(cluster: str, component: str) -> dict[str, str]:
+    """On everything that a cluster is made of, but its BrokerGroups."""
+    return {
+        names.LABEL_ROCKETMQ_CLUSTER: cluster,
+        names.LABEL_APP_NAME: names.APP_NAME_SERVER if component == COMPONENT_NAME_SERVER else names.APP_PROXY,
+        names.LABEL_APP_COMPONENT: component,
+        names.LABEL_APP_MANAGED_BY: names.MANAGED_BY,
+    }
+
+
+def part_pod_labels(cluster: str, component: str) -> dict[str, str]:
+    """On pods alone, as ever: without the instance label every NameServer and Proxy would be restarted by an upgrade.
+
+    A pod always has an owner, so no GitOps tool prunes it by that label.
+    """
+    return {**part_labels(cluster, component), names.LABEL_APP_INSTANCE: cluster}
+
+
+def part_selector(cluster: str, component: str) -> dict[str, str]:
+    """Which pods are a cluster's of this component: these labels never change, for a StatefulSet's selector may not."""
+    return {names.LABEL_ROCKETMQ_CLUSTER: cluster, names.LABEL_APP_COMPONENT: component}
+
+
+def owner_of(cluster_object: JsonObject) -> JsonObject:
+    """The owner reference of each part: what is deleted with the cluster, by Kubernetes' garbage collector."""
+    return identity.controller_reference(names.ROCKETMQ_CLUSTER_KIND, cluster_object["metadata"])

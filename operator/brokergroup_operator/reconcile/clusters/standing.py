@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus
+from brokergroup_operator.api.brokergroup_status import ConditionStatus
 from brokergroup_operator.api.rocketmq_cluster import ClientAddresses, ClusterStatus, GroupSummary, PartStatus
-from brokergroup_operator.reconcile.clusters import layout
+from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
+from brokergroup_operator.reconcile.plan import no, yes
+from brokergroup_operator.reconcile.tell.conditions import condition_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup_status import Condition
     from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
+    from brokergroup_operator.reconcile.plan import Verdict
 
 
 # Of a condition, as its schema has it.
@@ -23,8 +27,6 @@ MAX_MESSAGE = 32768
 
 
 class ClusterCondition(StrEnum):
-    """The conditions of a RocketMQCluster."""
-
     READY = "Ready"
     AVAILABLE = "Available"
     RECONCILING = "Reconciling"
@@ -32,8 +34,6 @@ class ClusterCondition(StrEnum):
 
 
 class ClusterReason(StrEnum):
-    """Every reason that a condition of a RocketMQCluster can carry."""
-
     ALL_READY = "AllReady"
     SERVING = "Serving"
     NAME_SERVERS_PENDING = "NameServersPending"
@@ -64,23 +64,6 @@ class Seen:
     topics: TopicsStanding = field(default_factory=TopicsStanding)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A condition without its times."""
-
-    status: bool
-    reason: ClusterReason
-    message: str
-
-
-def _yes(reason: ClusterReason, message: str) -> Judged:
-    return Judged(status=True, reason=reason, message=message)
-
-
-def _no(reason: ClusterReason, message: str) -> Judged:
-    return Judged(status=False, reason=reason, message=message)
-
-
 def status_of(seen: Seen, *, now: str) -> ClusterStatus:
     """The whole status. Equal to the present one, but for no times, where nothing has changed."""
     cluster = seen.cluster
@@ -97,8 +80,8 @@ def status_of(seen: Seen, *, now: str) -> ClusterStatus:
         proxies=proxies,
         topics=_part(seen.topics.desired, seen.topics.ready) if cluster.spec.topics else None,
         clients=ClientAddresses(
-            name_server=layout.clients_name_server(name, namespace),
-            proxy=None if cluster.spec.proxy is None else layout.clients_proxy(name, namespace),
+            name_server=f"{parts.name_server_name(name)}.{namespace}.svc:{parts.NAME_SERVER_PORT}",
+            proxy=None if cluster.spec.proxy is None else f"{parts.proxy_name(name)}.{namespace}.svc:{parts.GRPC_PORT}",
         ),
         groups=groups,
         conditions=_conditions(seen, servers, proxies, wanted, now=now),
@@ -106,9 +89,8 @@ def status_of(seen: Seen, *, now: str) -> ClusterStatus:
 
 
 def beyond_count(seen: Seen) -> list[str]:
-    """The groups that are there and that the spec does not ask for any more."""
     cluster = seen.cluster
-    wanted = layout.groups(str(cluster.metadata["name"]), cluster.spec.broker_groups.count)
+    wanted = parts.group_names(str(cluster.metadata["name"]), cluster.spec.broker_groups.count)
     return sorted(name for name in seen.groups if name not in wanted)
 
 
@@ -124,92 +106,73 @@ def _conditions(
 ) -> list[Condition]:
     stalled = _stalled(seen)
     parts = _ready(seen, servers, proxies, groups)
-    reconciling = replace(parts, status=not parts.status and not stalled.status)
+    under_way = not parts.holds and not stalled.holds
     # Of two that are True kstatus takes one, and `kubectl wait` the other.
-    ready = replace(stalled, status=False) if stalled.status and parts.status else parts
+    ready = no(stalled.reason, stalled.message) if stalled.holds and parts.holds else parts
     judged = {
         ClusterCondition.READY: ready,
         ClusterCondition.AVAILABLE: _available(seen, servers, proxies, groups),
-        ClusterCondition.RECONCILING: reconciling,
+        ClusterCondition.RECONCILING: (yes if under_way else no)(parts.reason, parts.message),
         ClusterCondition.STALLED: stalled,
     }
     before = {one["type"]: one for one in (seen.cluster_object.get("status") or {}).get("conditions") or ()}
     generation = int(seen.cluster.metadata.get("generation", 0))
-    return [_condition(kind, one, before.get(kind), now=now, generation=generation) for kind, one in judged.items()]
+    return [condition_of(kind, one, before.get(kind), now=now, generation=generation) for kind, one in judged.items()]
 
 
-def _condition(
-    kind: ClusterCondition, judged: Judged, before: JsonObject | None, *, now: str, generation: int
-) -> Condition:
-    status = ConditionStatus.TRUE if judged.status else ConditionStatus.FALSE
-    is_new = before is None or before.get("status") != status
-    return Condition(
-        type=kind.value,
-        status=status,
-        reason=judged.reason.value,
-        message=judged.message,
-        last_transition_time=now if is_new or before is None else str(before["lastTransitionTime"]),
-        observed_generation=generation,
-    )
-
-
-def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: list[GroupSummary]) -> Judged:
+def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: list[GroupSummary]) -> Verdict:
     if "deletionTimestamp" in seen.cluster.metadata:
-        return _no(ClusterReason.DELETING, "The cluster is being deleted")
+        return no(ClusterReason.DELETING, "The cluster is being deleted")
     if servers.ready < servers.desired:
-        return _no(ClusterReason.NAME_SERVERS_PENDING, f"{servers.summary} NameServers are ready")
+        return no(ClusterReason.NAME_SERVERS_PENDING, f"{servers.summary} NameServers are ready")
     pending = [one.name for one in groups if one.ready != ConditionStatus.TRUE]
     count = seen.cluster.spec.broker_groups.count
     if pending or len(groups) < count:
         named = f": {', '.join(pending)}" if pending else ""
-        return _no(ClusterReason.GROUPS_PENDING, f"{count - _missing(groups, count)}/{count} groups are ready{named}")
+        return no(ClusterReason.GROUPS_PENDING, f"{len(groups) - len(pending)}/{count} groups are ready{named}")
     if proxies is not None and proxies.ready < proxies.desired:
-        return _no(ClusterReason.PROXIES_PENDING, f"{proxies.summary} proxies are ready")
+        return no(ClusterReason.PROXIES_PENDING, f"{proxies.summary} proxies are ready")
     if seen.topics.ready < seen.topics.desired:
         why = "; ".join((*seen.topics.pending, *seen.topics.differing))
         told = f"{seen.topics.ready}/{seen.topics.desired} topics are in every group: {why}"
-        return _no(ClusterReason.TOPICS_PENDING, told[:MAX_MESSAGE])
+        return no(ClusterReason.TOPICS_PENDING, told[:MAX_MESSAGE])
     told = f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready"
-    return _yes(ClusterReason.ALL_READY, told)
+    return yes(ClusterReason.ALL_READY, told)
 
 
-def _missing(groups: list[GroupSummary], count: int) -> int:
-    return count - sum(one.ready == ConditionStatus.TRUE for one in groups)
-
-
-def _available(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: list[GroupSummary]) -> Judged:
+def _available(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: list[GroupSummary]) -> Verdict:
     """Clients find every group and can write to it."""
     if not servers.ready:
-        return _no(ClusterReason.NAME_SERVERS_PENDING, "No NameServer is ready: clients find no broker")
+        return no(ClusterReason.NAME_SERVERS_PENDING, "No NameServer is ready: clients find no broker")
     away = [one.name for one in groups if one.available != ConditionStatus.TRUE]
     if away or len(groups) < seen.cluster.spec.broker_groups.count:
-        return _no(ClusterReason.GROUPS_PENDING, f"Groups that take no writes: {', '.join(away) or 'not made yet'}")
+        return no(ClusterReason.GROUPS_PENDING, f"Groups that take no writes: {', '.join(away) or 'not made yet'}")
     if proxies is not None and proxies.desired and not proxies.ready:
-        return _no(ClusterReason.PROXIES_PENDING, "No Proxy is ready: clients of the gRPC protocol cannot connect")
-    return _yes(ClusterReason.SERVING, "Every group takes writes")
+        return no(ClusterReason.PROXIES_PENDING, "No Proxy is ready: clients of the gRPC protocol cannot connect")
+    return yes(ClusterReason.SERVING, "Every group takes writes")
 
 
-def _stalled(seen: Seen) -> Judged:
+def _stalled(seen: Seen) -> Verdict:
     if seen.strangers:
         told = (
             f"There already, and not this cluster's: {', '.join(seen.strangers)}. Delete or rename them, or the cluster"
         )
-        return _yes(ClusterReason.NOT_OURS, told)
+        return yes(ClusterReason.NOT_OURS, told)
     if seen.refusals:
-        return _yes(ClusterReason.REFUSED, f"The API server refused: {'; '.join(seen.refusals)}"[:MAX_MESSAGE])
+        return yes(ClusterReason.REFUSED, f"The API server refused: {'; '.join(seen.refusals)}"[:MAX_MESSAGE])
     if seen.topics.differing:
         told = (
             f"Topics that are there and are not as declared: {'; '.join(seen.topics.differing)}. Delete the topic once its"
             " messages are consumed, or declare it as it is"
         )
-        return _yes(ClusterReason.TOPIC_DIFFERS, told[:MAX_MESSAGE])
+        return yes(ClusterReason.TOPIC_DIFFERS, told[:MAX_MESSAGE])
     if beyond := beyond_count(seen):
         told = (
             f"Groups beyond spec.brokerGroups.count are kept, for they may hold messages: {', '.join(beyond)}."
             " Once their messages are consumed: kubectl delete brokergroup NAME"
         )
-        return _yes(ClusterReason.GROUPS_BEYOND_COUNT, told)
-    return _no(ClusterReason.NOTHING_TO_DO, "Nothing needs a person")
+        return yes(ClusterReason.GROUPS_BEYOND_COUNT, told)
+    return no(ClusterReason.NOTHING_TO_DO, "Nothing needs a person")
 
 
 def _pods(found: JsonObject | None, wanted: int | None) -> PartStatus:

@@ -108,7 +108,6 @@ class TopicKeeper:
         )
 
     def forget(self, namespace: str, groups: Iterable[str]) -> None:
-        """The cluster is gone."""
         for name in groups:
             self._held.pop(GroupKey(namespace, name), None)
 
@@ -141,17 +140,14 @@ class TopicKeeper:
         """Returns the topics that are as declared, and what is said of the others. Raises GroupViewError."""
         ready, differing = set(), []
         for one in declared:
+            found = await self._view.topic(key, one.name)
             try:
-                await self._bring_on(key, one)
+                change = change_of(one, found)
             except TopicDiffersError as error:
                 differing.append(str(error))
-            else:
-                ready.add(one.name)
+                continue
+            if change is not None:
+                await self._view.put_topic(key, change)
+                log.info("cluster.topic", group=str(key), topic=one.name, is_new=found is None)
+            ready.add(one.name)
         return frozenset(ready), tuple(differing)
-
-    async def _bring_on(self, key: GroupKey, declared: TopicSpec) -> None:
-        found = await self._view.topic(key, declared.name)
-        change = change_of(declared, found)
-        if change is not None:
-            await self._view.put_topic(key, change)
-            log.info("cluster.topic", group=str(key), topic=declared.name, is_new=found is None)

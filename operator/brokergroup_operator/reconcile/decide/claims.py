@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.api import names
 from brokergroup_operator.api.storage_fields import RetentionPolicy
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS
-from brokergroup_operator.reconcile import identity, quantities
+from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
 from brokergroup_operator.reconcile.render import children
-from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.drift import apply_if_drifted, with_revision
+from brokergroup_operator.reconcile.see import foreign, observed
+from brokergroup_operator.reconcile.see.foreign import apply_if_drifted, with_revision
 from brokergroup_operator.reconcile.see.members import is_broken
 
 if TYPE_CHECKING:
@@ -47,18 +47,23 @@ def _size_kept(claim: JsonObject | None, wanted: str) -> str | None:
     if claim is None:
         return None
     size = observed.claim_size(claim)
-    larger = quantities.parse(size) > quantities.parse(wanted)
+    larger = foreign.parse_quantity(size) > foreign.parse_quantity(wanted)
     return size if larger or not observed.claim_is_bound(claim) else None
 
 
 def marked_as_leaving(seen: Observed, member: Member) -> Iterator[Action]:
     """Only a marked claim is ever discarded: after a lost record, an unknown claim may hold the only copy of the data."""
     claim = seen.claims.get(member.pod)
-    if claim is None or observed.being_deleted(claim) or _carried_by_another(seen, member):
+    if claim is None or observed.being_deleted(claim):
         return
+    replicas = seen.record.replicas.values() if seen.record else ()
+    if any(one.reserved_for == member.pod and one.broker_id != member.broker_id for one in replicas):
+        return  # a pod that came back without its disk keeps its name under a higher id: the claim is the new one's
     if names.ANNOTATION_LEAVING not in observed.annotations_of(claim):
         wanted = children.build_claim(seen.group, member, size=observed.claim_size(claim))
-        marked = with_revision(_annotated(wanted, names.ANNOTATION_LEAVING, str(member.broker_id)))
+        metadata = wanted["metadata"]
+        marks = {**metadata.get("annotations", {}), names.ANNOTATION_LEAVING: str(member.broker_id)}
+        marked = with_revision(wanted | {"metadata": metadata | {"annotations": marks}})
         yield ApplyObject(reason="its member leaves the group", resource=PERSISTENT_VOLUME_CLAIMS, object=marked)
 
 
@@ -73,12 +78,7 @@ def discarded_claims(seen: Observed) -> Iterator[Action]:
             # The marked one last: while it is there, the next pass comes here again.
             for one in (names.commit_log_claim_name(name), name):
                 if one in seen.claims and not observed.being_deleted(seen.claims[one]):
-                    yield DeleteObject(
-                        reason="its member has left the group",
-                        resource=PERSISTENT_VOLUME_CLAIMS,
-                        name=one,
-                        uid=observed.uid(seen.claims[one]),
-                    )
+                    yield DeleteObject.of(PERSISTENT_VOLUME_CLAIMS, seen.claims[one], "its member has left the group")
 
 
 def own_claims(seen: Observed) -> dict[str, JsonObject]:
@@ -94,23 +94,11 @@ def growing_claims(seen: Observed) -> list[str]:
     return [
         name
         for name, claim in sorted(seen.claims.items())
-        if observed.claim_is_bound(claim) and _capacity(claim) < quantities.parse(observed.claim_size(claim))
+        if observed.claim_is_bound(claim) and _capacity(claim) < foreign.parse_quantity(observed.claim_size(claim))
     ]
 
 
 def _capacity(claim: JsonObject) -> Fraction:
     """A provisioner that reports none has nothing to grow."""
     shown = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
-    return quantities.parse(str(shown) if shown else observed.claim_size(claim))
-
-
-def _carried_by_another(seen: Observed, member: Member) -> bool:
-    """A pod that came back without its disk keeps its name under a higher id: the claim of that name is the new one's."""
-    replicas = seen.record.replicas.values() if seen.record else ()
-    return any(one.reserved_for == member.pod and one.broker_id != member.broker_id for one in replicas)
-
-
-def _annotated(claim: JsonObject, annotation: str, value: str) -> JsonObject:
-    metadata = dict(claim["metadata"])
-    metadata["annotations"] = dict(metadata.get("annotations") or {}) | {annotation: value}
-    return claim | {"metadata": metadata}
+    return foreign.parse_quantity(str(shown) if shown else observed.claim_size(claim))

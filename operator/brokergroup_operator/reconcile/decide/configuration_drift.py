@@ -41,7 +41,6 @@ class Drift:
     expected: str
 
     def __str__(self) -> str:
-        """For people."""
         found, expected = broker_keys.shown(self.found), broker_keys.shown(self.expected)
         return f"broker {self.member.broker_id} (pod {self.member.pod}): {self.key}={found}, expected {expected}"
 
@@ -63,11 +62,11 @@ def drifted_keys(seen: Observed, settings: ReconcileSettings) -> tuple[Drift, ..
         pod, said = seen.pods.get(member.pod), snapshot.member_configuration.get(member.broker_id)
         if pod is None or said is None or not observed.pod_is_ready(pod) or member.broker_id not in snapshot.live:
             continue
-        expected = {
-            **_at_the_start(seen, pod, settings),
-            **broker_config.given_to(pod),
-            **_as_master(seen, member, said),
-        }
+        expected = {**_at_the_start(seen, pod, settings), **broker_config.given_to(pod)}
+        leads = seen.record is not None and seen.record.granted_master_id == member.broker_id
+        if leads and said.get(broker_keys.ROLE) == "ASYNC_MASTER":
+            # A master by the record asks no slave so; any other word of its role is the controller's matter.
+            expected[broker_keys.ROLE] = "SYNC_MASTER"
         found += _differences(member, said, expected)
     return tuple(found)
 
@@ -82,12 +81,6 @@ def _at_the_start(seen: Observed, pod: JsonObject, settings: ReconcileSettings) 
         return {}
     written = broker_config.start_values(seen.group, settings)
     return {**broker_keys.DEFAULTS[seen.group.spec.implementation], **dict(made.cold.items() & written.cold.items())}
-
-
-def _as_master(seen: Observed, member: Member, said: Mapping[str, str]) -> Mapping[str, str]:
-    """A master by the record that was made ASYNC_MASTER asks no slave; any other word of its role is the controller's matter."""
-    leads = seen.record is not None and seen.record.granted_master_id == member.broker_id
-    return {broker_keys.ROLE: "SYNC_MASTER"} if leads and said.get(broker_keys.ROLE) == "ASYNC_MASTER" else {}
 
 
 def _differences(member: Member, said: Mapping[str, str], expected: Mapping[str, str]) -> Iterator[Drift]:
@@ -116,6 +109,5 @@ def put_back_actions(drifts: Sequence[Drift]) -> Iterator[PutBackBrokerConfig]:
 
 
 def told(drifts: Sequence[Drift]) -> str:
-    """The drifts as a text, member by member, for a condition."""
     shown, more = drifts[:KEYS_SHOWN], len(drifts) - KEYS_SHOWN
     return "; ".join(map(str, shown)) + (f"; and {more} more" if more > 0 else "")

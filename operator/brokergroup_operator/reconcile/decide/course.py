@@ -15,8 +15,9 @@ import msgspec
 from brokergroup_operator.api import names
 from brokergroup_operator.api.broker_keys import MINIMUM
 from brokergroup_operator.api.brokergroup import MasterUpdate
-from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide.claims import marked_as_leaving
 from brokergroup_operator.reconcile.decide.configuration_drift import Drift, drifted_keys
 from brokergroup_operator.reconcile.decide.deletion import QUIET, hibernation_steps, must_be_quiet, stops
@@ -32,19 +33,7 @@ from brokergroup_operator.reconcile.decide.rollout import (
 from brokergroup_operator.reconcile.decide.scale_in import forgetting_step, leaving, leaving_step
 from brokergroup_operator.reconcile.decide.silent_members import repair_step
 from brokergroup_operator.reconcile.other_groups import Turn, turn_of
-from brokergroup_operator.reconcile.plan import (
-    Action,
-    DeleteObject,
-    Note,
-    Rehearse,
-    RemoveMember,
-    SetBrokerConfig,
-    Step,
-    SwitchMaster,
-    Verb,
-    Verdict,
-    no,
-)
+from brokergroup_operator.reconcile.plan import Step, Verb, Verdict, no
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.addressing import address_is_lost
 from brokergroup_operator.reconcile.see import observed
@@ -53,9 +42,7 @@ from brokergroup_operator.reconcile.see.members import Standing, standings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import UpdateStrategySpec
-    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.see.members import Membership
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -97,9 +84,9 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
     safe = failover_safe(seen, drifts)
     if seen.group.spec.maintenance.hibernated:
         steps = tuple(hibernation_steps(seen, known))
-        return Course(standings=known, safe=safe, steps=() if _paused(seen) else steps)
+        return Course(standings=known, safe=safe, steps=() if seen.group.spec.maintenance.paused else steps)
     may_step = _at_rest(seen, safe)
-    is_safe = may_step.status is ConditionStatus.TRUE
+    is_safe = may_step.holds
     leaver = leaving(seen, known)
     staying = {broker_id: one for broker_id, one in known.items() if one is not leaver}
     outdated = outdated_members(seen, [one.member for one in staying.values()], settings)
@@ -124,7 +111,7 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
             )
         ),
     )
-    if _paused(seen) or observed.being_deleted(seen.group_object):
+    if seen.group.spec.maintenance.paused or observed.being_deleted(seen.group_object):
         return course
     course = _in_turn(seen, course, staying)
     return replace(course, steps=_chosen(course))
@@ -154,7 +141,12 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
     if stepping and all_in_sync:
         asked_for = any(item.member in stepping and item.why in ASKED_FOR for item in course.outdated)
         if seen.refusal and not asked_for:
-            return replace(course, rollout=tuple(_asked_again(step) for step in course.rollout))
+            why = "the API refused what the spec asks for"
+            again = (
+                replace(one, verb=Verb.REHEARSE, why=why, to_broker_id=None) if one.acts else one
+                for one in course.rollout
+            )
+            return replace(course, rollout=tuple(again))
         if seen.rolling_before and not holds and not asked_for:
             return replace(course, rollout=(_after_others(seen.rolling_before),), turn=Turn.WAITS)
         return replace(course, turn=Turn.HOLDS)
@@ -164,27 +156,18 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
     return course
 
 
-def _asked_again(step: Step) -> Step:
-    why = "the API refused what the spec asks for"
-    return replace(step, verb=Verb.REHEARSE, why=why, to_broker_id=None) if step.acts else step
-
-
 def _after_others(others: Sequence[GroupKey]) -> Step:
     named = ", ".join(str(key) for key in others[:NAMED])
     more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
     return Step(verb=Verb.WAIT, reason=Reason.WAITING_FOR_OTHER_GROUPS, why=f"Rolls after {named}{more}")
 
 
-def _paused(seen: Observed) -> bool:
-    return seen.group.spec.maintenance.paused
-
-
 def _at_rest(seen: Observed, safe: Verdict) -> Verdict:
     """FailoverSafe, while no change of master is under way: one voluntary thing at a time."""
     running = seen.snapshot.in_progress if seen.snapshot else None
-    if running is not None and (safe.status is ConditionStatus.TRUE or safe.reason is Reason.NOBODY_MAY_FOLLOW):
+    if running is not None and (safe.holds or safe.reason is Reason.NOBODY_MAY_FOLLOW):
         return no(Reason.MOVING_MASTER, f"a {running.kind.value} is under way")
-    if seen.snapshot is not None and seen.snapshot.is_changing and safe.status is ConditionStatus.TRUE:
+    if seen.snapshot is not None and seen.snapshot.is_changing and safe.holds:
         return no(Reason.MOVING_MASTER, "another operator pod changes the master")
     return safe
 
@@ -196,63 +179,58 @@ def _chosen(course: Course) -> tuple[Step, ...]:
     return tuple(step for step in course.rollout if step.acts)
 
 
-def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Iterator[Action]:
+def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Iterator[plans.Action]:
     """The actions that carry the step out. Each names its object by the uid that was seen."""
     member = step.member
     if member is None:
         return
     match step.verb:
         case Verb.SWITCH:
-            yield SwitchMaster(
+            yield plans.SwitchMaster(
                 reason=step.why, from_broker_id=member.broker_id, to_broker_id=step.to_broker_id, cause=step.cause
             )
         case Verb.REPLACE | Verb.STOP:
             note = _note_of_stop(step, member)
             # No running pod is stopped for one that the API refuses: a bad podTemplate, an admission policy.
             successor = wanted_pod(seen, member, settings) if step.verb is Verb.REPLACE else None
-            for action in _delete(PODS, seen.pods, member, step, note):
+            if (pod := seen.pods.get(member.pod)) is not None:
+                action = plans.DeleteObject.of(PODS, pod, step.why, note)
                 yield replace(action, successor=successor, is_update=step.reason is Reason.ROLLING_UPDATE)
         case Verb.REHEARSE:
-            yield Rehearse(reason=step.why, resource=PODS, object=wanted_pod(seen, member, settings))
+            yield plans.Rehearse(reason=step.why, resource=PODS, object=wanted_pod(seen, member, settings))
         case Verb.DROP_VOLUME:
-            note = Note(reason="VolumeDropped", message=f"Deleting claim {member.pod}: {step.why}", warning=True)
-            # The commit log's first: while the other one is there, the next pass comes here again.
-            log = seen.claims.get(names.commit_log_claim_name(member.pod))
-            if log is not None and not observed.being_deleted(log):
-                yield DeleteObject(
-                    reason=step.why,
-                    resource=PERSISTENT_VOLUME_CLAIMS,
-                    name=names.commit_log_claim_name(member.pod),
-                    uid=observed.uid(log),
-                )
-            yield from _delete(PERSISTENT_VOLUME_CLAIMS, seen.claims, member, step, note)
+            yield from _drop_volume(seen, member, step.why)
         case Verb.MARK:
             yield from marked_as_leaving(seen, member)
         case Verb.FORGET:
             event = "ScaledIn" if step.reason is Reason.SCALING_IN else "ReplicaRebuilt"
-            note = Note(reason=event, message=f"Broker id {member.broker_id} is cleaned from the record: {step.why}")
-            yield RemoveMember(reason=step.why, broker_id=member.broker_id, note=note)
+            note = plans.Note(
+                reason=event, message=f"Broker id {member.broker_id} is cleaned from the record: {step.why}"
+            )
+            yield plans.RemoveMember(reason=step.why, broker_id=member.broker_id, note=note)
 
 
-def _note_of_stop(step: Step, member: Member) -> Note:
+def _drop_volume(seen: Observed, member: Member, why: str) -> Iterator[plans.DeleteObject]:
+    # The commit log's first: while the other one is there, the next pass comes here again.
+    log = seen.claims.get(names.commit_log_claim_name(member.pod))
+    if log is not None and not observed.being_deleted(log):
+        yield plans.DeleteObject.of(PERSISTENT_VOLUME_CLAIMS, log, why)
+    if (claim := seen.claims.get(member.pod)) is not None:
+        note = plans.Note(reason="VolumeDropped", message=f"Deleting claim {member.pod}: {why}", warning=True)
+        yield plans.DeleteObject.of(PERSISTENT_VOLUME_CLAIMS, claim, why, note)
+
+
+def _note_of_stop(step: Step, member: Member) -> plans.Note:
     reason = "PodStopping"
     if step.amiss is Reason.MEMBERS_NOT_HEARD:
         reason = "UnheardMemberReplaced"
     elif step.amiss is Reason.MEMBERS_NOT_LINKED:
         reason = "UnlinkedMemberReplaced"
     message = f"Stopping pod {member.pod}: {step.why}"
-    return Note(reason=reason, message=message, related=member.pod, warning=step.amiss is not None)
+    return plans.Note(reason=reason, message=message, related=member.pod, warning=step.amiss is not None)
 
 
-def _delete(
-    resource: Resource, objects: Mapping[str, JsonObject], member: Member, step: Step, note: Note
-) -> Iterator[DeleteObject]:
-    obj = objects.get(member.pod)
-    if obj is not None:
-        yield DeleteObject(reason=step.why, resource=resource, name=member.pod, uid=observed.uid(obj), note=note)
-
-
-def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[Action]:
+def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
     """Give each living broker the hot keys that it has not been given; not to one that restarts anyway.
 
     Nor during a change of master: a switchover holds minInSyncReplicas up meanwhile.
@@ -271,7 +249,10 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
         minimum = broker_config.minimum_reached(seen, pod, wanted[MINIMUM], a_member_leaves=course.leaver is not None)
         values = wanted | (QUIET if standing is quiet else {MINIMUM: minimum})
         if changed := broker_config.hot_changes(pod, values):
-            yield SetBrokerConfig(
+            keys = ", ".join(f"{key}={value}" for key, value in sorted(changed.items()))
+            told = f"Pod {standing.member.pod} now runs with {keys}"
+            note = plans.Note(reason="ConfigReloaded", message=told, related=standing.member.pod)
+            yield plans.SetBrokerConfig(
                 reason="it takes them while it runs",
                 broker_id=standing.member.broker_id,
                 pod=standing.member.pod,
@@ -280,10 +261,5 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
                 noted=values,
                 restarts=observed.broker_restarts(pod),
                 # A restarted process gets the values again without an Event: for users nothing has changed.
-                note=_reloaded(standing.member, changed) if broker_config.given_to(pod) else None,
+                note=note if broker_config.given_to(pod) else None,
             )
-
-
-def _reloaded(member: Member, values: Mapping[str, str]) -> Note:
-    keys = ", ".join(f"{key}={value}" for key, value in sorted(values.items()))
-    return Note(reason="ConfigReloaded", message=f"Pod {member.pod} now runs with {keys}", related=member.pod)

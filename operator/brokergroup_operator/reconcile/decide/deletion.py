@@ -93,20 +93,13 @@ def _delete_data(seen: Observed) -> Iterator[Action]:
 
 
 def _delete(resource: Resource, objects: Mapping[str, JsonObject]) -> Iterator[Action]:
-    for name, obj in sorted(objects.items()):
+    for _, obj in sorted(objects.items()):
         if not observed.being_deleted(obj):
-            yield DeleteObject(reason="the group is being deleted", resource=resource, name=name, uid=observed.uid(obj))
+            yield DeleteObject.of(resource, obj, "the group is being deleted")
 
 
 def _release_group(seen: Observed, reason: str) -> SetFinalizers:
-    remaining = [item for item in observed.finalizers_of(seen.group_object) if item != names.FINALIZER_BROKER_GROUP]
-    return SetFinalizers(
-        reason=reason,
-        resource=BROKER_GROUPS,
-        name=identity.name_of(seen.group),
-        resource_version=str(observed.metadata(seen.group_object).get("resourceVersion", "")),
-        finalizers=tuple(remaining),
-    )
+    return SetFinalizers.without(BROKER_GROUPS, seen.group_object, names.FINALIZER_BROKER_GROUP, reason)
 
 
 # `kubectl delete --cascade=orphan` puts it on the group. The cluster's garbage collector takes the owner references off the
@@ -131,15 +124,12 @@ def takes_back(seen: Observed) -> bool:
 def adopted(seen: Observed) -> Iterator[PatchMetadata]:
     """Take back what an orphaned group of this name has left, or what lost its owner."""
     unowned = [(resource, obj) for resource, obj in foreign.children(seen) if observed.is_unowned(obj)]
+    listed = ", ".join(f"{resource.kind} {observed.metadata(obj)['name']}" for resource, obj in unowned)
+    note = Note(reason="TakenBack", message=f"What had no owner is this group's again, as it runs: {listed}")
     owner = {"ownerReferences": [identity.owner_reference(seen.group)]}
     for resource, obj in unowned:
         patch = _patch(resource, obj, "it has no owner", owner)
-        yield patch if obj is not unowned[-1][1] else replace(patch, note=_taken_back(unowned))
-
-
-def _taken_back(unowned: list[tuple[Resource, JsonObject]]) -> Note:
-    listed = ", ".join(f"{resource.kind} {observed.metadata(obj)['name']}" for resource, obj in unowned)
-    return Note(reason="TakenBack", message=f"What had no owner is this group's again, as it runs: {listed}")
+        yield patch if obj is not unowned[-1][1] else replace(patch, note=note)
 
 
 def disowned(seen: Observed) -> Iterator[PatchMetadata]:
@@ -211,7 +201,6 @@ def must_be_quiet(seen: Observed, standings: Mapping[int, Standing]) -> Standing
 
 
 def stops(seen: Observed) -> bool:
-    """Whether the whole group is to stop."""
     return seen.group.spec.maintenance.hibernated or observed.being_deleted(seen.group_object)
 
 

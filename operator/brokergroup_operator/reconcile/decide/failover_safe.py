@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import acknowledgement_rule, voting_replicas
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.timeline import Cause, Kind
@@ -54,7 +54,7 @@ def failover_safe(seen: Observed, drifts: Sequence[Drift] = ()) -> Verdict:
     facts = {broker_id: one.fact for broker_id, one in known.items()}
     verdict = judge(seen.group.spec, seen.record, seen.snapshot, away=away, facts=facts)
     broken = [drift for drift in drifts if drift.breaks_durability]
-    if not broken or verdict.status is not ConditionStatus.TRUE:
+    if not broken or not verdict.holds:
         return verdict
     return no(Reason.CONFIGURATION_DRIFTED, f"Acknowledgements are not what spec.durability says: {told(broken)}")
 
@@ -65,7 +65,7 @@ def unsafe_now(seen: Observed) -> str:
     The group's status is as old as its last pass: a slave may have died since, and passes may fail for minutes.
     """
     verdict = failover_safe(seen)
-    return "" if verdict.status is ConditionStatus.TRUE else f"{verdict.reason.value}: {verdict.message}"
+    return "" if verdict.holds else f"{verdict.reason.value}: {verdict.message}"
 
 
 def judge(
@@ -106,7 +106,8 @@ def _count(
     facts: Mapping[int, str],
 ) -> Verdict:
     found = candidates(spec, record, snapshot, away=away)
-    copies = barred_copies(spec, record, snapshot, away=away)
+    # Slaves of the SyncStateSet that could acknowledge a new master's writes but may not be master.
+    copies = [one for one in _linked_in_sync(record, snapshot, away) if is_barred(spec, snapshot, one)]
     needed = candidates_needed(spec)
     if found and len(found) + len(copies) >= needed:
         also = f", {_ids(copies)} (priority 0) can acknowledge" if copies else ""
@@ -124,7 +125,11 @@ def _count(
         if missing and len(whole) + len(copies) + len(unlinked) + len(unheard) >= needed:
             return no(reason, _facts(facts, [*unheard, *unlinked]))
     if not found and 1 + len(copies) >= voting_replicas(spec):
-        return no(Reason.NOBODY_MAY_FOLLOW, _all_slaves_barred(master, copies))
+        return no(
+            Reason.NOBODY_MAY_FOLLOW,
+            f"Every other member than master {master} (broker {_ids(copies)}) has election priority 0, which bars it from"
+            " mastership: give one of them another priority in spec.failover.priorities",
+        )
     named = ", ".join([*map(str, found), *(f"{broker_id} (priority 0)" for broker_id in copies)]) or "none"
     short = (
         f"Beside master {master}, {needed} live members in sync are needed, one of them to take over; there is {named}"
@@ -135,13 +140,6 @@ def _count(
 
 def _facts(facts: Mapping[int, str], broker_ids: Iterable[int]) -> str:
     return "; ".join(f"broker {one}: {facts.get(one, 'unknown')}" for one in broker_ids)
-
-
-def _all_slaves_barred(master: int, copies: list[int]) -> str:
-    return (
-        f"Every other member than master {master} (broker {_ids(copies)}) has election priority 0, which bars it from"
-        " mastership: give one of them another priority in spec.failover.priorities"
-    )
 
 
 def candidates_needed(spec: BrokerGroupSpec) -> int:
@@ -164,13 +162,6 @@ def candidates(
         for broker_id in _linked_in_sync(record, snapshot, away)
         if not is_barred(spec, snapshot, broker_id) and broker_id not in behind
     ]
-
-
-def barred_copies(
-    spec: BrokerGroupSpec, record: BrokerGroupRecord, snapshot: GroupSnapshot, *, away: Collection[int] = ()
-) -> list[int]:
-    """Return the slaves of the SyncStateSet that could acknowledge a new master's writes but may not be master."""
-    return [one for one in _linked_in_sync(record, snapshot, away) if is_barred(spec, snapshot, one)]
 
 
 def _linked_in_sync(record: BrokerGroupRecord, snapshot: GroupSnapshot, away: Collection[int]) -> list[int]:
@@ -209,7 +200,7 @@ def mastership_step(
     The preferred member gets it only after its own update: else update and preference would move it to and fro without end.
     `at_rest`: FailoverSafe, while no change of master is under way. `updating`: the ids whose pods are still to be replaced.
     """
-    safe = at_rest.status is ConditionStatus.TRUE
+    safe = at_rest.holds
     master = next((standing for standing in standings.values() if standing.is_master), None)
     if master is None or seen.record is None or seen.snapshot is None:
         return None
@@ -234,7 +225,12 @@ def mastership_step(
     preferred = seen.group.spec.failover.preferred_master
     if safe and preferred in updated:
         return _move(master, preferred, f"broker {preferred} is preferred")
-    return _refused(preferred) if preferred is not None and preferred in learners else None
+    why = (
+        f"spec.failover.preferredMaster is broker {preferred}, an async learner (spec.replication.learners: those with the highest"
+        " ids), which is never master: name another one"
+    )
+    is_learner = preferred is not None and preferred in learners
+    return Step(verb=Verb.REFUSE, reason=Reason.INVALID_SPEC, why=why) if is_learner else None
 
 
 def _may_leave_unsafe(seen: Observed, at_rest: Verdict) -> bool:
@@ -245,14 +241,6 @@ def _may_leave_unsafe(seen: Observed, at_rest: Verdict) -> bool:
     """
     running = seen.snapshot is not None and seen.snapshot.in_progress is not None
     return not running and at_rest.reason in SHORT_OF_CANDIDATES
-
-
-def _refused(preferred: int) -> Step:
-    why = (
-        f"spec.failover.preferredMaster is broker {preferred}, an async learner (spec.replication.learners: those with the highest"
-        " ids), which is never master: name another one"
-    )
-    return Step(verb=Verb.REFUSE, reason=Reason.INVALID_SPEC, why=why)
 
 
 def _move(master: Standing, to_broker_id: int | None, why: str) -> Step:

@@ -7,8 +7,8 @@ one keeps it.
 
 Slaves are replaced one by one, each back in sync before the next, then the master: after a planned switchover it is a slave
 like the others (`masterUpdate: Switchover`), or it waits for a person to switch over (`Supervised`), or it restarts as it is
-(`Restart`). A pod whose claim is being deleted is left alone: its stop would take its data along. Learners come first and wait for no safety:
-nothing rests on them, but they go one by one too.
+(`Restart`). A pod whose claim is being deleted is left alone: its stop would take its data along. Learners come first and wait
+for no safety: nothing rests on them, but they go one by one too.
 
 A member that gives the group nothing is replaced at once, whatever else is going on: so a bad image can be taken back, and a
 group that never came up can be repaired. Any other member is replaced only while the group is `FailoverSafe` and all others
@@ -21,7 +21,6 @@ acknowledge with. The master of such a group has no successor: it is restarted o
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import json
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,15 +29,15 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import MasterUpdate, UpdateType
 from brokergroup_operator.api.brokergroup_operation import OperationType
-from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile.plan import Step, Verb
-from brokergroup_operator.reconcile.render import broker_config, fence_container, fence_key
+from brokergroup_operator.reconcile.render import broker_config, certificate, fence_container
 from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import wanted_learners
-from brokergroup_operator.reconcile.see.observed import why_not_stopped
+from brokergroup_operator.reconcile.see.observed import moment, why_not_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,25 +67,17 @@ ASKED_FOR = frozenset({RestartReason.RESTARTED_AT, RestartReason.RESTART_OPERATI
 
 @dataclass(frozen=True)
 class Outdated:
-    """A member whose pod must be replaced."""
-
     member: Member
     why: RestartReason
 
 
-def outdated_members(seen: Observed, members: Sequence[Member], settings: ReconcileSettings) -> list[Outdated]:
-    """In the order of broker ids. A pod that is missing or going will be made right anyway."""
-    return _running_something_else(seen, members, settings, going=False)
-
-
-def outdated_and_going(seen: Observed, members: Sequence[Member], settings: ReconcileSettings) -> list[Outdated]:
-    """Members whose pod is being deleted and runs something else than the spec says until it has ended."""
-    return _running_something_else(seen, members, settings, going=True)
-
-
-def _running_something_else(
-    seen: Observed, members: Sequence[Member], settings: ReconcileSettings, *, going: bool
+def outdated_members(
+    seen: Observed, members: Sequence[Member], settings: ReconcileSettings, *, going: bool = False
 ) -> list[Outdated]:
+    """In the order of broker ids. A pod that is missing or going will be made right anyway.
+
+    `going`: instead the members whose pod is being deleted and runs something else than the spec says until it has ended.
+    """
     result = []
     for member in members:
         pod = seen.pods.get(member.pod)
@@ -109,7 +100,7 @@ def restart_reason(
         return RestartReason.RESTARTED_AT
     if _named_by_restart(seen, member, pod):
         return RestartReason.RESTART_OPERATION
-    as_made = fence_key.with_key_of(fence_container.with_times_of(seen.group, pod), pod)
+    as_made = certificate.with_key_of(fence_container.with_times_of(seen.group, pod), pod)
     as_told = dataclasses.replace(seen, group=as_made)
     wanted = observed.annotations_of(wanted_pod(as_told, member, settings))
     if have.get(names.ANNOTATION_REVISION) != wanted[names.ANNOTATION_REVISION]:
@@ -157,11 +148,6 @@ def made_before(seen: Observed, obj: JsonObject) -> bool:
         return False
     created = observed.metadata(obj).get("creationTimestamp")
     return created is None or moment(str(created)) <= moment(operation.status.started_at)
-
-
-def moment(text: str) -> dt.datetime:
-    """An RFC 3339 time."""
-    return dt.datetime.fromisoformat(text)
 
 
 def rollout_steps(
@@ -236,7 +222,7 @@ def _next_turn(
         return _replace(learners[0], "a learner's turn: nothing rests on it")
     if _master_votes_alone(standings):
         return _replace((slaves or due)[0], "only the master votes")
-    if safe.status is not ConditionStatus.TRUE:
+    if not safe.holds:
         return _turn_while_unsafe(slaves, due, strategy, safe)
     if slaves:
         return _replace(slaves[0], "its turn")

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from brokergroup_operator.api.brokergroup_operation import OperationType
-from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.failover_safe import judge
 from brokergroup_operator.reconcile.plan import Step, Verb
@@ -61,7 +61,6 @@ def _rank(standing: Standing) -> tuple[bool, bool, bool, bool, int]:
 
 
 def named(seen: Observed) -> int | None:
-    """The broker id that a running operation removes."""
     operation = seen.operation
     if operation is None:
         return None
@@ -117,18 +116,13 @@ def _refused(leaver: Standing, why: str) -> Step:
 def _volume_step(seen: Observed, leaver: Standing) -> Step | None:
     """Delete the claim and wait until it is gone; where a lost node holds it, do not wait."""
     claim, member = seen.claims.get(leaver.member.pod), leaver.member
-    if claim is None or leaver.is_stuck:
-        return _drop(leaver) if claim is not None and not observed.being_deleted(claim) else None
+    if claim is None or (leaver.is_stuck and observed.being_deleted(claim)):
+        return None
     if observed.being_deleted(claim):
         why = f"Waiting for claim {member.pod} to go"
         return Step(verb=Verb.WAIT, reason=Reason.REBUILDING_MEMBER, why=why, member=member)
-    return _drop(leaver)
-
-
-def _drop(leaver: Standing) -> Step:
-    return Step(
-        verb=Verb.DROP_VOLUME, reason=Reason.REBUILDING_MEMBER, why="its volume is given up", member=leaver.member
-    )
+    why = "its volume is given up"
+    return Step(verb=Verb.DROP_VOLUME, reason=Reason.REBUILDING_MEMBER, why=why, member=member)
 
 
 def why_it_must_stay(seen: Observed, leaver: Standing, *, staying: int) -> str:
@@ -149,7 +143,7 @@ def why_it_must_stay(seen: Observed, leaver: Standing, *, staying: int) -> str:
     away |= never_masters(seen)
     spec = msgspec.structs.replace(seen.group.spec, replicas=staying)
     verdict = judge(spec, record, seen.snapshot, away=away)
-    return "" if verdict.status is ConditionStatus.TRUE else verdict.message
+    return "" if verdict.holds else verdict.message
 
 
 def _is_there(seen: Observed, broker_id: int) -> bool:

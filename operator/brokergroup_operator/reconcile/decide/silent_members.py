@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brokergroup_operator.api.brokergroup_status import MemberState, Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
-from brokergroup_operator.reconcile.decide.rollout import moment
 from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.observed import moment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -28,7 +28,7 @@ from brokergroup_operator.kube.resources import SERVICES
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
 from brokergroup_operator.reconcile.see import foreign, observed
-from brokergroup_operator.reconcile.see.drift import apply_if_drifted
+from brokergroup_operator.reconcile.see.foreign import apply_if_drifted
 from rocketmq_remoting.address import is_ip, join_address, plain_host
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def place_of(group: BrokerGroup, member: Member, services: Mapping[str, JsonObje
         if slot is None:
             return Place(port=port, missing=f"Service {member.pod} has no node port of this group yet")
         return Place(port=_node_port(group, slot))
-    host = cluster_ip(service) if addressing is Addressing.SERVICE_IP else _ingress(service)
+    host = cluster_ip(service) if addressing is Addressing.SERVICE_IP else next(iter(ingresses(service)), "")
     if host and not is_ip(host) and group.spec.implementation is Implementation.PYTHON:
         # A message id holds an IP address, and a Java broker looks its own up.
         return Place(
@@ -196,18 +196,15 @@ def address_of(pod: JsonObject | None) -> tuple[str, int] | None:
 
 
 def node_ports(service: JsonObject) -> set[int]:
-    """The node ports that the Service has."""
     return {port["nodePort"] for port in service["spec"].get("ports") or [] if port.get("nodePort")}
 
 
 def cluster_ip(service: JsonObject) -> str:
-    """The Service's own address, or the empty text."""
     address = str(service["spec"].get("clusterIP") or "")
     return "" if address == "None" else plain_host(address)
 
 
 def ingresses(service: JsonObject) -> list[str]:
-    """Addresses and names that a load balancer was given."""
     given = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
     return [plain_host(str(one.get("ip") or one.get("hostname") or "")) for one in given]
 
@@ -224,9 +221,7 @@ def _surplus(seen: Observed, members: Membership) -> Iterator[Action]:
         # The pod of a member that leaves is known by it to its end.
         used = names.ANNOTATION_ADDRESS in observed.annotations_of(seen.pods.get(name) or {})
         if not used and not observed.being_deleted(service):
-            yield DeleteObject(
-                reason="no member is known by it", resource=SERVICES, name=name, uid=observed.uid(service)
-            )
+            yield DeleteObject.of(SERVICES, service, "no member is known by it")
 
 
 def build_member_service(group: BrokerGroup, member: Member, *, slot: int) -> JsonObject:
@@ -304,7 +299,3 @@ def _slot_at(group: BrokerGroup, own: int) -> int | None:
 
 def _node_port(group: BrokerGroup, slot: int) -> int:
     return (group.spec.network.first_node_port or 0) + slot * NODE_PORTS_EACH + BROKER_PLACE
-
-
-def _ingress(service: JsonObject) -> str:
-    return next(iter(ingresses(service)), "")

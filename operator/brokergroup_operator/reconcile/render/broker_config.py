@@ -29,7 +29,7 @@ from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.reconcile.render import certificate
 from brokergroup_operator.reconcile.render.addressing import known_host
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.drift import content_hash
+from brokergroup_operator.reconcile.see.foreign import content_hash
 from rocketmq_remoting.serialization import decode_properties
 
 if TYPE_CHECKING:
@@ -180,7 +180,6 @@ def hand_over_seconds(spec: BrokerGroupSpec) -> int:
 
 
 def broker_name(group_name: str, spec: BrokerGroupSpec) -> str:
-    """RocketMQ's brokerName of the group."""
     return spec.broker_name or group_name
 
 

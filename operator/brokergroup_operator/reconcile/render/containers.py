@@ -15,10 +15,10 @@ import msgspec
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.network_fields import IPFamily
-from brokergroup_operator.reconcile import quantities
 from brokergroup_operator.reconcile.render import certificate, fence_container
 from brokergroup_operator.reconcile.render.addressing import environment, own_hosts, pod_addresses
 from brokergroup_operator.reconcile.render.broker_config import CREDENTIALS_FORM, CREDENTIALS_KEY
+from brokergroup_operator.reconcile.see import foreign
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
@@ -54,6 +54,7 @@ def image(spec: BrokerGroupSpec, settings: ReconcileSettings) -> str:
 def broker_container(
     spec: BrokerGroupSpec, settings: ReconcileSettings, *, place: Place | None = None, learner: bool = False
 ) -> JsonObject:
+    monitoring = spec.monitoring
     container: JsonObject = {
         "name": names.CONTAINER_BROKER,
         "image": image(spec, settings),
@@ -76,11 +77,16 @@ def broker_container(
             {"name": names.PORT_HA, "containerPort": spec.network.ha_port},
             # From there alone a Java slave copies its master's topics: a NetworkPolicy must let it through.
             {"name": names.PORT_FAST, "containerPort": spec.network.listen_port - names.FAST_PORT_OFFSET},
-            *_exporter_port(spec),
+            # Where Prometheus finds the broker's own metrics, by name.
+            *([{"name": names.PORT_METRICS, "containerPort": monitoring.port}] if monitoring.exporter else []),
         ],
         "volumeMounts": [
             {"name": names.VOLUME_STORE, "mountPath": names.STORE_DIR},
-            *_commit_log_mount(spec),
+            *(
+                [{"name": names.VOLUME_COMMIT_LOG, "mountPath": names.COMMIT_LOG_DIR}]
+                if spec.storage.commit_log
+                else []
+            ),
             {"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True},
             {"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR},
             *certificate.mounts(spec),
@@ -104,17 +110,6 @@ def broker_container(
 
 def _commit_log_environment(spec: BrokerGroupSpec) -> list[JsonObject]:
     return [{"name": "COMMIT_LOG_DIR", "value": names.COMMIT_LOG_DIR}] if spec.storage.commit_log is not None else []
-
-
-def _commit_log_mount(spec: BrokerGroupSpec) -> list[JsonObject]:
-    if spec.storage.commit_log is None:
-        return []
-    return [{"name": names.VOLUME_COMMIT_LOG, "mountPath": names.COMMIT_LOG_DIR}]
-
-
-def _exporter_port(spec: BrokerGroupSpec) -> list[JsonObject]:
-    """Where Prometheus finds the broker's own metrics, by name."""
-    return [{"name": names.PORT_METRICS, "containerPort": spec.monitoring.port}] if spec.monitoring.exporter else []
 
 
 def _credentials(spec: BrokerGroupSpec) -> list[JsonObject]:
@@ -168,9 +163,9 @@ def _java_mebibytes(spec: BrokerGroupSpec) -> tuple[int, int]:
     """Heap and direct memory. Of a small limit less than the spec's shares, so that the JVM's own part is left beside them."""
     limit = spec.resources.limits.get("memory")
     # Kubernetes takes a limit of nought for none.
-    if not limit or not quantities.parse(limit):
+    if not limit or not foreign.parse_quantity(limit):
         return DEFAULT_JAVA_MEBIBYTES, DEFAULT_JAVA_MEBIBYTES
-    mebibytes = quantities.parse(limit) / 2**20
+    mebibytes = foreign.parse_quantity(limit) / 2**20
     heap, direct = mebibytes * spec.jvm.heap_percent / 100, mebibytes * spec.jvm.direct_memory_percent / 100
     # Below that nothing helps; a container of 128 MiB is killed either way.
     room = max(mebibytes - JVM_OWN_MEBIBYTES, mebibytes / 4)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.render import certificate, fence_key
+from brokergroup_operator.reconcile.render import certificate
 from brokergroup_operator.reconcile.render.addressing import environment, known_host, own_hosts, pod_addresses
 from brokergroup_operator.reconcile.render.broker_config import broker_name, hand_over_seconds
 
@@ -62,9 +62,9 @@ def _for_replica(spec: BrokerGroupSpec, settings: ReconcileSettings) -> JsonObje
     own["env"] += [
         *pod_addresses(spec),
         {"name": "FENCE_LOCAL_ADDRESS", "value": f"$({own_hosts(spec, 'POD_IP')}):{spec.network.listen_port}"},
-        *fence_key.environment(settings),
+        *certificate.key_environment(settings),
     ]
-    return own | {"ports": [_port(spec)], "volumeMounts": fence_key.mounts(settings)}
+    return own | {"ports": [_port(spec)], "volumeMounts": certificate.key_mounts(settings)}
 
 
 def _port(spec: BrokerGroupSpec) -> JsonObject:
@@ -100,13 +100,13 @@ def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | No
             },
             *_pods(group),
             *_tls(spec, settings),
-            *fence_key.environment(settings),
+            *certificate.key_environment(settings),
         ],
         "ports": [_port(spec)],
         "volumeMounts": [
             {"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR},
             *_mounts(spec, settings),
-            *fence_key.mounts(settings),
+            *certificate.key_mounts(settings),
         ],
     }
 

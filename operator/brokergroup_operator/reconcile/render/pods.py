@@ -21,11 +21,11 @@ from brokergroup_operator.api.durability import LEARNER
 from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.api.pod_fields import AntiAffinity
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.render import broker_config, certificate, fence_container, fence_key
+from brokergroup_operator.reconcile.render import broker_config, certificate, fence_container
 from brokergroup_operator.reconcile.render.addressing import as_placed
 from brokergroup_operator.reconcile.render.containers import broker_container
 from brokergroup_operator.reconcile.render.fence_container import restricted
-from brokergroup_operator.reconcile.see.drift import content_hash
+from brokergroup_operator.reconcile.see.foreign import content_hash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,7 +110,7 @@ def _pod_spec(
             {"name": names.VOLUME_CONFIG, "configMap": {"name": names.config_map_name(identity.name_of(group))}},
             {"name": names.VOLUME_RUN, "emptyDir": {}},
             *certificate.volumes(group.spec),
-            *fence_key.volumes(group, settings),
+            *certificate.key_volumes(group, settings),
         ],
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": group.spec.termination_grace_period_seconds,
@@ -148,7 +148,6 @@ OWN: Final = {
 
 
 def with_template_spec(spec: JsonObject, template: TemplateSpec) -> JsonObject:
-    """The PodSpec with what the template adds."""
     lists = {
         "containers": [_as_restricted(item) for item in template.containers],
         "initContainers": [_as_restricted(item) for item in template.init_containers],
@@ -175,7 +174,6 @@ def with_template_spec(spec: JsonObject, template: TemplateSpec) -> JsonObject:
 
 
 def _with_more(broker: JsonObject, template: BrokerContainerSpec) -> JsonObject:
-    """The broker's container with what the template adds to it."""
     more = {
         "env": [item for item in template.env if item.get("name") not in names.OWN_VARIABLES],
         "volumeMounts": [item for item in template.volume_mounts if item.get("mountPath") not in names.OWN_FOLDERS],
@@ -189,7 +187,6 @@ def _as_restricted(container: JsonObject) -> JsonObject:
 
 
 def with_template_metadata(metadata: JsonObject, template: TemplateMetadata) -> JsonObject:
-    """The metadata of a pod or claim with further labels and annotations."""
     return metadata | {
         field: {**more, **metadata.get(field, {})}
         for field, more in (("labels", template.labels), ("annotations", template.annotations))

@@ -127,7 +127,7 @@ class LeaderElector:
         sent_seconds = time.monotonic()
         if lease is None:
             self._lease = await self._create()
-        elif _holder(lease) == self._holder or self._is_free(lease):
+        elif _holder(lease) in {"", self._holder} or time.monotonic() >= self._ends_seconds(lease):
             self._lease = await self._write(lease, holder=self._holder)
         else:
             self._lose(f"held by {_holder(lease)}")
@@ -177,9 +177,6 @@ class LeaderElector:
             self._changed_seconds = time.monotonic()
         self._lease = lease
         return lease
-
-    def _is_free(self, lease: JsonObject) -> bool:
-        return not _holder(lease) or time.monotonic() >= self._ends_seconds(lease)
 
     def _ends_seconds(self, lease: JsonObject) -> float:
         """By the holder's own duration: an operator of another version may keep it longer than we would."""

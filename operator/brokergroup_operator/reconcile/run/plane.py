@@ -98,7 +98,6 @@ class ReconcilePlane:
 
     @property
     def is_leading(self) -> bool:
-        """Whether this plane does the reconciling now."""
         return self._leading.is_set()
 
     def trouble(self) -> str | None:
@@ -153,11 +152,15 @@ class ReconcilePlane:
         with_clusters, with_nodes = await self._may_serve_clusters(), await self._may_read_nodes()
         cache = GroupCache()
         fetcher = GroupFetcher(self._api, self._view, timeout_seconds=self._settings.api_timeout_seconds, cache=cache)
+        events = EventPoster(
+            self._api, instance=self._settings.instance, timeout_seconds=self._settings.api_timeout_seconds
+        )
         operations = OperationRunner(
             self._api,
             self._view,
             OperationSettings(api_timeout_seconds=self._settings.api_timeout_seconds, operator=self._settings.operator),
             read=scene_reader(fetcher),
+            post=events.post,
             wake=lambda key: queue.add(key),  # noqa: PLW0108 - the queue is made next
         )
         turns = RollingTurns(self._settings.max_groups_rolling, wake=lambda key: queue.add(key))  # noqa: PLW0108 - as above
@@ -166,10 +169,19 @@ class ReconcilePlane:
         broker_names.keep_only(groups, registered)
         host_ports = HostPorts()
         host_ports.keep_only(groups)
-        queue = ReconcileQueue(
-            GroupPass(self._reconciler(fetcher, turns, broker_names, host_ports), operations).run, self._settings
+        reconciler = Reconciler(
+            fetcher,
+            self._plan_applier(events),
+            self._settings,
+            turns,
+            broker_names,
+            host_ports=host_ports,
+            circumstances=self._circumstances,
+            conditions=self._conditions,
         )
-        clusters = ReconcileQueue(self._cluster_pass().run, self._settings)
+        queue = ReconcileQueue(GroupPass(reconciler, operations).run, self._settings)
+        cluster_pass = ClusterPass(self._api, events, self._settings, self._view)
+        clusters = ReconcileQueue(cluster_pass.run, self._settings)
         watcher = Watcher(
             self._access,
             namespace=self._settings.namespace,
@@ -214,34 +226,14 @@ class ReconcilePlane:
             on_node=on_node if with_nodes else None,
         )
 
-    def _reconciler(
-        self, fetcher: GroupFetcher, turns: RollingTurns, broker_names: BrokerNames, host_ports: HostPorts
-    ) -> Reconciler:
-        applier = PlanApplier(
+    def _plan_applier(self, events: EventPoster) -> PlanApplier:
+        return PlanApplier(
             api=self._api,
             applier=self._applier,
             view=self._view,
-            events=self._event_poster(),
+            events=events,
             timeout_seconds=self._settings.api_timeout_seconds,
             namespace=self._settings.namespace,
-        )
-        return Reconciler(
-            fetcher,
-            applier,
-            self._settings,
-            turns,
-            broker_names,
-            host_ports=host_ports,
-            circumstances=self._circumstances,
-            conditions=self._conditions,
-        )
-
-    def _cluster_pass(self) -> ClusterPass:
-        return ClusterPass(self._api, self._event_poster(), self._settings, self._view)
-
-    def _event_poster(self) -> EventPoster:
-        return EventPoster(
-            self._api, instance=self._settings.instance, timeout_seconds=self._settings.api_timeout_seconds
         )
 
     async def _wait_for_kinds(self) -> tuple[list[JsonObject], set[GroupKey]]:
@@ -263,38 +255,36 @@ class ReconcilePlane:
 
         The kinds of one release are defined one after the other, so it is asked for some seconds.
         """
-        deadline_seconds = asyncio.get_running_loop().time() + WAIT_FOR_CLUSTERS_SECONDS
-        backoff = Backoff(WAIT_FOR_KINDS_SECONDS, LONGEST_WAIT_FOR_KINDS_SECONDS)
-        while True:
-            retry_after_seconds = 0.0
-            try:
-                await self._list(ROCKETMQ_CLUSTERS)
-            except ApiUnavailableError as error:
-                log.info("reconcile.waits_for_kinds", error=str(error))
-                retry_after_seconds = error.retry_after_seconds
-            except ApiError as error:
-                if asyncio.get_running_loop().time() >= deadline_seconds:
-                    log.warning(
-                        "reconcile.without_clusters", error=str(error), upgrade="the chart, with its kinds and rights"
-                    )
-                    return False
-            else:
-                return True
-            await asyncio.sleep(backoff.next_seconds(retry_after_seconds))
+        refused = await self._refused(ROCKETMQ_CLUSTERS, for_seconds=WAIT_FOR_CLUSTERS_SECONDS)
+        if refused is not None:
+            log.warning(
+                "reconcile.without_clusters", error=str(refused), upgrade="the chart, with its kinds and rights"
+            )
+        return refused is None
 
     async def _may_read_nodes(self) -> bool:
         """Whether nodes can be watched (chart value rbac.readNodes)."""
+        refused = await self._refused(NODES)
+        if refused is not None:
+            log.info("reconcile.without_nodes", error=str(refused), drain="a master leaves only by its own preStop")
+        return refused is None
+
+    async def _refused(self, resource: Resource, *, for_seconds: float = 0.0) -> ApiError | None:
+        """None once the kind can be listed; what the API refuses it with, for so long. While the API is away it is asked again."""
+        deadline_seconds = asyncio.get_running_loop().time() + for_seconds
         backoff = Backoff(WAIT_FOR_KINDS_SECONDS, LONGEST_WAIT_FOR_KINDS_SECONDS)
         while True:
             try:
-                await self._api.list(NODES, timeout_seconds=self._settings.api_timeout_seconds)
-            except ApiUnavailableError as error:
-                await asyncio.sleep(backoff.next_seconds(error.retry_after_seconds))
+                await self._list(resource)
             except ApiError as error:
-                log.info("reconcile.without_nodes", error=str(error), drain="a master leaves only by its own preStop")
-                return False
+                is_away = isinstance(error, ApiUnavailableError)
+                if not is_away and asyncio.get_running_loop().time() >= deadline_seconds:
+                    return error
+                log.info("reconcile.waits_for_kinds", error=str(error))
+                retry_after_seconds = error.retry_after_seconds if is_away else 0.0
             else:
-                return True
+                return None
+            await asyncio.sleep(backoff.next_seconds(retry_after_seconds))
 
     async def _resync_for_ever(
         self,
@@ -361,5 +351,4 @@ class ReconcilePlane:
 
 
 def _registered(states: Iterable[JsonObject]) -> set[GroupKey]:
-    """The groups of whose record a broker has registered."""
     return {key_of(state) for state in states if has_registered(state.get("record") or {})}

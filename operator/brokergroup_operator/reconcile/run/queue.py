@@ -42,7 +42,6 @@ class ReconcileQueue:
             self._workers[key] = asyncio.create_task(self._work(key), name=f"reconcile {key}")
 
     def keys(self) -> list[GroupKey]:
-        """Groups with a pass running, due, or waiting to be repeated."""
         return list(self._workers)
 
     async def stop(self) -> None:

@@ -243,7 +243,6 @@ class Listener:
 
 
 def build_registry(access: ClusterAccess, listener: Listener) -> kopf.OperatorRegistry:
-    """Return the handlers of one run of kopf."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)

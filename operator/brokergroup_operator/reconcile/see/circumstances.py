@@ -25,7 +25,7 @@ from brokergroup_operator.observe.incidents import Circumstance
 from brokergroup_operator.observe.timeline import OUT_OF_MEMORY_WORD
 from brokergroup_operator.reconcile.plan import DeleteObject
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.observed import is_draining
+from brokergroup_operator.reconcile.see.observed import is_draining, moment
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
@@ -47,16 +47,15 @@ _Fact = tuple[str, str, dt.datetime, dt.datetime, str]
 
 
 def circumstances_of(seen: Observed) -> Iterator[Circumstance]:
-    """Return what the pods and their nodes show now."""
     for name, pod in seen.pods.items():
         node = seen.nodes.get(observed.node_of(pod), {})
-        for fact in (*_of_container(pod), *_of_disruption(pod, node), *_of_node(node, _moment(seen.now))):
+        for fact in (*_of_container(pod), *_of_disruption(pod, node), *_of_node(node, moment(seen.now))):
             yield from _about(seen, name, fact)
 
 
 def circumstances_of_plan(plan: Plan, seen: Observed) -> Iterator[Circumstance]:
     """The circumstances that the plan causes: pods that it is about to stop for an update, until they must be gone."""
-    now = _moment(seen.now)
+    now = moment(seen.now)
     grace = dt.timedelta(seconds=seen.group.spec.termination_grace_period_seconds)
     for action in plan.actions:
         if isinstance(action, DeleteObject) and action.resource == PODS and action.is_update:
@@ -71,7 +70,6 @@ class CircumstanceWatch:
         self._unreachable: dict[str, tuple[str, dt.datetime]] = {}
 
     def look(self, seen: Observed) -> list[Circumstance]:
-        """All circumstances of what is seen."""
         found = list(circumstances_of(seen))
         for name, pod in seen.pods.items():
             node = observed.node_of(pod)
@@ -91,14 +89,16 @@ class CircumstanceWatch:
         known_boot_id, since = self._unreachable[name]
         if not boot_id or boot_id != known_boot_id:
             return None
-        back = _moment(ready["lastTransitionTime"])
+        back = moment(ready["lastTransitionTime"])
         return (metric_names.CAUSE_PARTITION, "NodeReachableAgain", since, back, f"node {name} ran on meanwhile")
 
 
 def _about(seen: Observed, pod: str, fact: _Fact) -> Iterator[Circumstance]:
     cause, what, started_at, ended_at, message = fact
     metadata, spec = seen.group_object["metadata"], seen.group.spec
-    broker_id = _broker_id(metadata["name"], seen.pods.get(pod), pod)
+    label = observed.labels_of(seen.pods.get(pod) or {}).get(names.LABEL_BROKER_ID, "")
+    is_number = label.isascii() and label.isdecimal()
+    broker_id = int(label) if is_number else names.broker_id_of_pod_name(metadata["name"], pod)
     if broker_id is None:
         return
     yield Circumstance(
@@ -116,18 +116,13 @@ def _about(seen: Observed, pod: str, fact: _Fact) -> Iterator[Circumstance]:
     )
 
 
-def _broker_id(group: str, pod: JsonObject | None, name: str) -> int | None:
-    label = observed.labels_of(pod or {}).get(names.LABEL_BROKER_ID, "")
-    return int(label) if label.isascii() and label.isdecimal() else names.broker_id_of_pod_name(group, name)
-
-
 def _of_container(pod: JsonObject) -> Iterator[_Fact]:
     statuses: list[dict[str, Any]] = observed.pod_status(pod).get("containerStatuses") or []
     for status in (one for one in statuses if one.get("name") == names.CONTAINER_BROKER):
         for state in (status.get("lastState"), status.get("state")):
             ended = (state or {}).get("terminated")
             if ended and ended.get("finishedAt"):
-                at = _moment(ended["finishedAt"])
+                at = moment(ended["finishedAt"])
                 cause, what = _of_end(ended)
                 # The container of a deleted pod ends because of the deletion: that is no cause of its own.
                 if cause != metric_names.CAUSE_CRASH or not observed.being_deleted(pod):
@@ -148,7 +143,7 @@ def _of_disruption(pod: JsonObject, node: JsonObject) -> Iterator[_Fact]:
     found = _condition(pod, "DisruptionTarget")
     if found.get("status") != "True":
         return
-    at, reason = _moment(found["lastTransitionTime"]), str(found.get("reason", ""))
+    at, reason = moment(found["lastTransitionTime"]), str(found.get("reason", ""))
     said = f"{observed.pod_status(pod).get('message') or ''} {found.get('message') or ''}".strip()
     cause = metric_names.CAUSE_UNKNOWN
     if reason in _MOVED or is_draining(node) or "node shutdown" in said:
@@ -163,7 +158,7 @@ def _of_disruption(pod: JsonObject, node: JsonObject) -> Iterator[_Fact]:
 def _of_node(node: JsonObject, now: dt.datetime) -> Iterator[_Fact]:
     pressure, ready = _condition(node, "DiskPressure"), _condition(node, "Ready")
     if pressure.get("status") == "True":
-        since = _moment(pressure["lastTransitionTime"])
+        since = moment(pressure["lastTransitionTime"])
         yield metric_names.CAUSE_DISK, "DiskPressure", since, max(since, now), str(pressure.get("message", ""))
     if ready.get("status") == "Unknown":
         since = _unreachable_since(ready)
@@ -171,13 +166,9 @@ def _of_node(node: JsonObject, now: dt.datetime) -> Iterator[_Fact]:
 
 
 def _unreachable_since(ready: dict[str, Any]) -> dt.datetime:
-    return _moment(ready["lastTransitionTime"]) - dt.timedelta(seconds=UNREACHABLE_BEFORE_SECONDS)
+    return moment(ready["lastTransitionTime"]) - dt.timedelta(seconds=UNREACHABLE_BEFORE_SECONDS)
 
 
 def _condition(obj: JsonObject, kind: str) -> dict[str, Any]:
     conditions: list[dict[str, Any]] = (obj.get("status") or {}).get("conditions") or []
     return next((one for one in conditions if one.get("type") == kind and one.get("lastTransitionTime")), {})
-
-
-def _moment(text: str) -> dt.datetime:
-    return dt.datetime.fromisoformat(text)

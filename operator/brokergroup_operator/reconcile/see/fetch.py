@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.operations.scene import Operation
-    from controller_core.model import BrokerGroupRecord
 
 
 FORBIDDEN = 403
@@ -69,37 +69,32 @@ class GroupFetcher:
         group_object, state = cache.one(resources.BROKER_GROUPS, key), cache.one(resources.BROKER_GROUP_STATES, key)
         if not cache.is_complete or group_object is None or observed.being_deleted(group_object):
             return None
-        record = record_of_state(state)
-        snapshot = self._view.snapshot(key)
+        record, snapshot = record_of_state(state), self._view.snapshot(key)
         if snapshot is not None and snapshot.record != record:
             return None  # the controller plane knows a newer record
+        scene = Scene(
+            key=key,
+            now_seconds=time.time(),
+            group=group_object,
+            record=record,
+            snapshot=snapshot,
+            pods=cache.by_name(resources.PODS, key),
+            claims=cache.by_name(resources.PERSISTENT_VOLUME_CLAIMS, key),
+            operations=operations_of(cache.all(resources.BROKER_GROUP_OPERATIONS, key), key),
+        )
+        nodes = {name: cache.node(name) for name in _node_names(scene.pods)}
         try:
-            group, config_problem = await self._with_config_sources(key, read_group(group_object))
+            seen = await self._whole(
+                scene,
+                state_object=state,
+                services=cache.by_name(resources.SERVICES, key),
+                config_maps=cache.by_name(resources.CONFIG_MAPS, key),
+                disruption_budgets=cache.by_name(resources.POD_DISRUPTION_BUDGETS, key),
+                nodes={name: node for name, node in nodes.items() if node is not None},
+            )
         except UnreadableGroupError:
             return None
-        pods, claims = cache.by_name(resources.PODS, key), cache.by_name(resources.PERSISTENT_VOLUME_CLAIMS, key)
-        if _unlisted_claims(key, group, record, claims):
-            return None
-        nodes = {name: cache.node(name) for name in _node_names(pods)}
-        operations = operations_of(cache.all(resources.BROKER_GROUP_OPERATIONS, key), key)
-        seen = Observed(
-            group=group,
-            group_object=group_object,
-            record=record,
-            state_object=state,
-            snapshot=snapshot,
-            pods=pods,
-            claims=claims,
-            services=cache.by_name(resources.SERVICES, key),
-            config_maps=cache.by_name(resources.CONFIG_MAPS, key),
-            disruption_budgets=cache.by_name(resources.POD_DISRUPTION_BUDGETS, key),
-            operations=operations,
-            operation=_running(operations, group_object),
-            nodes={name: node for name, node in nodes.items() if node is not None},
-            config_problem=config_problem,
-            credentials_problem=await self._credentials_problem(key, group.spec.security.credentials_secret_name),
-        )
-        return None if foreign.has_unowned(seen) else seen
+        return None if _unlisted_claims(key, seen) or foreign.has_unowned(seen) else seen
 
     async def fetch(self, key: GroupKey) -> Observed | None:
         """What there is now, or None if the group is gone."""
@@ -111,25 +106,29 @@ class GroupFetcher:
             self._objects.labelled(resources.CONFIG_MAPS, key),
             self._objects.labelled(resources.POD_DISRUPTION_BUDGETS, key),
         )
-        group, config_problem = await self._with_config_sources(key, read_group(scene.group))
-        seen = Observed(
-            group=group,
-            group_object=scene.group,
-            record=scene.record,
+        seen = await self._whole(
+            scene,
             state_object=state,
-            snapshot=scene.snapshot,
-            pods=scene.pods,
-            claims={**scene.claims, **await self._unlabelled_claims(key, group, scene.record, scene.claims)},
             services=services,
             config_maps=config_maps,
             disruption_budgets=budgets,
-            operations=scene.operations,
-            operation=_running(scene.operations, scene.group),
             nodes=await self._nodes_of(scene.pods),
-            config_problem=config_problem,
-            credentials_problem=await self._credentials_problem(key, group.spec.security.credentials_secret_name),
         )
+        seen = replace(seen, claims={**seen.claims, **await self._unlabelled_claims(key, seen)})
         return await self.fetch(key) if await self._is_stale(key, seen) else seen
+
+    async def _whole(self, scene: Scene, **further: Any) -> Observed:
+        """With the other objects of the group (`further`) and what its spec names. Raises UnreadableGroupError."""
+        seen = observed_in(scene)
+        group, config_problem = await self._with_config_sources(scene.key, seen.group)
+        secret = group.spec.security.credentials_secret_name
+        return replace(
+            seen,
+            group=group,
+            config_problem=config_problem,
+            credentials_problem=await self._credentials_problem(scene.key, secret),
+            **further,
+        )
 
     async def fetch_scene(self, key: GroupKey) -> Scene | None:
         """What a group's operations are judged by, or None where it has none: then that costs one request."""
@@ -179,11 +178,9 @@ class GroupFetcher:
         now = await self._objects.find(resources.BROKER_GROUPS, key)
         return now is None or observed.being_deleted(now) or observed.uid(now) != observed.uid(seen.group_object)
 
-    async def _unlabelled_claims(
-        self, key: GroupKey, group: BrokerGroup, record: BrokerGroupRecord | None, listed: Mapping[str, JsonObject]
-    ) -> dict[str, JsonObject]:
+    async def _unlabelled_claims(self, key: GroupKey, seen: Observed) -> dict[str, JsonObject]:
         """Claims of registered members that are there without the label by which they are listed: none of them is a lost disk."""
-        wanted = _unlisted_claims(key, group, record, listed)
+        wanted = _unlisted_claims(key, seen)
         found = await asyncio.gather(
             *(self._objects.find(resources.PERSISTENT_VOLUME_CLAIMS, GroupKey(key.namespace, name)) for name in wanted)
         )
@@ -232,15 +229,13 @@ class GroupFetcher:
         return None
 
 
-def _unlisted_claims(
-    key: GroupKey, group: BrokerGroup, record: BrokerGroupRecord | None, listed: Mapping[str, JsonObject]
-) -> list[str]:
+def _unlisted_claims(key: GroupKey, seen: Observed) -> list[str]:
     return sorted(
         name
-        for pod, replica in latest_by_pod(record, key.name).items()
+        for pod, replica in latest_by_pod(seen.record, key.name).items()
         if replica.registered
-        for name in claim_names(group, pod)
-        if name not in listed
+        for name in claim_names(seen.group, pod)
+        if name not in seen.claims
     )
 
 
@@ -263,7 +258,7 @@ def is_running(operation: BrokerGroupOperation) -> bool:
 
 
 def observed_in(scene: Scene) -> Observed:
-    """As much of the view as is read for operations. Raises UnreadableGroupError."""
+    """As much of the view as operations are judged by. Raises UnreadableGroupError."""
     assert scene.group is not None
     return Observed(
         group=read_group(scene.group),
@@ -272,6 +267,8 @@ def observed_in(scene: Scene) -> Observed:
         snapshot=scene.snapshot,
         pods=scene.pods,
         claims=scene.claims,
+        operations=scene.operations,
+        operation=_running(scene.operations, scene.group),
     )
 
 

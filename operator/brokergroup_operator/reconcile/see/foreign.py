@@ -1,15 +1,21 @@
-"""Objects that have the name of one of ours and another owner: a user's Service `orders-master`, another group's claim.
+"""Objects of the names that a group uses: whose each is, and whether it already is what we would apply.
 
-Server-side apply with force would take them over silently. So each object is read before it is applied, and a foreign one is
-not touched; nor does a pod start on it, for a pod takes its claims and its configuration by their names alone.
+Another owner may have one: a user's Service `orders-master`, another group's claim. Server-side apply with force would take it over
+silently. So each object is read before it is applied, and a foreign one is not touched; nor does a pod start on it, for a pod takes
+its claims and its configuration by their names alone.
 
 Ours is what names this very group as its owner, or carries our labels for a group of this name: claims outlive their group, and one
-that is made again under the name takes them back.
+that is made again under the name takes them back. One that already is as wanted is not applied: a pass over a healthy group writes
+nothing. API servers may spell the same amount differently, so quantities ("8Gi", "250m") are read as exact numbers.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import hashlib
+import json
+import re
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError
@@ -21,7 +27,9 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
 )
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.plan import Action, ApplyObject
 from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.observed import annotations_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,6 +37,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.see.observed import Observed
+
 
 # What is labelled as a group's own and lives and dies with it; claims and the record have rules of their own.
 OWNED: Final = (PODS, CONFIG_MAPS, SERVICES, POD_DISRUPTION_BUDGETS)
@@ -110,3 +119,97 @@ def stands_on(resource: Resource, obj: JsonObject) -> Iterator[tuple[str, str]]:
             yield PERSISTENT_VOLUME_CLAIMS.kind, str(volume["persistentVolumeClaim"]["claimName"])
         if "configMap" in volume:
             yield CONFIG_MAPS.kind, str(volume["configMap"]["name"])
+
+
+def content_hash(text: str) -> str:
+    """Short, stable, no secret: it only says whether two texts are the same."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def with_revision(desired: JsonObject) -> JsonObject:
+    """Marks the object with a hash of what we want: fields we stop wanting are then noticed too."""
+    revision = content_hash(json.dumps(desired, sort_keys=True))
+    metadata = dict(desired["metadata"])
+    metadata["annotations"] = dict(metadata.get("annotations") or {}) | {names.ANNOTATION_REVISION: revision}
+    return desired | {"metadata": metadata}
+
+
+def apply_if_drifted(resource: Resource, existing: Mapping[str, JsonObject], wanted: JsonObject) -> Iterator[Action]:
+    """The object as we want it, unless it is so already or just going."""
+    desired = with_revision(wanted)
+    actual = existing.get(str(desired["metadata"]["name"]))
+    if actual is not None and observed.being_deleted(actual):
+        return
+    if why := drifted(actual, desired):
+        yield ApplyObject(reason=why, resource=resource, object=desired)
+
+
+def drifted(actual: JsonObject | None, desired: JsonObject) -> str:
+    """Why the object must be applied, or the empty text. `desired` carries its revision."""
+    if actual is None:
+        return "missing"
+    wanted = annotations_of(desired).get(names.ANNOTATION_REVISION)
+    if annotations_of(actual).get(names.ANNOTATION_REVISION) != wanted:
+        return "the wanted object changed"
+    difference = first_difference(desired, actual)
+    return f"another writer changed {difference}" if difference else ""
+
+
+def first_difference(desired: Any, actual: Any, path: str = "") -> str:
+    """The path of the first field that is not as desired; fields that the API server adds do not count."""
+    if isinstance(desired, dict):
+        if not isinstance(actual, dict):
+            return path or "."
+        return next(filter(None, (first_difference(v, actual.get(k), f"{path}.{k}") for k, v in desired.items())), "")
+    if isinstance(desired, list):
+        return _list_difference(desired, actual, path) if isinstance(actual, list) else path
+    return "" if _equal(desired, actual) else path
+
+
+def _list_difference(desired: list[Any], actual: list[Any], path: str) -> str:
+    """Other managers may add items (owner references, ports); ours must be there, in whatever order."""
+    for index, item in enumerate(desired):
+        if not any(first_difference(item, other) == "" for other in actual):
+            return f"{path}[{index}]"
+    return ""
+
+
+def _equal(desired: Any, actual: Any) -> bool:
+    if desired == actual:
+        return True
+    if not (isinstance(desired, str) and isinstance(actual, str)):
+        return False
+    try:
+        return parse_quantity(desired) == parse_quantity(actual)
+    except QuantityError:
+        return False
+
+
+FACTORS: Final = {
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "E": Fraction(10**18),
+    "Ki": Fraction(2**10),
+    "Mi": Fraction(2**20),
+    "Gi": Fraction(2**30),
+    "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50),
+    "Ei": Fraction(2**60),
+}
+QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|[MGTPE]i?|Ki)?")
+
+
+class QuantityError(ValueError):
+    """The text is no quantity."""
+
+
+def parse_quantity(text: str) -> Fraction:
+    match = QUANTITY.fullmatch(text)
+    if match is None:
+        raise QuantityError(f"{text!r} is no quantity, expected a number with an optional suffix such as Gi or m")
+    return Fraction(match[1]) * FACTORS[match[2] or ""]

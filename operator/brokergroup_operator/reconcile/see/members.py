@@ -124,13 +124,11 @@ def _may_be_adopted(seen: Observed, broker_id: int) -> bool:
 def _ids_to_reserve(seen: Observed, group: str, count: int) -> tuple[Member, ...]:
     """The next ids. Should another broker be faster, the reservation is refused and the next pass asks for higher ones."""
     first = seen.record.next_broker_id if seen.record else 1
-    return tuple(
-        Member(broker_id=broker_id, pod=names.pod_name(group, broker_id)) for broker_id in range(first, first + count)
-    )
+    ids = range(first, first + count)
+    return tuple(Member(broker_id=broker_id, pod=names.pod_name(group, broker_id)) for broker_id in ids)
 
 
 def wanted_learners(seen: Observed) -> frozenset[int]:
-    """Return the ids of the members that the spec makes learners."""
     spec = seen.group.spec
     if not spec.replication.learners:
         return frozenset()
@@ -160,8 +158,6 @@ def learning(seen: Observed) -> frozenset[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """One member, now."""
-
     member: Member
     view: MemberView
     is_claimed: bool  # a broker took the id

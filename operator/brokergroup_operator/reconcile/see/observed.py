@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.operations import scene
 from brokergroup_operator.reconcile import identity
 
 if TYPE_CHECKING:
@@ -77,6 +78,14 @@ class Observed:
     credentials_problem: CredentialsError | None = None
 
 
+being_deleted, pod_is_ready = scene.being_deleted, scene.pod_is_ready
+
+
+def moment(text: str) -> dt.datetime:
+    """An RFC 3339 time."""
+    return dt.datetime.fromisoformat(text)
+
+
 def metadata(obj: JsonObject) -> JsonObject:
     value: JsonObject = obj.get("metadata") or {}
     return value
@@ -121,10 +130,6 @@ def is_held_by(obj: JsonObject, field_manager: str, field: str, key: str) -> boo
     )
 
 
-def being_deleted(obj: JsonObject) -> bool:
-    return bool(metadata(obj).get("deletionTimestamp"))
-
-
 def claim_is_bound(claim: JsonObject) -> bool:
     return (claim.get("status") or {}).get("phase") == "Bound"
 
@@ -155,13 +160,6 @@ def pod_ip(pod: JsonObject | None) -> str:
 
 def node_of(pod: JsonObject | None) -> str:
     return "" if pod is None else str((pod.get("spec") or {}).get("nodeName") or "")
-
-
-def pod_is_ready(pod: JsonObject | None) -> bool:
-    if pod is None or being_deleted(pod):
-        return False
-    conditions: list[dict[str, Any]] = pod_status(pod).get("conditions") or []
-    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
 def pod_has_ended(pod: JsonObject) -> bool:
@@ -202,7 +200,6 @@ def pods_on_going_claims(seen: Observed) -> dict[str, list[str]]:
 
 
 def why_not_stopped(pods: list[str]) -> str:
-    """Why the operator stops none of these pods."""
     listed = ", ".join(pods)
     return f"{listed}: a claim is being deleted, and the next stop takes its data along (condition ClaimTerminating)"
 
@@ -221,8 +218,6 @@ CRASHES_TO_TELL_OF: Final = 3
 
 @dataclass(frozen=True)
 class Trouble:
-    """What is wrong with a pod, for a condition."""
-
     reason: Reason
     message: str
 
@@ -232,7 +227,9 @@ def pod_trouble(pod: JsonObject, *, now: str) -> Trouble | None:
     name = str(metadata(pod).get("name", ""))
     if being_deleted(pod):
         return _stuck(pod, name) if is_stuck_terminating(pod, now=now) else None
-    for status in container_statuses(pod):
+    # Also of those that spec.podTemplate lets run before the broker: while one of them fails, no broker starts.
+    kinds = ("initContainerStatuses", "containerStatuses")
+    for status in (one for kind in kinds for one in pod_status(pod).get(kind) or []):
         if trouble := _of_container(status, name):
             return trouble
     for condition in pod_status(pod).get("conditions") or []:
@@ -248,7 +245,9 @@ def _of_container(status: dict[str, Any], name: str) -> Trouble | None:
     if why in IMAGE_REASONS:
         return Trouble(Reason.IMAGE_UNAVAILABLE, f"Pod {name}: {why} {status.get('image', '')}{said}")
     if why in CREATION_REASONS:
-        return Trouble(_creation_reason(said), f"Pod {name}: {why}{said}")
+        missing = any(words in said for words in MISSING_WORDS)
+        reason = Reason.REFERENCE_MISSING if missing else Reason.CONTAINER_NOT_CREATED
+        return Trouble(reason, f"Pod {name}: {why}{said}")
     if why in CRASH_REASONS:
         return Trouble(Reason.MEMBER_CRASHES, f"Pod {name}: {why}{said}")
     if not status.get("ready") and int(status.get("restartCount") or 0) >= CRASHES_TO_TELL_OF:
@@ -257,23 +256,12 @@ def _of_container(status: dict[str, Any], name: str) -> Trouble | None:
     return None
 
 
-def _creation_reason(said: str) -> Reason:
-    missing = any(words in said for words in MISSING_WORDS)
-    return Reason.REFERENCE_MISSING if missing else Reason.CONTAINER_NOT_CREATED
-
-
-def container_statuses(pod: JsonObject) -> list[dict[str, Any]]:
-    """Of those that spec.podTemplate lets run before the broker, too: while one of them fails, no broker starts."""
-    status = pod_status(pod)
-    return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-
-
 def is_stuck_terminating(pod: JsonObject, *, now: str) -> bool:
     """The pod should have been gone for a while: its node does not answer (Strimzi issue 13101)."""
     asked = metadata(pod).get("deletionTimestamp")
     if not asked or pod_has_ended(pod):
         return False
-    return _moment(now) - _moment(str(asked)) > dt.timedelta(seconds=STUCK_TERMINATING_SECONDS)
+    return moment(now) - moment(str(asked)) > dt.timedelta(seconds=STUCK_TERMINATING_SECONDS)
 
 
 def _stuck(pod: JsonObject, name: str) -> Trouble:
@@ -287,7 +275,3 @@ def _stuck(pod: JsonObject, name: str) -> Trouble:
         f" elsewhere with its volume. Or give its volume up with a BrokerGroupOperation of type Rebuild for broker id {member}:"
         " a new member copies the master",
     )
-
-
-def _moment(text: str) -> dt.datetime:
-    return dt.datetime.fromisoformat(text)

@@ -37,9 +37,16 @@ _CONSEQUENCE: Final = {
 }
 
 
-def all_alarms(seen: Observed) -> dict[ConditionType, Verdict | None]:
-    """Each alarm's verdict, or None where there is no reason for it."""
+def all_alarms(seen: Observed, course: Course) -> dict[ConditionType, Verdict | None]:
+    """Each condition's verdict, or None where there is no reason for it; the alarms last."""
     return {
+        ConditionType.PAUSED: paused(seen),
+        ConditionType.HIBERNATED: hibernated(seen),
+        ConditionType.METADATA_DIVERGED: metadata_diverged(seen),
+        ConditionType.DEGRADED_DURABILITY: degraded_durability(seen, course),
+        ConditionType.CONFIGURATION_DRIFTED: configuration_drifted(seen, course),
+        ConditionType.FENCED: fenced(seen),
+        ConditionType.VOLUME_RESIZING: volume_resizing(seen),
         ConditionType.CLAIM_TERMINATING: claim_terminating(seen),
         ConditionType.UNFENCED: unfenced(seen),
         ConditionType.EPOCH_JUMP: epoch_jump(seen),
@@ -121,7 +128,7 @@ def recovering(seen: Observed) -> Verdict | None:
     missing = max(0, seen.group.spec.replicas - len(registered))
     waiting = "every registered broker is heard"
     if silent:
-        waiting = f"waiting for brokers {_ids(silent)} (one that will never come back: mqadmin cleanBrokerMetadata)"
+        waiting = f"waiting for brokers {', '.join(map(str, silent))} (one that will never come back: mqadmin cleanBrokerMetadata)"
     if missing:
         waiting += f", and for {missing} that have not registered"
     if any(replica.register_check_code.endswith(ADOPTED_SUFFIX) for replica in record.replicas.values()):
@@ -159,15 +166,8 @@ def seat_lost(seen: Observed) -> Verdict | None:
 
 
 def credentials_missing(seen: Observed) -> Verdict | None:
-    """The Secret that the spec names can't be used."""
-    problem = seen.credentials_problem
-    if problem is None:
-        return None
-    return yes(problem.reason, f"{problem}. {_CONSEQUENCE[seen.group.spec.security.signature]}")
-
-
-def _ids(broker_ids: list[int]) -> str:
-    return ", ".join(str(broker_id) for broker_id in broker_ids)
+    problem, consequence = seen.credentials_problem, _CONSEQUENCE[seen.group.spec.security.signature]
+    return yes(problem.reason, f"{problem}. {consequence}") if problem is not None else None
 
 
 def objective_invalid(seen: Observed) -> Verdict | None:
@@ -186,30 +186,14 @@ def objective_invalid(seen: Observed) -> Verdict | None:
 NAMES_SHOWN: Final = 5
 
 
-def all_states(seen: Observed, course: Course) -> dict[ConditionType, Verdict | None]:
-    """Each state's verdict, or None where it is not so."""
-    return {
-        ConditionType.PAUSED: paused(seen),
-        ConditionType.HIBERNATED: hibernated(seen),
-        ConditionType.METADATA_DIVERGED: metadata_diverged(seen),
-        ConditionType.DEGRADED_DURABILITY: degraded_durability(seen, course),
-        ConditionType.CONFIGURATION_DRIFTED: configuration_drifted(seen, course),
-        ConditionType.FENCED: fenced(seen),
-        ConditionType.VOLUME_RESIZING: volume_resizing(seen),
-    }
-
-
 def paused(seen: Observed) -> Verdict | None:
-    if not seen.group.spec.maintenance.paused:
-        return None
-    return yes(Reason.BY_SPEC, "spec.maintenance.paused: nothing but the status is changed. Failovers go on")
+    why = "spec.maintenance.paused: nothing but the status is changed. Failovers go on"
+    return yes(Reason.BY_SPEC, why) if seen.group.spec.maintenance.paused else None
 
 
 def hibernated(seen: Observed) -> Verdict | None:
-    """Hibernation was asked for, and is reached."""
-    if not seen.group.spec.maintenance.hibernated or seen.pods:
-        return None
-    return yes(Reason.NOTHING_RUNS, "No pod runs; claims, broker ids and the record are kept")
+    is_reached = seen.group.spec.maintenance.hibernated and not seen.pods
+    return yes(Reason.NOTHING_RUNS, "No pod runs; claims, broker ids and the record are kept") if is_reached else None
 
 
 def metadata_diverged(seen: Observed) -> Verdict | None:
@@ -270,14 +254,14 @@ def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
 def fenced(seen: Observed) -> Verdict | None:
     """A silent master's pod is being killed, and is not seen dead yet."""
     pods = [name for name, pod in sorted(seen.pods.items()) if names.FINALIZER_FENCE in observed.finalizers_of(pod)]
-    if not pods:
-        return None
-    return yes(Reason.MASTER_STOPPED, f"{', '.join(pods)} was silent and is stopped before another serves")
+    return (
+        yes(Reason.MASTER_STOPPED, f"{', '.join(pods)} was silent and is stopped before another serves")
+        if pods
+        else None
+    )
 
 
 def volume_resizing(seen: Observed) -> Verdict | None:
     """Claims ask for more than their volumes have; the storage class gives it while the broker runs, if it can."""
     growing = growing_claims(seen)
-    if not growing:
-        return None
-    return yes(Reason.RESIZE_PENDING, f"Growing: {', '.join(growing)}")
+    return yes(Reason.RESIZE_PENDING, f"Growing: {', '.join(growing)}") if growing else None

@@ -10,22 +10,22 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus, ConditionType, MemberState, Reason
+from brokergroup_operator.api.brokergroup_status import Condition, ConditionType, MemberState, Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.decide.course import LEFT_TO_A_PERSON
 from brokergroup_operator.reconcile.decide.failover_safe import is_barred
-from brokergroup_operator.reconcile.decide.rollout import moment
 from brokergroup_operator.reconcile.other_groups import NO_FREE_PORTS, Turn
 from brokergroup_operator.reconcile.plan import Step, Verb, no, yes
 from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.observed import pod_trouble, pods_on_going_claims, why_not_stopped
+from brokergroup_operator.reconcile.see.observed import moment, pod_trouble, pods_on_going_claims, why_not_stopped
 from brokergroup_operator.reconcile.tell import alarms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from enum import StrEnum
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.reconcile.decide.course import Course
@@ -55,7 +55,7 @@ def ready(seen: Observed, members: Membership, course: Course) -> Verdict:
         waiting = waiting or f"{len(members.to_reserve)} members without a broker id"
         return no(Reason.MEMBERS_PENDING, "; ".join([f"Waiting for {waiting}", *_facts(pending)]))
     writes = available(seen, members)
-    if writes.status is not ConditionStatus.TRUE:
+    if not writes.holds:
         return writes
     return _members_in_sync(course)
 
@@ -75,7 +75,6 @@ def _facts(standings: Iterable[Standing]) -> list[str]:
 
 
 def available(seen: Observed, members: Membership) -> Verdict:
-    """A master serves writes."""
     master = seen.record.granted_master_id if seen.record else None
     if seen.record is None or master is None:
         reason = Reason.FAILING_OVER if _failing_over(seen) else Reason.NO_MASTER
@@ -150,13 +149,12 @@ def all_conditions(seen: Observed, members: Membership, course: Course, *, inval
         ConditionType.UP_TO_DATE: invalid or up_to_date(seen, course),
         ConditionType.RECONCILING: invalid or reconciling(seen, members, course, stall),
         ConditionType.STALLED: stall,
-        **alarms.all_states(seen, course),
-        **alarms.all_alarms(seen),
+        **alarms.all_alarms(seen, course),
     }
     previous = {item["type"]: item for item in (seen.group_object.get("status") or {}).get("conditions") or []}
     generation = int(observed.metadata(seen.group_object).get("generation", 0))
     return [
-        _condition(kind, verdict, previous.get(kind.value), generation=generation, now=seen.now)
+        condition_of(kind, verdict, previous.get(kind.value), generation=generation, now=seen.now)
         for kind, verdict in verdicts.items()
         if verdict is not None
     ]
@@ -164,7 +162,7 @@ def all_conditions(seen: Observed, members: Membership, course: Course, *, inval
 
 def _not_while(stalled: Verdict, is_ready: Verdict) -> Verdict:
     """A stalled group is not ready: of two conditions that are True kstatus takes one, and `kubectl wait` the other."""
-    if stalled.status is ConditionStatus.TRUE and is_ready.status is ConditionStatus.TRUE:
+    if stalled.holds and is_ready.holds:
         return no(stalled.reason, stalled.message)
     return is_ready
 
@@ -172,12 +170,13 @@ def _not_while(stalled: Verdict, is_ready: Verdict) -> Verdict:
 def _because(invalid: Verdict | None, is_available: Verdict) -> Verdict:
     """A group without a master that waits for its name gets that as the reason; a group with a master keeps its own."""
     waits = invalid is not None and invalid.reason is Reason.BROKER_NAME_TAKEN
-    return invalid if waits and invalid and is_available.status is not ConditionStatus.TRUE else is_available
+    return invalid if waits and invalid and not is_available.holds else is_available
 
 
-def _condition(
-    kind: ConditionType, verdict: Verdict, previous: JsonObject | None, *, generation: int, now: str
+def condition_of(
+    kind: StrEnum, verdict: Verdict, previous: JsonObject | None, *, generation: int, now: str
 ) -> Condition:
+    """With its times: they move with the status alone."""
     unchanged = previous is not None and previous.get("status") == verdict.status.value
     return Condition(
         type=kind.value,
@@ -197,7 +196,7 @@ SAID_BY_THE_SERVER: Final = "The API server refuses what the spec asks for: "
 
 def reconciling(seen: Observed, members: Membership, course: Course, hindrance: Verdict) -> Verdict:
     """Work is under way; not while `hindrance`, the stall, is True: of two that are True kstatus takes one, InProgress for ever."""
-    if hindrance.status is ConditionStatus.TRUE:
+    if hindrance.holds:
         return no(hindrance.reason, hindrance.message)
     return _under_way(seen, members, course)
 
@@ -284,12 +283,8 @@ def _held_up(course: Course, pod: str) -> str:
 
 def _slow(seen: Observed, course: Course) -> str:
     """Members that were started long ago and are not in sync."""
-    names = [
-        standing.member.pod
-        for standing in course.standings.values()
-        if standing.has_pod and not standing.in_sync and _age_seconds(seen, standing.member.pod) > PATIENCE_SECONDS
-    ]
-    return ", ".join(names)
+    slow = (one.member.pod for one in course.standings.values() if one.has_pod and not one.in_sync)
+    return ", ".join(pod for pod in slow if _age_seconds(seen, pod) > PATIENCE_SECONDS)
 
 
 def _age_seconds(seen: Observed, pod: str) -> float:

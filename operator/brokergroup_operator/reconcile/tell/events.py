@@ -6,7 +6,6 @@ it, so that each is posted once, and after a restart none again.
 
 from __future__ import annotations
 
-import datetime as dt
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
 from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.kube.resources import EVENTS
+from brokergroup_operator.operations.scene import rfc3339
 from brokergroup_operator.reconcile.plan import Note
 
 if TYPE_CHECKING:
@@ -31,43 +31,7 @@ REPORTER = f"{names.GROUP}/operator"
 TOLD_AGAIN_AFTER_SECONDS = 3600.0
 
 
-def build_event(group_object: JsonObject, note: Note, *, name_suffix: str, now: str, instance: str) -> JsonObject:
-    """A core v1 Event, which kubectl describe shows. Pure."""
-    metadata = group_object["metadata"]
-    event: JsonObject = {
-        "metadata": {"name": f"{metadata['name']}.{name_suffix}", "namespace": metadata["namespace"]},
-        "involvedObject": {
-            "apiVersion": names.API_VERSION,
-            # An item of a list has no kind: it is a group of ours.
-            "kind": group_object.get("kind") or names.BROKER_GROUP_KIND,
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
-            "uid": metadata.get("uid", ""),
-        },
-        "reason": note.reason,
-        "message": note.message,
-        "type": "Warning" if note.warning else "Normal",
-        "action": "Reconcile",
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-        "source": {"component": names.MANAGED_BY},
-        "reportingComponent": REPORTER,
-        "reportingInstance": instance,
-    }
-    if note.related:
-        event["related"] = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": note.related,
-            "namespace": metadata["namespace"],
-        }
-    return event
-
-
 class EventPoster:
-    """Posts through our own client."""
-
     def __init__(self, api: KubernetesApi, *, instance: str, timeout_seconds: float) -> None:
         self._api = api
         self._instance = instance
@@ -90,8 +54,31 @@ class EventPoster:
         return True
 
     async def post(self, group_object: JsonObject, note: Note) -> None:
-        now = dt.datetime.now(tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        event = build_event(group_object, note, name_suffix=secrets.token_hex(8), now=now, instance=self._instance)
+        metadata, now = group_object["metadata"], rfc3339(time.time())
+        namespace = metadata["namespace"]
+        event: JsonObject = {
+            "metadata": {"name": f"{metadata['name']}.{secrets.token_hex(8)}", "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": names.API_VERSION,
+                # An item of a list has no kind: it is a group of ours.
+                "kind": group_object.get("kind") or names.BROKER_GROUP_KIND,
+                "name": metadata["name"],
+                "namespace": namespace,
+                "uid": metadata.get("uid", ""),
+            },
+            "reason": note.reason,
+            "message": note.message,
+            "type": "Warning" if note.warning else "Normal",
+            "action": "Reconcile",
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+            "source": {"component": names.MANAGED_BY},
+            "reportingComponent": REPORTER,
+            "reportingInstance": self._instance,
+        }
+        if note.related:
+            event["related"] = {"apiVersion": "v1", "kind": "Pod", "name": note.related, "namespace": namespace}
         try:
             await self._api.create(EVENTS, event, timeout_seconds=self._timeout_seconds)
         except ApiError as error:

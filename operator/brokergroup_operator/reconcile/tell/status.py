@@ -5,7 +5,6 @@ Ages stand as points in time, and a point in time is kept while what it dates is
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,7 +26,7 @@ from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.durability import effective_durability
 from brokergroup_operator.api.names import AnnotationError, accepted_epoch
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.decide.rollout import moment, outdated_and_going
+from brokergroup_operator.reconcile.decide.rollout import outdated_members
 from brokergroup_operator.reconcile.decide.silent_members import replacements_after
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.other_groups import Turn
@@ -36,8 +35,8 @@ from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.drift import content_hash
-from brokergroup_operator.reconcile.see.members import standing, wanted_learners
+from brokergroup_operator.reconcile.see.foreign import content_hash
+from brokergroup_operator.reconcile.see.observed import moment
 from brokergroup_operator.reconcile.tell.conditions import all_conditions
 from brokergroup_operator.reconcile.tell.events import transition_notes
 
@@ -60,18 +59,14 @@ LAGS_APART_SECONDS = 10.0
 def status_action(
     seen: Observed, members: Membership, course: Course, settings: ReconcileSettings, *, invalid: Verdict | None = None
 ) -> Iterator[Action]:
-    """One write if the status would change, none otherwise."""
     status = build_status(seen, members, course, settings, invalid=invalid)
     wanted: JsonObject = without_nulls(msgspec.to_builtins(status))
-    before = _without_failovers(seen.group_object.get("status") or {})
+    stored: JsonObject = seen.group_object.get("status") or {}
+    # The operator pod that carried a failover out writes it, whether or not it reconciles (observe/failover_history.py).
+    before = {field: value for field, value in stored.items() if field != "failovers"}
     if _in_order(wanted) != _in_order(before) and not _only_lags(seen, wanted, before):
         notes = transition_notes(before.get("conditions") or [], wanted.get("conditions") or [])
         yield WriteStatus(reason="the status changed", status=wanted, notes=tuple(notes))
-
-
-def _without_failovers(status: JsonObject) -> JsonObject:
-    """The operator pod that carried a failover out writes it, whether or not it reconciles (observe/failover_history.py)."""
-    return {field: value for field, value in status.items() if field != "failovers"}
 
 
 def _only_lags(seen: Observed, wanted: JsonObject, before: JsonObject) -> bool:
@@ -106,9 +101,9 @@ def build_status(
     seen: Observed, members: Membership, course: Course, settings: ReconcileSettings, *, invalid: Verdict | None = None
 ) -> BrokerGroupStatus:
     record, conditions = seen.record, all_conditions(seen, members, course, invalid=invalid)
-    going = outdated_and_going(seen, members.members, settings)
+    going = outdated_members(seen, members.members, settings, going=True)
     outdated = {item.member.pod for item in (*course.outdated, *going)}
-    revision = update_revision(seen, settings)
+    revision, before = update_revision(seen, settings), seen.group_object.get("status") or {}
     return BrokerGroupStatus(
         phase=_phase(seen, {one.type: one.reason for one in conditions if one.status is ConditionStatus.TRUE}),
         observed_generation=int(observed.metadata(seen.group_object).get("generation", 0)),
@@ -126,7 +121,7 @@ def build_status(
             for member in members.members
         ],
         # While it holds its turn the update is not complete, though no old pod is left: the last new one has yet to come.
-        current_revision=_shown(seen, "currentRevision") if outdated or course.turn is Turn.HOLDS else revision,
+        current_revision=before.get("currentRevision") if outdated or course.turn is Turn.HOLDS else revision,
         update_revision=revision,
         endpoints=_endpoints(seen, members),
         unclean_elections=record.unclean_elections if record else 0,
@@ -142,10 +137,6 @@ def update_revision(seen: Observed, settings: ReconcileSettings) -> str:
     any_member = Member(broker_id=0, pod=identity.name_of(seen.group))
     pod = observed.annotations_of(build_pod(seen.group, any_member, settings))
     return content_hash(f"{pod[names.ANNOTATION_REVISION]} {broker_config.cold_hash(seen.group, settings)}")
-
-
-def _shown(seen: Observed, field: str) -> str | None:
-    return (seen.group_object.get("status") or {}).get(field)
 
 
 def _phase(seen: Observed, true: dict[str, str]) -> str:
@@ -207,12 +198,6 @@ def _controller(seen: Observed, settings: ReconcileSettings) -> ControllerStatus
     )
 
 
-def rfc3339(unix_seconds: float) -> str:
-    """To the second, as metav1.Time."""
-    moment = dt.datetime.fromtimestamp(unix_seconds, tz=dt.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 MEBIBYTE = 2**20
 
 
@@ -266,8 +251,3 @@ def member_seat(record: BrokerGroupRecord | None, broker_id: int) -> MemberSeat:
     if broker_id in record.eligible:
         return MemberSeat.ELIGIBLE
     return MemberSeat.LOST if broker_id in record.lost_seats else MemberSeat.NONE
-
-
-def member_state(seen: Observed, member: Member) -> MemberState:
-    """See the comments at MemberState."""
-    return standing(seen, member, wanted_learners(seen)).state
