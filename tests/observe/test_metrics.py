@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import metric_names
@@ -363,3 +364,13 @@ def test_every_metric_constant_is_described_and_named_well() -> None:
 def test_histogram_buckets_ascend() -> None:
     buckets = metric_names.FAILOVER_PHASE_BUCKETS_SECONDS
     assert list(buckets) == sorted(set(buckets))
+
+
+def test_how_long_a_change_took_ends_when_the_new_master_has_confirmed_its_role() -> None:
+    """`status.result.milliseconds` and the duration of the incident are one figure."""
+    steps = {Step.DETECTED: 100.0, Step.COMMITTED: 100.02, Step.ROLE_CHANGED: 100.2, Step.IN_SYNC: 109.0}
+    made = timeline(steps=steps)
+    assert made.duration_seconds is not None
+    assert made.took_milliseconds == pytest.approx(200) == pytest.approx(1000 * made.duration_seconds)
+    assert timeline(steps={Step.DETECTED: 100.0, Step.COMMITTED: 100.02}).took_milliseconds == pytest.approx(20)
+    assert timeline(steps={}).took_milliseconds == 0

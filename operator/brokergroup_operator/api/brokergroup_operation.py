@@ -133,7 +133,7 @@ class DecommissionRequest(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class DrillRequest(Struct, frozen=True, rename="camel", kw_only=True):
-    """A rehearsal, measured: the result says how long writes stood still."""
+    """A rehearsal, measured: the result says how long each change of master took."""
 
     kind: Annotated[
         DrillKind,
@@ -194,7 +194,10 @@ class OperationResult(Struct, frozen=True, rename="camel", kw_only=True):
     epoch: Annotated[bounds.Epoch | None, Meta(description="The master epoch after it.")] = None
     milliseconds: Annotated[
         bounds.Milliseconds | None,
-        Meta(description="How long writes stood still; for a restart, how long all of it took."),
+        Meta(
+            description="How long it took. A change of master: from its start until the new master confirmed its role, in a"
+            " drill the longer of both ways; clients with an old route wait longer. Anything else: from its start to its end."
+        ),
     ] = None
     phases: Annotated[
         dict[str, bounds.Milliseconds],

@@ -181,7 +181,7 @@ class Elect(Verb):
 
 @dataclass(frozen=True, kw_only=True)
 class Drill(Verb):
-    """Rehearse a failover: the master moves away and back, or (--kill-master) is killed. Says how long writes stood still."""
+    """Rehearse a failover: the master moves away and back, or (--kill-master) is killed. Says how long each change took."""
 
     confirmation = Confirmed
     kill_master: Annotated[

@@ -145,6 +145,12 @@ class FailoverTimeline:
         return {step.value: round((self.steps[step] - origin) * 1000, 3) for step in self.reached()}
 
     @property
+    def took_milliseconds(self) -> float:
+        """From ``detected`` until the new master confirmed its role, whatever came after; until then, to the last step so far."""
+        reached = self.milliseconds()
+        return reached.get(Step.ROLE_CHANGED, max(reached.values(), default=0.0))
+
+    @property
     def incident_id(self) -> str:
         """The id of this change on the page, in status, Event, incident log, `history` and report.
 

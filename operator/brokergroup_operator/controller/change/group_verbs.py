@@ -115,7 +115,7 @@ class GroupVerbs(Part):
             to_broker_id=to_broker_id,
             epoch=decision.record.master_epoch,
             unclean=decision.record.unclean_elections > record.unclean_elections,
-            milliseconds=max(timeline.milliseconds().values(), default=0.0),
+            milliseconds=timeline.took_milliseconds,
             confirmed=Step.ROLE_CHANGED in timeline.steps,
         )
 

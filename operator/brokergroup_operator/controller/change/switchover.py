@@ -401,14 +401,12 @@ def _result(timeline: FailoverTimeline) -> SwitchoverResult:
     assert timeline.from_broker_id is not None
     assert timeline.to_broker_id is not None
     assert timeline.epoch_after is not None
-    phases = timeline.milliseconds()
     return SwitchoverResult(
         from_broker_id=timeline.from_broker_id,
         to_broker_id=timeline.to_broker_id,
         epoch=timeline.epoch_after,
-        # As Event, incident log and page: until the new master has confirmed, whatever came after that.
-        milliseconds=phases.get(Step.ROLE_CHANGED, max(phases.values(), default=0.0)),
-        phases=phases,
+        milliseconds=timeline.took_milliseconds,
+        phases=timeline.milliseconds(),
         confirmed=Step.ROLE_CHANGED in timeline.steps,
     )
 
