@@ -301,3 +301,21 @@ def test_after_a_good_hour_it_begins_with_the_first_pause_again() -> None:
     assert "replacements" in status_of(noted(c.settled(), count=3, seconds_ago=3599))["members"][1]
     assert "replacements" not in status_of(noted(c.settled(), count=3, seconds_ago=3600))["members"][1]
     assert "replacements" in status_of(noted(unheard(2, seconds=10), count=3, seconds_ago=7200))["members"][1]
+
+
+@pytest.mark.parametrize(
+    ("secret_changed_seconds_ago", "replaced"),
+    [
+        (3000, False),  # before the last replacement: the fifth pause, 480 s, as without a Secret
+        (200, True),  # after it: the first pause, and that is over
+        (10, False),  # just now: with the new key it may register by itself
+    ],
+)
+def test_a_changed_secret_begins_with_the_first_pause_again(secret_changed_seconds_ago: float, replaced: bool) -> None:
+    seen = noted(unheard(2, seconds=400), count=4, seconds_ago=400)
+    at = text(NOW - dt.timedelta(seconds=secret_changed_seconds_ago))
+    plan = evaluate(replace(seen, credentials_changed_at=at), b.SETTINGS, now=b.NOW)
+    assert any(isinstance(action, plans.DeleteObject) for action in plan.actions) == replaced
+    if replaced:
+        [written] = [action for action in plan.actions if isinstance(action, plans.WriteStatus)]
+        assert written.status["members"][1]["replacements"] == 1

@@ -8,7 +8,7 @@ cost is writes, and that is never paid: never the master, one at a time, and onl
 that stays so is replaced again after twice as long, then after four times: the status counts, so that an operator that
 starts anew does not begin from the first pause. So is a process that runs and has never registered, or only its predecessor in
 another pod has: no plane can ask it, for none knows where it is. (A Java broker that signs with a key that the Secret no longer has
-is such a one.)
+is such a one: a change of the Secret begins with the first pause again.)
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def replacements_after(seen: Observed, course: Course, member: Member) -> Replac
     """What the status notes of this member, the replacement that this pass decides included."""
     known, step = _replacements(seen, member.broker_id), course.repairing
     if step in course.steps and step is not None and step.verb is Verb.REPLACE and step.member == member:
-        return Replacements((known.count if known else 0) + 1, seen.now)
+        return Replacements(_counted(seen, known) + 1, seen.now)
     if known is None:
         return None
     age_seconds = (moment(seen.now) - moment(known.at)).total_seconds()
@@ -114,14 +114,21 @@ def _due(seen: Observed, one: Standing) -> dt.datetime:
     )
     if _never_registered(one):
         bound_seconds *= 2  # where it failed to, it tries again by itself first
-    pause_seconds = min(bound_seconds * 2.0 ** min(known.count if known else 0, 20), LONGEST_PAUSE_SECONDS)
-    begun = [moment(known.at)] if known else []
+    pause_seconds = min(bound_seconds * 2.0 ** min(_counted(seen, known), 20), LONGEST_PAUSE_SECONDS)
+    begun = [moment(text) for text in (known.at if known else "", seen.credentials_changed_at) if text]
     if one.view.silence is not None:
         begun.append(dt.datetime.fromtimestamp(one.view.silence.since_unix_seconds, tz=dt.UTC))
     begun += [moment(text) for text in _starts(seen, one)]
     if one.view.lost_link is not None and not begun:
         return moment(seen.now)  # the controller plane has waited for as long already
     return max(begun, default=moment(seen.now)) + dt.timedelta(seconds=pause_seconds)
+
+
+def _counted(seen: Observed, known: Replacements | None) -> int:
+    """How many replacements make the pause longer: none from before the Secret of its credentials changed."""
+    if known is None or (seen.credentials_changed_at and moment(seen.credentials_changed_at) > moment(known.at)):
+        return 0
+    return known.count
 
 
 def _starts(seen: Observed, one: Standing) -> list[str]:

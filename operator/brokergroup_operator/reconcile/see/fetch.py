@@ -121,12 +121,13 @@ class GroupFetcher:
         """With the other objects of the group (`further`) and what its spec names. Raises UnreadableGroupError."""
         seen = observed_in(scene)
         group, config_problem = await self._with_config_sources(scene.key, seen.group)
-        secret = group.spec.security.credentials_secret_name
+        problem, changed_at = await self._credentials(scene.key, group.spec.security.credentials_secret_name)
         return replace(
             seen,
             group=group,
             config_problem=config_problem,
-            credentials_problem=await self._credentials_problem(scene.key, secret),
+            credentials_problem=problem,
+            credentials_changed_at=changed_at,
             **further,
         )
 
@@ -210,23 +211,25 @@ class GroupFetcher:
                 raise
             return None
 
-    async def _credentials_problem(self, key: GroupKey, name: str | None) -> CredentialsError | None:
-        """Check the Secret and keep nothing of it: the pods mount it themselves, and the controller plane reads its own."""
+    async def _credentials(self, key: GroupKey, name: str | None) -> tuple[CredentialsError | None, str]:
+        """Check the Secret, and say when it last changed. Nothing of it is kept: the pods mount it themselves, and the controller
+        plane reads its own.
+        """
         if name is None:
-            return None
+            return None, ""
         try:
-            credentials_in(
-                await self._api.get(SECRETS, name, namespace=key.namespace, timeout_seconds=self._timeout_seconds)
-            )
+            secret = await self._api.get(SECRETS, name, namespace=key.namespace, timeout_seconds=self._timeout_seconds)
         except NotFoundError:
-            return secret_not_found(key.namespace, name)
-        except CredentialsError as error:
-            return error
+            return secret_not_found(key.namespace, name), ""
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
-            return secret_not_readable(key.namespace, name)
-        return None
+            return secret_not_readable(key.namespace, name), ""
+        try:
+            credentials_in(secret)
+        except CredentialsError as error:
+            return error, observed.changed_at(secret)
+        return None, observed.changed_at(secret)
 
 
 def _unlisted_claims(key: GroupKey, seen: Observed) -> list[str]:

@@ -76,6 +76,8 @@ class Observed:
     certificate_problem: str = ""
     # Why the Secret that the spec names can't be used. Nothing of what is in it.
     credentials_problem: CredentialsError | None = None
+    # When that Secret last changed (RFC 3339); empty if there is none, or it can't be read.
+    credentials_changed_at: str = ""
 
 
 being_deleted, pod_is_ready = scene.being_deleted, scene.pod_is_ready
@@ -111,6 +113,12 @@ def last_written(obj: JsonObject, field_manager: str) -> str:
     """When this field manager last changed something of the object, as the API server noted it; the empty text: never."""
     entries = (one for one in metadata(obj).get("managedFields") or [] if one.get("manager") == field_manager)
     return max((str(one["time"]) for one in entries if one.get("time")), default="")
+
+
+def changed_at(obj: JsonObject) -> str:
+    """When the object was created or last written, whoever wrote it."""
+    times = [one.get("time") for one in metadata(obj).get("managedFields") or []]
+    return max((str(one) for one in (metadata(obj).get("creationTimestamp"), *times) if one), default="")
 
 
 def owners_of(obj: JsonObject) -> list[JsonObject]:
