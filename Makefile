@@ -164,6 +164,10 @@ bench-controller: .venv/.installed-all ## What a heartbeat, a first list and a d
 bench-reconcile: .venv/.installed-all ## What a pass costs: requests of a settled group and of a rolling update, processor time at 10, 100 and 1,000 groups
 	@$(BIN)/python benchmarks/reconcile.py $(ARGUMENTS)
 
+.PHONY: bench-memory
+bench-memory: .venv/.installed-all ## How much memory the whole operator takes with 100, 300 and 1,000 groups, beside the chart's limit
+	@$(BIN)/python benchmarks/operator_memory.py $(ARGUMENTS)
+
 .PHONY: bench-replica
 bench-replica: .venv/.installed-all ## Sends per second, latency, replication and memory of the Python replica, a Java broker's beside them
 	@$(BIN)/python tests/real/parts/install.py rocketmq >&2

@@ -16,10 +16,12 @@ from brokergroup_operator.kube.resources import (
     PODS,
     SERVICES,
 )
+from brokergroup_operator.kube.trimmed import trimmed_all
 from brokergroup_operator.reconcile.access import ClusterAccess
-from brokergroup_operator.records.group_cache import LABELLED, WATCHED, GroupCache
+from brokergroup_operator.reconcile.run.plane import ReconcilePlane
+from brokergroup_operator.records.group_cache import LABELLED, MANAGERS, WATCHED, GroupCache
 from brokergroup_operator.records.store import GroupKey
-from tests.reconcile.world import World, applier_for
+from tests.reconcile.world import SETTINGS, World, applier_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,7 +43,7 @@ class CachedWorld(World):
         for resource in WATCHED:
             selector = names.LABEL_BROKER_GROUP if resource in LABELLED else ""
             listed = await self.api.list(resource, namespace=KEY.namespace, label_selector=selector)
-            self.cache.take_in(resource, listed.items, heard=self.cache.heard)
+            self.cache.take_in(resource, await trimmed_all(listed.items, MANAGERS), heard=self.cache.heard)
 
 
 class Requests:
@@ -70,6 +72,20 @@ async def test_a_settled_group_costs_no_request(world: CachedWorld, sandbox: San
     requests = Requests(sandbox)
     await world.run_pass()
     assert (requests.reads, requests.writes) == ([], [])
+
+
+async def test_what_the_plane_lists_is_trimmed(world: CachedWorld, sandbox: SandboxApiServer) -> None:
+    """Objects that were listed stay in the cache until a watch brings newer ones."""
+    plane = ReconcilePlane(world.api, ClusterAccess(url=sandbox.url), world.view, SETTINGS)
+    for resource in (BROKER_GROUPS, PODS, SERVICES):
+        whole = (await world.api.list(resource)).items
+        assert any(
+            set(entry) > {"manager", "time", "fieldsV1"} for obj in whole for entry in obj["metadata"]["managedFields"]
+        )
+        for obj in await plane._list(resource):
+            for entry in obj["metadata"].get("managedFields", []):
+                assert entry["manager"] in MANAGERS
+                assert set(entry) <= {"manager", "time", "fieldsV1"}
 
 
 @pytest.mark.parametrize(

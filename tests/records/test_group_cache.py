@@ -108,3 +108,18 @@ def test_a_node_is_news_when_what_is_kept_of_it_changed(cache: GroupCache) -> No
     assert cache.node("node-1") == {"spec": {"unschedulable": True}}
     assert cache.hold_node("node-1", None)
     assert cache.node("node-1") is None
+
+
+def test_of_managed_fields_the_cache_keeps_what_passes_read() -> None:
+    """Whole, they are half of an object."""
+    cache = GroupCache()
+    entry = {"operation": "Apply", "time": "2026-11-28T07:00:00Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+    ours = (names.FIELD_MANAGER_STATUS, names.FIELD_MANAGER_RECONCILE)
+    entries = [entry | {"manager": manager} for manager in (*ours, names.FIELD_MANAGER_ROLE, "kubectl", "kubelet")]
+    metadata = {"namespace": KEY.namespace, "name": KEY.name, "uid": "1", "resourceVersion": "1"}
+    group = {"metadata": metadata | {"managedFields": entries}}
+    cache.hold(BROKER_GROUPS, group)
+    held = cache.one(BROKER_GROUPS, KEY)
+    assert held is not None
+    kept = [{"manager": manager, "time": "2026-11-28T07:00:00Z"} for manager in ours]
+    assert held["metadata"]["managedFields"] == kept

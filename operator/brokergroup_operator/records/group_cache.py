@@ -4,7 +4,7 @@ The watches may lag behind the API. A pass that finds nothing to do in the cache
 decides again. A cache that lags costs a pass too many, or delays a pass: until the missing event arrives, at the latest until the
 next list of everything (`take_in`), which also drops what a watch lost.
 
-Objects are shared with the watches' thread and with every pass: do not change them.
+Objects are trimmed (`kube/trimmed.py`) and shared by all passes: do not change them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from brokergroup_operator.kube.resources import (
     PODS,
     SERVICES,
 )
+from brokergroup_operator.kube.trimmed import trimmed
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 # Children are found by their label, the group and its record by their name, operations by the group that they name.
 LABELLED: Final = (PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)
 WATCHED: Final = (BROKER_GROUPS, BROKER_GROUP_STATES, BROKER_GROUP_OPERATIONS, *LABELLED)
+# Of these a pass reads when they last wrote, and which labels they hold (`reconcile/see/observed.py`).
+MANAGERS: Final = frozenset({names.FIELD_MANAGER_RECONCILE, names.FIELD_MANAGER_STATUS})
 
 
 def group_of(resource: Resource, obj: Mapping[str, JsonObject]) -> GroupKey:
@@ -90,7 +93,7 @@ class GroupCache:
         if is_gone:
             self._gone.discard(uid)
             return self._drop(resource, uid)
-        return set() if uid in self._gone else self._put(resource, obj)
+        return set() if uid in self._gone or self._has(resource, obj) else self._put(resource, trimmed(obj, MANAGERS))
 
     def hold_node(self, name: str, node: JsonObject | None) -> bool:
         """Take in a node, None if it is gone. Return whether it changed."""
@@ -107,13 +110,13 @@ class GroupCache:
         return self._heard
 
     def take_in(self, resource: Resource, listed: Iterable[JsonObject], *, heard: int) -> set[GroupKey]:
-        """Take in a list of all objects of a kind. Return the groups of which a watch had not said so."""
+        """Take in a list of all objects of a kind, trimmed. Return the groups of which a watch had not said so."""
         now = {_uid(obj): obj for obj in listed}
         self._gone -= now.keys()
         newer = {uid for (kind, uid), at in self._heard_at.items() if kind == resource and at > heard}
         changed: set[GroupKey] = set()
         for uid, obj in now.items():
-            if uid not in newer:
+            if uid not in newer and not self._has(resource, obj):
                 changed |= self._put(resource, obj)
         for uid in self._groups[resource].keys() - now.keys() - newer:
             self._gone.add(uid)
@@ -122,11 +125,12 @@ class GroupCache:
         self._heard_at = {of: at for of, at in self._heard_at.items() if of[0] != resource or at > heard}
         return changed
 
+    def _has(self, resource: Resource, obj: JsonObject) -> bool:
+        before = self._held[resource].get(group_of(resource, obj), {}).get(_uid(obj))
+        return before is not None and _version(before) == _version(obj)
+
     def _put(self, resource: Resource, obj: JsonObject) -> set[GroupKey]:
         key, uid = group_of(resource, obj), _uid(obj)
-        before = self._held[resource].get(key, {}).get(uid)
-        if before is not None and _version(before) == _version(obj):
-            return set()
         former = self._drop(resource, uid)
         self._groups[resource][uid] = key
         self._held[resource].setdefault(key, {})[uid] = obj
