@@ -113,19 +113,19 @@ TEXTS = (
 def test_a_text_stays_a_text_whoever_reads_it() -> None:
     """Quoted it was, quoted it stays: other readers take 1e3 for a number, and y for true."""
     former = yaml.safe_load(GROUP)
-    former["spec"]["config"] = {f"k{number}": text for number, text in enumerate(TEXTS)}
+    former["spec"]["scheduling"] = {"affinity": {f"k{number}": text for number, text in enumerate(TEXTS)}}
     result = run("-", stdin=json.dumps(former))
-    config = yaml.safe_load(result.stdout)["spec"]["config"]
-    assert tuple(config.values()) == TEXTS
-    bare = [line.partition(": ")[2] for line in result.stdout.splitlines() if line.startswith("    k")]
+    affinity = yaml.safe_load(result.stdout)["spec"]["podTemplate"]["spec"]["affinity"]
+    assert tuple(affinity.values()) == TEXTS
+    bare = [line.partition(": ")[2] for line in result.stdout.splitlines() if line.startswith("        k")]
     assert {text for text in bare if text[:1] not in "'|\""} == {"5.5.0", "8Gi"}
 
 
 def test_values_are_read_as_kubernetes_reads_them() -> None:
     """A date is a text there, and so is what looks like hours and minutes."""
-    tail = "  config:\n    at: 2030-01-01T02:00:00Z\n    hours: 12:30:45\n    many: 12\n    half: 0.5\n    yes_: yes\n"
-    result = run("-", stdin=GROUP + tail)
-    assert yaml.safe_load(result.stdout)["spec"]["config"] == {
+    tail = "at: 2030-01-01T02:00:00Z, hours: 12:30:45, many: 12, half: 0.5, yes_: yes"
+    result = run("-", stdin=f"{GROUP}  scheduling:\n    affinity: {{{tail}}}\n")
+    assert yaml.safe_load(result.stdout)["spec"]["podTemplate"]["spec"]["affinity"] == {
         "at": "2030-01-01T02:00:00Z",
         "hours": "12:30:45",
         "many": 12,

@@ -27,6 +27,8 @@ PAGES = [
 RUN_IN = {
     "sandbox": ["docs/start/quick-start.md", *IN_ONE_SANDBOX],
     "sandbox, exit 0 or 1": IN_ONE_SANDBOX,
+    # tests/real/test_upgrade.py
+    "upgrade": ["docs/tasks/upgrade.md"],
     "cluster": ["docs/start/quick-start.md", *IN_THE_SAME_CLUSTER],
     # tests/real/test_sla_page.py
     "prometheus and java": ["docs/tasks/sla.md"],

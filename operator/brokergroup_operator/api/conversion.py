@@ -10,10 +10,17 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup import BrokerGroup
+from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
+from brokergroup_operator.api.brokergroup_state import BrokerGroupState
+from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +74,10 @@ def converted(document: Any, report: Report) -> Any:
         return document
     result = copy.deepcopy(document) | {"apiVersion": names.API_VERSION}
     _metadata(result, report)
+    known = len(report.problems)
     convert(result, report)
+    if len(report.problems) == known:
+        _judge(result, report)
     return result
 
 
@@ -86,6 +96,10 @@ def _metadata(document: JsonObject, report: Report) -> None:
     for owner in metadata.get("ownerReferences") or []:
         if owner.get("apiVersion") == OLD_API_VERSION:
             owner["apiVersion"] = names.API_VERSION
+    for entry in metadata.get("managedFields") or []:
+        if entry.get("apiVersion") == OLD_API_VERSION:
+            entry["apiVersion"] = names.API_VERSION
+            entry["fieldsV1"] = _known_fields(entry.get("fieldsV1") or {}, _schema_of(document["kind"]))
     annotations = metadata.get("annotations")
     if not isinstance(annotations, dict) or LAST_APPLIED not in annotations:
         return
@@ -99,6 +113,70 @@ def _metadata(document: JsonObject, report: Report) -> None:
         report.note(f"metadata.annotations[{LAST_APPLIED}]", "is dropped: it can't be converted")
     else:
         annotations[LAST_APPLIED] = json.dumps(applied, separators=(",", ":"), ensure_ascii=False)
+
+
+def _known_fields(fields: JsonObject, schema: JsonObject) -> JsonObject:
+    """Return the fields of a manager that v1beta1 has; below a field without a schema (metadata, a map), all of them.
+
+    The API server forgets the managers of an object if one of them has a version that it can't read. An operator that applies a
+    status then no longer removes what it applied before.
+    """
+    known: JsonObject = {}
+    for key, inner in fields.items():
+        name = key.removeprefix("f:")
+        if key.startswith("f:") and "properties" in schema:
+            if name == "metadata":
+                known[key] = inner
+            elif name in schema["properties"]:
+                known[key] = _known_fields(inner, schema["properties"][name])
+        else:
+            known[key] = _known_fields(inner, schema.get("items", {}) if key.startswith("k:") else schema)
+    return known
+
+
+def _judge(document: JsonObject, report: Report) -> None:
+    """Report the first value that the API server would refuse: once it stores v1beta1, there is no way back to correct it."""
+    from brokergroup_operator.api.definitions.schema import without_nulls  # noqa: PLC0415 (as below)
+
+    try:
+        msgspec.convert(without_nulls(document), _TYPES[document["kind"]])
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).replace("`", "").partition(" - at $.")
+        missing = what.partition("missing required field ")[2]
+        path = ".".join(filter(None, (place, missing)))
+        expected = "a value" if missing else _names_at(document["kind"], path) or what.removeprefix("Expected ")
+        report.problem(path, _value_at(document, path), expected)
+
+
+def _steps(path: str) -> list[str]:
+    """Return the fields and indexes of a path as msgspec writes it. It does not name the entry of a map, `[...]`."""
+    return re.findall(r"[^.\[\]]+", path.replace("[...]", ""))
+
+
+def _value_at(document: JsonObject, path: str) -> Any:
+    value: Any = document
+    for step in _steps(path):
+        value = value[int(step)] if isinstance(value, list) else (value or {}).get(step)
+    return value
+
+
+def _names_at(kind: str, path: str) -> str:
+    """Return what an enumeration at that path can be; nothing where the path has another type."""
+    schema = _schema_of(kind)
+    for step in _steps(path):
+        schema = schema.get("items") or schema.get("properties", {}).get(step, {})
+    return f"one of {', '.join(schema['enum'])}" if "enum" in schema else ""
+
+
+def _schema_of(kind: str) -> JsonObject:
+    from brokergroup_operator.api.definitions.generate import (  # noqa: PLC0415 (heavy, and seldom asked for)
+        KINDS,
+        custom_resource_definition,
+    )
+
+    [found] = [one for one in KINDS if one.type is _TYPES[kind]]
+    schema: JsonObject = custom_resource_definition(found)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
 
 
 def _group(document: JsonObject, report: Report) -> None:
@@ -141,6 +219,12 @@ _OF_KINDS: Final[dict[str, Callable[[JsonObject, Report], None]]] = {
     names.ROCKETMQ_CLUSTER_KIND: _cluster,
     names.BROKER_GROUP_OPERATION_KIND: _operation,
     names.BROKER_GROUP_STATE_KIND: _state,
+}
+_TYPES: Final[dict[str, type[msgspec.Struct]]] = {
+    names.BROKER_GROUP_KIND: BrokerGroup,
+    names.ROCKETMQ_CLUSTER_KIND: RocketMQCluster,
+    names.BROKER_GROUP_OPERATION_KIND: BrokerGroupOperation,
+    names.BROKER_GROUP_STATE_KIND: BrokerGroupState,
 }
 
 
