@@ -71,6 +71,9 @@ class EmptyCluster:
     async def list(self, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(items=[], resource_version="1")
 
+    async def pages(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+        yield await self.list()
+
     async def close(self) -> None:
         pass
 
