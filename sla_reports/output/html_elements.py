@@ -162,8 +162,8 @@ def duration(milliseconds: float | None) -> str:
 
 
 def minutes(milliseconds: float) -> str:
-    """Return a budget in minutes, however small or large."""
-    return f"{milliseconds / _MINUTE_MS:.1f} min"
+    """Return a budget in minutes, however large; below one in seconds: 8 s spent of "0.0 min" says nothing."""
+    return f"{milliseconds / _MINUTE_MS:.1f} min" if abs(milliseconds) >= _MINUTE_MS else duration(milliseconds)
 
 
 def instant(at_ms: int, zone: ZoneInfo) -> str:

@@ -15,7 +15,7 @@ from metric_names import GROUP_WRITABLE
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.objectives import BudgetWindow, Objective
 from sla_reports.measures.summary import Agreement, Evidence, summarise
-from sla_reports.output.html_elements import Markup, TimeScale, duration, join, percent, table, tag, text
+from sla_reports.output.html_elements import Markup, TimeScale, duration, join, minutes, percent, table, tag, text
 from sla_reports.output.html_groups import counted_downs
 from sla_reports.output.html_page import report_html
 from sla_reports.states.entities import Fleet
@@ -237,6 +237,12 @@ def test_flapping_states_stay_a_small_picture() -> None:
 )  # fmt: skip
 def test_durations(milliseconds: float | None, told: str) -> None:
     assert duration(milliseconds) == told
+
+
+def test_a_budget_below_a_minute_is_told_in_seconds() -> None:
+    assert [minutes(one) for one in (16.0, -8_200, 59_999, 90_000, -900_000)] == [
+        "16 ms", "-8.2 s", "60.0 s", "1.5 min", "-15.0 min",
+    ]  # fmt: skip
 
 
 def test_a_share_is_cut_and_not_rounded() -> None:

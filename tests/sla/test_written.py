@@ -144,7 +144,7 @@ def test_an_incident_is_told_whole(report: WrittenReport) -> None:
     assert begins == [0, 16, 17, 18]
     assert "evidence <i>container ended</i>" in text
     assert "source  the gauge does not show it" in text
-    assert "it took 0.1 min of the 1.4 min of the period (8.7962 %)" in text
+    assert "it took 7.6 s of the 1.4 min of the period (8.7962 %)" in text
 
 
 def test_what_is_open_or_in_no_log_is_told_so(report: WrittenReport) -> None:
