@@ -73,6 +73,7 @@ ANNOTATION_INCIDENT: Final = f"{GROUP}/incident"
 ANNOTATION_LEARNER: Final = f"{GROUP}/learner"
 
 # On a BrokerGroup: namespace and name of the Lease whose holder alone reconciles it (docs/adr/0010).
+ANNOTATION_OWNER: Final = f"{GROUP}/owner"
 ANNOTATION_OPERATOR: Final = f"{GROUP}/operator"
 
 # Held by a BrokerGroup until its children are gone: nothing rests on the owner garbage collector.
