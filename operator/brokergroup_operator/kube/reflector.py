@@ -1,7 +1,7 @@
 """A local copy of one kind, kept up to date by list and watch. It is level-triggered: a lost event costs time, never correctness.
 
 The copy is a *cache*, as stale as the API was away. Nothing that grants a role is read from it; it may trigger a fresh look. Its
-objects are trimmed (`trimmed.py`).
+objects have no managedFields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import structlog
 
 from .client import JsonObject, KubernetesApi, WatchEvent
 from .errors import ApiError, ApiUnavailableError, Backoff, GoneError
-from .trimmed import trimmed, trimmed_all
+from .trimmed import without_managers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -121,7 +121,7 @@ class Reflector:
         resource_version = ""
         async with aclosing(pages):
             async for page in pages:
-                found |= {key_of(obj): obj for obj in await trimmed_all(page.items)}
+                found |= {key_of(obj): without_managers(obj) for obj in page.items}
                 resource_version = page.resource_version
                 _spare_the_collector()
         await self._take_in_all(found)
@@ -162,7 +162,7 @@ class Reflector:
         async with aclosing(events):
             async for event in events:
                 if event.type != "BOOKMARK":
-                    self._take_in(WatchEvent(event.type, trimmed(event.object)))
+                    self._take_in(WatchEvent(event.type, without_managers(event.object)))
                 self._resource_version = event.object["metadata"]["resourceVersion"]
 
     def _take_in(self, event: WatchEvent) -> None:

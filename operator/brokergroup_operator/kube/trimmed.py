@@ -31,6 +31,12 @@ def trimmed(obj: JsonObject, managers: Collection[str] = ()) -> JsonObject:
     return result
 
 
+def without_managers(obj: JsonObject) -> JsonObject:
+    """Return the object itself, its managedFields dropped: half of it, at no cost for the first list of 10,000 groups."""
+    (obj.get("metadata") or {}).pop("managedFields", None)
+    return obj
+
+
 async def trimmed_all(objects: Iterable[JsonObject], managers: Collection[str] = ()) -> list[JsonObject]:
     """Return a trimmed copy of each; the event loop has a turn after each few of them."""
     result: list[JsonObject] = []
