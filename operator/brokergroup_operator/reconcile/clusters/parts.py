@@ -25,8 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.pod_fields import AntiAffinitySpec, PlacementSpec, ResourceRequirements
-    from brokergroup_operator.api.rocketmq_cluster import ClusterSpec, GroupOverride, ProxySpec, RocketMQCluster
+    from brokergroup_operator.api.pod_fields import ResourceRequirements
+    from brokergroup_operator.api.rocketmq_cluster import (
+        ClusterSpec,
+        GroupOverride,
+        NameServerSpec,
+        ProxySpec,
+        RocketMQCluster,
+    )
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 
@@ -36,11 +42,6 @@ PROXY_GRACE_SECONDS: Final = 45
 NAME_SERVER_GRACE_SECONDS: Final = 10
 # How often a Proxy asks where the masters are: its own default makes a failover last 20 s longer for its clients.
 ROUTE_CACHE_SECONDS: Final = 2
-
-
-def image(spec: ClusterSpec, settings: ReconcileSettings) -> str:
-    """Of NameServers and proxies."""
-    return spec.image or f"{settings.rocketmq_image_repository}:{spec.version or settings.rocketmq_version}"
 
 
 def name_servers(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonObject]:
@@ -56,16 +57,7 @@ def name_servers(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[
         ready=component,
         grace_seconds=NAME_SERVER_GRACE_SECONDS,
     )
-    pod = template(
-        program,
-        cluster.spec,
-        image=image(cluster.spec, settings),
-        resources=wish.resources,
-        apart=wish.anti_affinity,
-        wish=wish.pod_template.spec,
-        labels=part_pod_labels(name, component),
-        selector=selector,
-    )
+    pod = template(program, cluster, wish, settings)
     stateful_set: JsonObject = {
         "replicas": wish.replicas,
         "serviceName": name_server_pods(name),
@@ -108,16 +100,7 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
         grace_seconds=PROXY_GRACE_SECONDS,
         config_map=proxy_name(name),
     )
-    pod = template(
-        program,
-        cluster.spec,
-        image=image(cluster.spec, settings),
-        resources=wish.resources,
-        apart=wish.anti_affinity,
-        wish=wish.pod_template.spec,
-        labels=part_pod_labels(name, component),
-        selector=selector,
-    )
+    pod = template(program, cluster, wish, settings)
     # A Proxy reads its configuration when it starts.
     pod["metadata"]["annotations"] = {names.ANNOTATION_CONFIG_HASH: hashlib.sha256(config.encode()).hexdigest()[:16]}
     deployment: JsonObject = {
@@ -261,16 +244,10 @@ class Program:
 
 
 def template(
-    program: Program,
-    spec: ClusterSpec,
-    *,
-    image: str,
-    resources: ResourceRequirements,
-    apart: AntiAffinitySpec,
-    wish: PlacementSpec,
-    labels: Mapping[str, str],
-    selector: Mapping[str, str],
+    program: Program, cluster: RocketMQCluster, wish: NameServerSpec | ProxySpec, settings: ReconcileSettings
 ) -> JsonObject:
+    spec, name = cluster.spec, _name(cluster)
+    image = spec.image or f"{settings.rocketmq_image_repository}:{spec.version or settings.rocketmq_version}"
     volumes: list[JsonObject] = [{"name": "run", "emptyDir": {}}]
     if program.config_map:
         volumes.append({"name": "config", "configMap": {"name": program.config_map}})
@@ -284,13 +261,13 @@ def template(
             "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(program, spec, image=image, resources=resources)],
+        "containers": [_container(program, spec, image=image, resources=wish.resources)],
         "volumes": volumes,
-        **scheduling(apart, wish, selector),
+        **scheduling(wish.anti_affinity, wish.pod_template.spec, part_selector(name, program.name)),
     }
     if spec.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": one.name} for one in spec.image_pull_secrets]
-    return {"metadata": {"labels": dict(labels)}, "spec": pod}
+    return {"metadata": {"labels": part_pod_labels(name, program.name)}, "spec": pod}
 
 
 def _container(program: Program, spec: ClusterSpec, *, image: str, resources: ResourceRequirements) -> JsonObject:

@@ -156,12 +156,11 @@ class GroupFetcher:
         pods, claims = await asyncio.gather(
             self._objects.labelled(resources.PODS, key), self._objects.labelled(resources.PERSISTENT_VOLUME_CLAIMS, key)
         )
-        record = record_of_state(state)
         scene = Scene(
             key=key,
             now_seconds=time.time(),
             group=group,
-            record=record,
+            record=record_of_state(state),
             snapshot=snapshot,
             pods=pods,
             claims=claims,
