@@ -469,6 +469,15 @@ def test_cert_manager_writes_the_secret_that_is_mounted() -> None:
     assert len(certificate["spec"]["dnsNames"]) == 3
 
 
+@pytest.mark.parametrize("create", ["true", "false"])
+def test_where_no_server_is_asked_the_steps_from_v1alpha1_come_first(create: str) -> None:
+    """Argo CD renders so, and would replace the operator by one that can't read its groups."""
+    before, after = "brokergroup.dev/v1alpha1", "brokergroup.dev/v1beta1"
+    with pytest.raises(ValueError, match=r"take the steps of docs/tasks/upgrade\.md"):
+        helm.template("shop", capabilities=(before,), crds__create=create)
+    assert helm.template("shop", capabilities=(before, after), crds__create=create)
+
+
 def test_the_kinds_outlive_the_release_and_can_be_left_out() -> None:
     kinds = [item for item in rendered("system") if item["kind"] == "CustomResourceDefinition"]
     assert len(kinds) >= 2

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, PODS
 from brokergroup_operator.operations.plan import OperationSettings
 from brokergroup_operator.operations.runner import OperationRunner
@@ -19,10 +22,11 @@ from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.group_cache import LABELLED, WATCHED, GroupCache
 from brokergroup_operator.records.store import GroupKey
+from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile.world import SETTINGS, World, applier_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from brokergroup_operator.kube.client import KubernetesApi
     from kube_sandbox.api_server.server import SandboxApiServer
@@ -38,6 +42,8 @@ class OperatedWorld(World):
     async def begin_to_operate(self, sandbox: SandboxApiServer) -> None:
         self.reads: list[str] = []
         self._counts = False
+        # Of a kind's plural: what happens as it is listed.
+        self.as_listed: dict[str, Callable[[], None]] = {}
         sandbox.before_request = self._note
         fetcher = GroupFetcher(self.api, self.view, timeout_seconds=5, cache=self.cache)
         events = EventPoster(self.api, instance="test", timeout_seconds=5)
@@ -56,6 +62,13 @@ class OperatedWorld(World):
     def _note(self, request: Any) -> None:
         if self._counts and request.method == "GET":
             self.reads.append(request.path)
+            self.as_listed.get(request.path.rsplit("/", 1)[-1], lambda: None)()
+
+    def lose(self, broker_id: int) -> None:
+        """The controller plane does not hear it any more."""
+        snapshot = self.view.snapshots[KEY]
+        live = {one: heard for one, heard in snapshot.live.items() if one != broker_id}
+        self.view.snapshots[KEY] = replace(snapshot, live=live)
 
     async def watched(self) -> None:
         """The watches have said everything."""
@@ -124,6 +137,39 @@ async def test_what_a_pass_changed_is_read_anew_before_an_operation_begins(world
     await world.ask("Switchover", toBrokerId=2)
     reads = await world.pass_over_both()
     assert of(reads, "brokergroupoperations") == 2
+
+
+async def test_a_group_that_changed_while_it_was_read_is_read_anew_before_an_operation_begins(
+    world: OperatedWorld,
+) -> None:
+    """A read may take seconds; by then a master that an operation would stop may be the only member left."""
+    await world.ask("Switchover", toBrokerId=2)
+    world.as_listed["services"] = lambda: world.lose(2)
+    reads = await world.pass_over_both()
+    assert of(reads, "brokergroupoperations") >= 2
+    assert await world.phase() != "Running"
+
+
+async def test_a_list_of_operations_that_is_not_there_gives_up_nothing(
+    world: OperatedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kind may be missing for a moment, while its definition is written anew."""
+
+    async def never(*_args: Any, **_options: Any) -> Any:
+        await asyncio.Event().wait()
+
+    def missing() -> None:
+        raise StatusError(404, "NotFound", "no such kind")
+
+    monkeypatch.setattr(world.view, "switch_master", never)
+    await world.ask("Switchover", toBrokerId=2)
+    await world.pass_over_both()
+    await world.pass_over_both()
+    assert [one.running for one in world.runner.outcomes(KEY).values()] == [True]
+    world.as_listed["brokergroupoperations"] = missing
+    with pytest.raises(NotFoundError):
+        await world.pass_over_both()
+    assert [one.running for one in world.runner.outcomes(KEY).values()] == [True]
 
 
 async def test_a_rejection_takes_two_looks(world: OperatedWorld) -> None:

@@ -13,6 +13,7 @@ from brokergroup_operator.observe.group_view import LostLink, Silence
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.see import observed
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import condition, run, status_of
@@ -319,3 +320,32 @@ def test_a_changed_secret_begins_with_the_first_pause_again(secret_changed_secon
     if replaced:
         [written] = [action for action in plan.actions if isinstance(action, plans.WriteStatus)]
         assert written.status["members"][1]["replacements"] == 1
+
+
+@pytest.mark.parametrize(("unheard_seconds", "replaced"), [(3629, False), (3631, True)])
+def test_a_secret_that_is_written_again_and_again_puts_a_replacement_off_for_an_hour(
+    unheard_seconds: float, replaced: bool
+) -> None:
+    seen = unheard(2, seconds=unheard_seconds)
+    at = text(NOW - dt.timedelta(seconds=10))
+    plan = evaluate(replace(seen, credentials_changed_at=at), b.SETTINGS, now=b.NOW)
+    assert any(isinstance(action, plans.DeleteObject) for action in plan.actions) == replaced
+
+
+def test_what_others_write_on_a_secret_is_no_change_of_its_credentials() -> None:
+    secret: dict[str, Any] = {
+        "metadata": {
+            "creationTimestamp": "2026-11-01T00:00:00Z",
+            "managedFields": [
+                {"manager": "kubectl", "time": "2026-11-02T00:00:00Z", "fieldsV1": {"f:data": {"f:accessKey": {}}}},
+                {
+                    "manager": "argocd",
+                    "time": "2026-11-03T00:00:00Z",
+                    "fieldsV1": {"f:metadata": {"f:annotations": {}}},
+                },
+            ],
+        }
+    }
+    assert observed.data_changed_at(secret) == "2026-11-02T00:00:00Z"
+    del secret["metadata"]["managedFields"]
+    assert observed.data_changed_at(secret) == "2026-11-01T00:00:00Z"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 OBJECTS_PER_TURN: Final = 20
 # Longer texts are seldom equal: configuration, messages.
 LONGEST_SHARED: Final = 64
+# Each object has its own, and of later ones others; Python 3.12 would never free them.
+_OF_ONE_OBJECT: Final = frozenset({"uid", "resourceVersion", "time", "lastTransitionTime", "creationTimestamp"})
 
 
 def trimmed(obj: JsonObject, managers: Collection[str] = ()) -> JsonObject:
@@ -56,7 +58,7 @@ def _cut(entry: JsonObject) -> JsonObject:
 def shared(value: Any) -> Any:
     """Return a copy whose field names and short texts are one object each in this process."""
     if isinstance(value, dict):
-        return {sys.intern(key): shared(inner) for key, inner in value.items()}
+        return {sys.intern(key): inner if key in _OF_ONE_OBJECT else shared(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [shared(inner) for inner in value]
     return sys.intern(value) if isinstance(value, str) and len(value) <= LONGEST_SHARED else value

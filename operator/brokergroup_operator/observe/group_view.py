@@ -170,6 +170,21 @@ class GroupSnapshot:
     # The configuration that living brokers last reported (26), of the keys in ``api.meaning.broker_keys.watched_keys``.
     member_configuration: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
+    def stands_as(self, other: GroupSnapshot) -> bool:
+        """Return whether record, master, changes and the members that live and are linked are as there; ages and speeds aside."""
+        return all(
+            mine == theirs
+            for mine, theirs in (
+                (self.record, other.record),
+                (self.writable, other.writable),
+                (self.in_progress, other.in_progress),
+                (self.is_changing, other.is_changing),
+                (self.epoch_jump, other.epoch_jump),
+                (self.unlinked, other.unlinked),
+                (self.live.keys(), other.live.keys()),
+            )
+        )
+
 
 class ShownGroups(Protocol):
     """The read-only part of ``GroupView``, for the metrics and the page."""

@@ -92,7 +92,7 @@ class OperationRunner:
         looked = self._judged(key, seen, outcomes or {}) if seen is not None else None
         if looked is not None and not looked[1].steps:
             return looked[1].look_again_seconds
-        if looked is None or not looked[0].is_newest:
+        if looked is None or not looked[0].is_newest or not self._is_as_seen(looked[0]):
             looked = await self._look(key)
         if looked is not None and looked[1].ends_badly:
             # There is no way back from Rejected or Failed, so it takes two looks: one answer may have been from the past.
@@ -108,6 +108,11 @@ class OperationRunner:
             return 0.0
         return plan.look_again_seconds
 
+    def _is_as_seen(self, scene: Scene) -> bool:
+        """Whether the controller plane sees the group as when the pass began to read: its reads may have taken seconds."""
+        now, seen = self._view.snapshot(scene.key), scene.snapshot
+        return now is seen or (now is not None and seen is not None and now.stands_as(seen))
+
     async def _look(self, key: GroupKey) -> tuple[Scene, PassPlan] | None:
         """Return what there is now and the plan for it; None where the group has no operation, or is another operator's."""
         outcomes = self.outcomes(key)
@@ -120,10 +125,12 @@ class OperationRunner:
     def _judged(self, key: GroupKey, scene: Scene, outcomes: Mapping[str, Outcome]) -> tuple[Scene, PassPlan] | None:
         if scene.group is not None and operator_of(scene.group) != self._settings.operator:
             return None
+        if not scene.operations and self._attempts.has_any(key):
+            return (
+                None  # what is under way is given up only if a list of operations lacks it: the pass may have had none
+            )
         if scene.is_newest:
             self._attempts.forget_all_but(key, [item.uid for item in scene.operations if not item.finished])
-        elif not scene.operations and self._attempts.has_any(key):
-            return None
         return scene, evaluate(scene, outcomes, self._settings)
 
     async def stop(self) -> None:

@@ -115,13 +115,16 @@ def _due(seen: Observed, one: Standing) -> dt.datetime:
     if _never_registered(one):
         bound_seconds *= 2  # where it failed to, it tries again by itself first
     pause_seconds = min(bound_seconds * 2.0 ** min(_counted(seen, known), 20), LONGEST_PAUSE_SECONDS)
-    begun = [moment(text) for text in (known.at if known else "", seen.credentials_changed_at) if text]
+    begun = [moment(known.at)] if known else []
     if one.view.silence is not None:
         begun.append(dt.datetime.fromtimestamp(one.view.silence.since_unix_seconds, tz=dt.UTC))
     begun += [moment(text) for text in _starts(seen, one)]
     if one.view.lost_link is not None and not begun:
         return moment(seen.now)  # the controller plane has waited for as long already
-    return max(begun, default=moment(seen.now)) + dt.timedelta(seconds=pause_seconds)
+    since, pause = max(begun, default=moment(seen.now)), dt.timedelta(seconds=pause_seconds)
+    changed = moment(seen.credentials_changed_at) if seen.credentials_changed_at else since
+    # With the changed Secret it may register by itself. A Secret that is written again and again puts it off for an hour at most.
+    return min(max(since, changed), since + dt.timedelta(seconds=LONGEST_PAUSE_SECONDS)) + pause
 
 
 def _counted(seen: Observed, known: Replacements | None) -> int:

@@ -98,7 +98,11 @@ class GroupFetcher:
 
     async def fetch(self, key: GroupKey) -> Observed | None:
         """What there is now, or None if the group is gone."""
-        scene, state = await self._scene(key, await self._operations(key))
+        try:
+            operations = await self._operations(key)
+        except NotFoundError:
+            operations = ()  # the kind is not installed, or not at this moment
+        scene, state = await self._scene(key, operations)
         if scene.group is None:
             return None
         services, config_maps, budgets = await asyncio.gather(
@@ -137,13 +141,10 @@ class GroupFetcher:
         return (await self._scene(key, operations))[0] if operations else None
 
     async def _operations(self, key: GroupKey) -> tuple[Operation, ...]:
-        """None where operations are not installed."""
-        try:
-            listed = await self._api.list(
-                resources.BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
-            )
-        except NotFoundError:
-            return ()
+        """Raises NotFoundError where operations are not installed."""
+        listed = await self._api.list(
+            resources.BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
+        )
         return operations_of(listed.items, key)
 
     async def _scene(self, key: GroupKey, operations: tuple[Operation, ...]) -> tuple[Scene, JsonObject | None]:
@@ -227,8 +228,8 @@ class GroupFetcher:
         try:
             credentials_in(secret)
         except CredentialsError as error:
-            return error, observed.changed_at(secret)
-        return None, observed.changed_at(secret)
+            return error, observed.data_changed_at(secret)
+        return None, observed.data_changed_at(secret)
 
 
 def _unlisted_claims(key: GroupKey, seen: Observed) -> list[str]:

@@ -115,9 +115,10 @@ def last_written(obj: JsonObject, field_manager: str) -> str:
     return max((str(one["time"]) for one in entries if one.get("time")), default="")
 
 
-def changed_at(obj: JsonObject) -> str:
-    """When the object was created or last written, whoever wrote it."""
-    times = [one.get("time") for one in metadata(obj).get("managedFields") or []]
+def data_changed_at(obj: JsonObject) -> str:
+    """When the object was created, or a writer of its data last wrote; labels and annotations that others write do not count."""
+    entries = metadata(obj).get("managedFields") or []
+    times = [one.get("time") for one in entries if "f:data" in (one.get("fieldsV1") or {})]
     return max((str(one) for one in (metadata(obj).get("creationTimestamp"), *times) if one), default="")
 
 
