@@ -15,7 +15,7 @@ from brokergroup_operator.reconcile.render import broker_config
 from rocketmq_replica.controller.operator_requests import _LIVE
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import run, told
+from tests.reconcile.test_evaluate import condition, run, status_of, told
 
 KEY: Final = "minInSyncReplicas"
 
@@ -140,6 +140,21 @@ def test_a_group_that_grows_goes_on_taking_writes_until_its_slaves_are_in_sync()
     assert minimums(grown) == {}
     joined = c.seen_with(seen, b.record(replicas=3, in_sync=(1, 2)), live=(1, 2, 3))
     assert minimums(joined) == {"orders-1": "2"}
+
+
+@pytest.mark.parametrize("live", [(1,), (1, 2, 3)])
+def test_a_lone_master_that_grows_is_available_by_what_its_broker_was_given(live: tuple[int, ...]) -> None:
+    """It acknowledges alone until another member is in sync; the status said that a write needs 2."""
+    grown = c.seen_with(c.wishing(c.settled(replicas=1), replicas=3), b.record(replicas=3, in_sync=(1,)), live=live)
+    assert condition(grown, "Available") == ("True", "MasterServesWrites")
+    [degraded] = [one for one in status_of(grown)["conditions"] if one["type"] == "DegradedDurability"]
+    assert degraded["status"] == "True"
+    assert degraded["message"].endswith("what is acknowledged now is on that disk alone")
+
+
+def test_a_master_of_a_strict_group_alone_in_its_set_is_not_available() -> None:
+    alone = c.seen_with(c.settled(), b.record(in_sync=(1,)), live=(1,))
+    assert condition(alone, "Available") == ("False", "NotEnoughInSyncReplicas")
 
 
 def test_a_member_of_the_set_that_is_silent_raises_nothing() -> None:

@@ -286,6 +286,13 @@ def minimum_reached(seen: Observed, pod: JsonObject, wanted: str, *, a_member_le
     return str(min(target, max(int(given), in_sync)))
 
 
+def minimum_in_force(seen: Observed, pod: JsonObject | None) -> int:
+    """How many replicas must have a write before this pod's broker acknowledges it: as given last, else as the spec wants."""
+    given = given_to(pod).get(MINIMUM, "") if pod is not None else ""
+    is_known = given.isdecimal() and given != QUIET_MINIMUM
+    return int(given) if is_known else acknowledgement_rule(seen.group.spec).minimum_in_sync
+
+
 def hot_changes(pod: JsonObject, values: Mapping[str, str]) -> dict[str, str]:
     """The keys to send to this pod's broker, so that it has all of `values`."""
     given = given_to(pod)

@@ -18,6 +18,7 @@ from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.claims import growing_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.plan import yes
+from brokergroup_operator.reconcile.render.broker_config import minimum_in_force
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.see.observed import pods_on_going_claims
@@ -241,7 +242,8 @@ def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
     live = [broker_id for broker_id, one in course.standings.items() if one.view.acknowledges]
     if len(live) >= min(2, voters):
         return None
-    if rule.minimum_in_sync > len(live):
+    pod = next((item.pod for item in membership(seen).members if item.broker_id == record.granted_master_id), "")
+    if minimum_in_force(seen, seen.pods.get(pod)) > len(live):
         consequence = "no write is acknowledged until another is in sync"
     else:
         consequence = "what is acknowledged now is on that disk alone"

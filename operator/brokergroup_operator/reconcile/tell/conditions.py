@@ -11,7 +11,6 @@ import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup_status import Condition, ConditionType, MemberState, Reason
-from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.decide.course import LEFT_TO_A_PERSON
@@ -19,6 +18,7 @@ from brokergroup_operator.reconcile.decide.failover_safe import is_barred
 from brokergroup_operator.reconcile.other_groups import NO_FREE_PORTS, Turn
 from brokergroup_operator.reconcile.plan import Step, Verb, no, yes
 from brokergroup_operator.reconcile.render.addressing import place_of
+from brokergroup_operator.reconcile.render.broker_config import minimum_in_force
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.observed import moment, pod_trouble, pods_on_going_claims, why_not_stopped
 from brokergroup_operator.reconcile.tell import alarms
@@ -84,7 +84,7 @@ def available(seen: Observed, members: Membership) -> Verdict:
         return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master in its epoch")
     if pod and not observed.pod_is_ready(seen.pods.get(pod)):
         return no(Reason.MASTER_NOT_READY, f"Pod {pod} of the master is not ready")
-    needed = acknowledgement_rule(seen.group.spec).minimum_in_sync
+    needed = minimum_in_force(seen, seen.pods.get(pod))
     if len(seen.record.sync_state_set) < needed:
         return no(
             Reason.NOT_ENOUGH_IN_SYNC_REPLICAS,
