@@ -1,6 +1,6 @@
 """From v1alpha1 to v1beta1 at a real kube-apiserver: the commands of docs/tasks/upgrade.md as they stand there, with a real Helm.
 
-The release before it is this chart with the kinds as they were (tests/api/v1alpha1). Nobody here makes pods of a StatefulSet:
+The release before it is this chart with the kinds as they were (tests/api/v1alpha1). No controller makes the pods of a StatefulSet:
 `OperatorPods` plays its controller, and an operator that writes until its pods are gone.
 """
 

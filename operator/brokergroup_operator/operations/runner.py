@@ -126,9 +126,8 @@ class OperationRunner:
         if scene.group is not None and operator_of(scene.group) != self._settings.operator:
             return None
         if not scene.operations and self._attempts.has_any(key):
-            return (
-                None  # what is under way is given up only if a list of operations lacks it: the pass may have had none
-            )
+            # What is under way is given up only if a list of operations lacks it: the pass may have had none.
+            return None
         if scene.is_newest:
             self._attempts.forget_all_but(key, [item.uid for item in scene.operations if not item.finished])
         return scene, evaluate(scene, outcomes, self._settings)

@@ -42,6 +42,10 @@ class Membership:
     volume_lost: tuple[Member, ...] = ()
     to_reserve: tuple[Member, ...] = ()
 
+    def pod_of(self, broker_id: int | None) -> str:
+        """Return the name of this member's pod; the empty text where there is no such member."""
+        return next((item.pod for item in self.members if item.broker_id == broker_id), "")
+
 
 def membership(seen: Observed) -> Membership:
     group = identity.name_of(seen.group)

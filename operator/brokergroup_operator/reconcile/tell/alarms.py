@@ -242,7 +242,7 @@ def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
     live = [broker_id for broker_id, one in course.standings.items() if one.view.acknowledges]
     if len(live) >= min(2, voters):
         return None
-    pod = next((item.pod for item in membership(seen).members if item.broker_id == record.granted_master_id), "")
+    pod = membership(seen).pod_of(record.granted_master_id)
     if minimum_in_force(seen, seen.pods.get(pod)) > len(live):
         consequence = "no write is acknowledged until another is in sync"
     else:

@@ -79,7 +79,7 @@ def available(seen: Observed, members: Membership) -> Verdict:
     if seen.record is None or master is None:
         reason = Reason.FAILING_OVER if _failing_over(seen) else Reason.NO_MASTER
         return no(reason, "No broker is master")
-    pod = next((item.pod for item in members.members if item.broker_id == master), "")
+    pod = members.pod_of(master)
     if seen.snapshot is None or not seen.snapshot.writable:
         return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master in its epoch")
     if pod and not observed.pod_is_ready(seen.pods.get(pod)):

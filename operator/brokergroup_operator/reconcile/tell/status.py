@@ -172,7 +172,7 @@ def _master(seen: Observed, members: Membership) -> MasterStatus | None:
     record = seen.record
     if record is None or (master := record.granted_master_id) is None:
         return None
-    pod = next((item.pod for item in members.members if item.broker_id == master), "")
+    pod = members.pod_of(master)
     before = (seen.group_object.get("status") or {}).get("master") or {}
     same = (before.get("brokerId"), before.get("epoch")) == (master, record.master_epoch)
     return MasterStatus(
