@@ -9,6 +9,7 @@ that stored objects stay where they are until each has been written once (docs/t
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import re
 from dataclasses import dataclass, field
@@ -168,6 +169,7 @@ def _names_at(kind: str, path: str) -> str:
     return f"one of {', '.join(schema['enum'])}" if "enum" in schema else ""
 
 
+@functools.cache
 def _schema_of(kind: str) -> JsonObject:
     from brokergroup_operator.api.definitions.generate import (  # noqa: PLC0415 (heavy, and seldom asked for)
         KINDS,
