@@ -158,7 +158,8 @@ bench-sla: .venv/.installed-all ## Processor time and memory of the reports' red
 
 .PHONY: bench-controller
 bench-controller: .venv/.installed-all ## What a heartbeat, a first list and a death cost the controller plane at 10, 1,000 and 10,000 groups, RocketMQ's controller beside it
-	@$(BIN)/python benchmarks/controller.py $(ARGUMENTS)
+	@$(BIN)/python tests/real/parts/install.py rocketmq >&2
+	@$(ALONE) $(BIN)/python benchmarks/controller.py $(ARGUMENTS)
 
 .PHONY: bench-reconcile
 bench-reconcile: .venv/.installed-all ## What a pass costs: requests of a settled group and of a rolling update, processor time at 10, 100 and 1,000 groups

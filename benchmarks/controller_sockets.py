@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from rocketmq_remoting.connection import RemotingConnection
 
 # Of ours, which is compared with itself; RocketMQ's controller has the middle size.
-SIZES = (10, 100, 1000)
-JAVA_SIZE = 100
+SIZES = (10, 300, 1000)
+JAVA_SIZE = 300
 SECONDS = 15.0
 WARM_UP_SECONDS = 10.0
 HEARTBEATS_PER_SECOND = 2_000

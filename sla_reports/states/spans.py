@@ -161,14 +161,18 @@ def spans_of(
 def clip(spans: Iterable[Span], window: Window) -> list[Span]:
     """Cut the spans to the window; neighbours of one state become one."""
     joined: list[Span] = []
+    begun_ms, known_ms, state = window.start_ms, window.start_ms, None
     for span in spans:
         start_ms, end_ms = max(span.start_ms, window.start_ms), min(span.end_ms, window.end_ms)
         if start_ms >= end_ms:
             continue
-        if joined and joined[-1].state == span.state and joined[-1].end_ms == start_ms:
-            joined[-1] = replace(joined[-1], end_ms=end_ms)
-        else:
-            joined.append(Span(start_ms, end_ms, span.state))
+        if span.state is not state or start_ms != known_ms:
+            if state is not None:
+                joined.append(Span(begun_ms, known_ms, state))
+            begun_ms, state = start_ms, span.state
+        known_ms = end_ms
+    if state is not None:
+        joined.append(Span(begun_ms, known_ms, state))
     return joined
 
 
@@ -270,15 +274,16 @@ def without(spans: Iterable[Span], taken: Iterable[tuple[int, int | None]]) -> l
     """Take the intervals [start, end) out of the spans; an interval without an end has no end."""
     left = list(spans)
     for start_ms, end_ms in taken:
-        left = [
-            piece
-            for one in left
-            for piece in (
-                replace(one, end_ms=min(one.end_ms, start_ms)),
-                replace(one, start_ms=one.end_ms if end_ms is None else max(one.start_ms, start_ms, end_ms)),
-            )
-            if piece.start_ms < piece.end_ms
-        ]
+        pieces: list[Span] = []
+        for one in left:
+            if one.end_ms <= start_ms or (end_ms is not None and end_ms <= one.start_ms):
+                pieces.append(one)
+                continue
+            if one.start_ms < start_ms:
+                pieces.append(Span(one.start_ms, start_ms, one.state))
+            if end_ms is not None and end_ms < one.end_ms:
+                pieces.append(Span(max(start_ms, end_ms), one.end_ms, one.state))
+        left = pieces
     return left
 
 

@@ -139,6 +139,7 @@ def test_sums_by_key_are_the_same_time_cut_in_other_ways(month: Path) -> None:
     assert [one.key["month"] for one in sums(table, window, by=["month"])] == ["2025-09", "2025-10"]
     [one] = sums(table, window, groups="*/*/orders-1")
     assert one == sums(table, window, by=["group"])[1].__class__({}, one.days, 1, one.outages, one.availability)
+    assert sums(table, window, groups="default/Default' OR 'a'='a/orders-1") == []
     with pytest.raises(SourceError, match="by: 'zone'; expected one of day, month, namespace, cluster, group"):
         sums(table, window, by=["zone"])
     with pytest.raises(SourceError, match="midnight UTC"):
