@@ -262,13 +262,12 @@ def read_runs(table: str | Path, time: Window, groups: str = "*") -> NearRuns:
 def near_runs(rows: pa.Table) -> NearRuns:
     """Stitch rows of runs over midnights."""
     usual = _usual_intervals(rows)
-    own = rows["interval_ms"].to_pylist()
-    longer = [
-        interval if interval > gap_limit_ms(usual[series]) else 0
-        for series, interval in zip(rows["series"].to_pylist(), own, strict=True)
-    ]
-    gaps = pa.array([gap_limit_ms(interval) for interval in own], pa.int64())
-    pieces = rows.select(_COLUMNS).append_column("gap_ms", gaps).append_column(_LONGER, pa.array(longer, pa.int64()))
+    series = rows["series"].combine_chunks().dictionary_encode()
+    own = rows["interval_ms"].to_numpy()
+    most = np.array([gap_limit_ms(usual[name]) for name in series.dictionary.to_pylist()], np.int64)
+    longer = np.where(own > most[series.indices.to_numpy()], own, 0)
+    pieces = rows.select(_COLUMNS).append_column("gap_ms", pa.array(gap_limit_ms(own)))
+    pieces = pieces.append_column(_LONGER, pa.array(longer))
     return NearRuns(stitched(pieces), usual)
 
 
