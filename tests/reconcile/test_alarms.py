@@ -74,7 +74,7 @@ def test_a_record_behind_its_brokers_says_whom_it_waits_for() -> None:
 
     assert alarm["reason"] == "RecordBehindBrokers"
     assert "above epoch 7" in alarm["message"]
-    assert "waiting for brokers 2 (one that will never come back: mqadmin cleanBrokerMetadata)" in alarm["message"]
+    assert "waiting for brokers 2 (one that is gone for good: mqadmin cleanBrokerMetadata)" in alarm["message"]
 
 
 def test_a_record_rebuilt_from_its_brokers_says_so() -> None:

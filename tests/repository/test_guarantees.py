@@ -1,5 +1,7 @@
 """A sentence that states a guarantee links to the test that shows it; and each such link names a test that is there.
 
+A description of a CRD, an Event and a condition cannot link: `SHOWN_BY` names the test of each such phrase.
+
 Beside a sentence stands `([test](../../tests/e2e/test_x.py "test_name"))`, in a table [`test_name`](../../tests/e2e/test_x.py).
 Both are links on GitHub, and the site has a page of each file that is linked (docs/site/rest_of_the_checkout.py).
 """
@@ -10,10 +12,15 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import yaml
 
 from tests.repository.test_docs import DOCS, PAGES, ROOT, TEST_LINK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PROMISES = "docs/concepts/promises.md"
 README = "README.md"
@@ -151,3 +158,86 @@ def test_every_row_of_guarantees_links_to_a_test(page: str, head: str) -> None:
     rows = text.partition(f"{head}\n")[2].partition("\n\n")[0].splitlines()[1:]
     assert len(rows) >= 7
     assert [row for row in rows if not TEST_LINK.search(row.rstrip(" |").rpartition("|")[2])] == []
+
+
+# A user reads these without the page beside them. "neither" and "no later" say "never" in other words.
+TOLD: Final = re.compile(r"\b(never|always|only|neither|no later|cannot be (?:lowered|changed))\b", re.IGNORECASE)
+CASES: Final = "tests/api/test_validation.py::test_case"
+LEARNER: Final = "tests/operations/test_types.py::test_a_learner_is_made_master_by_nothing"
+ELECT: Final = "tests/operations/test_types.py::test_elect_wants_the_name_and_no_serving_master"
+# What a sentence of a CRD, an Event or a condition says -> the test that shows it. Those of `test_case` are in
+# validation_cases.yaml.
+SHOWN_BY: Final = {
+    "neither join the SyncStateSet nor become master":
+        "tests/replica/test_roles_and_reads.py::test_a_learner_has_every_byte_and_is_never_in_the_set",
+    "no later member gets it": "tests/core/test_properties.py::test_every_way_keeps_the_invariants",
+    "no later broker gets it": "tests/core/test_properties.py::test_every_way_keeps_the_invariants",
+    "neither added nor removed later": CASES,
+    "cannot be lowered": CASES,
+    "cannot be changed once": CASES,
+    "cannot be changed here": CASES,
+    "its id is never used again": "tests/core/test_properties.py::test_every_way_keeps_the_invariants",
+    "is never master": LEARNER,
+    "only a running broker can be elected": ELECT,
+    "an unclean election could only lose data": ELECT,
+}  # fmt: skip
+# In these the words count, and promise nothing.
+NO_GUARANTEE: Final = (
+    "names neither version nor image", "is the only", "Only the master", "only the master votes", "only the last",
+)  # fmt: skip
+# The texts of these become Events and conditions.
+TELLING: Final = ("observe/events.py", "operations", "reconcile/decide", "reconcile/tell")
+OPERATOR: Final = ROOT / "operator" / "brokergroup_operator"
+
+
+def described(schema: Any) -> Iterator[str]:
+    """The descriptions of a schema, without the values that its fields may have: `Never` is one of them."""
+    if isinstance(schema, dict):
+        text = schema.get("description")
+        if isinstance(text, str):
+            yield re.sub("|".join([*(rf"\b{one}\b" for one in schema.get("enum", [])), "$^"]), "", text)
+        for value in schema.values():
+            yield from described(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from described(value)
+
+
+def texts_told(tree: ast.Module) -> Iterator[str]:
+    """The texts of a module but its docstrings; of one with values in it, its parts together."""
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {id(node.body[0].value) for node in ast.walk(tree) if isinstance(node, documented)
+                  and node.body and isinstance(node.body[0], ast.Expr)}  # fmt: skip
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and not {id(node)} & (parts | docstrings):
+            yield node.value
+
+
+@cache
+def told() -> frozenset[str]:
+    """The sentences of descriptions, Events and conditions that state a guarantee."""
+    crds = (yaml.safe_load(file.read_text(encoding="utf-8")) for file in sorted((ROOT / "crds").glob("*.yaml")))
+    texts = [text for crd in crds for text in described(crd)]
+    for place in (OPERATOR / one for one in TELLING):
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            texts += texts_told(ast.parse(file.read_text(encoding="utf-8")))
+    return frozenset(one for text in set(texts) for one in SENTENCE_END.split(text) if TOLD.search(one))
+
+
+def test_what_a_user_is_told_for_certain_names_its_test() -> None:
+    known = (*SHOWN_BY, *NO_GUARANTEE)
+    assert [one for one in sorted(told()) if not any(phrase in one for phrase in known)] == []
+
+
+@pytest.mark.parametrize("phrase", [*SHOWN_BY, *NO_GUARANTEE])
+def test_a_phrase_of_the_table_is_said_somewhere(phrase: str) -> None:
+    assert any(phrase in one for one in told())
+
+
+@pytest.mark.parametrize("shown", sorted(set(SHOWN_BY.values())))
+def test_the_test_of_a_phrase_is_there(shown: str) -> None:
+    path, _, name = shown.partition("::")
+    assert name in names_in(ROOT / path)

@@ -72,38 +72,39 @@ class MasterUpdate(StrEnum):
 
 
 class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """How the brokers of the group authenticate, beside the address of their pod."""
+    """How the operator recognizes requests of the group's brokers, beside the address of their pod
+    (docs/concepts/security.md).
+    """
 
     signature: Annotated[
         Signature,
         Meta(
-            description="Disabled: signatures are not looked at."
-            " Accepted: a right signature identifies the group's brokers, a wrong one is refused, none is left to the pod's"
-            " address. Required: only signed requests are heard; it needs credentialsSecretRef, and brokers that have it:"
-            " first Accepted, restart them, then Required."
+            description="Disabled: signatures are not checked. Accepted: a valid signature identifies a broker of the group,"
+            " an invalid one is rejected, and a request without one is judged by the pod's address. Required: a"
+            " request without a valid signature is rejected. To switch it on, set credentialsSecretRef, restart"
+            " the pods, then set Required."
         ),
     ] = Signature.ACCEPTED
     credentials_secret_ref: Annotated[
         LocalReference | None,
         Meta(
-            description="Absent: requests are not signed."
-            " Secret in the same namespace with the keys accessKey and secretKey (printable ASCII without"
-            " double quotes, backslashes and dollar signs),"
-            " with which brokers sign their requests (innerClientAuthenticationCredentials). The operator needs the right to get"
-            " it (the chart's value security.groupSecretNames)."
-            " A changed Secret is used by a broker after its next restart, by the controller within a minute; so to change it,"
-            " set signature to Disabled, change it, restart the pods one by one, and set signature back."
+            description="Secret in the same namespace with the keys accessKey and secretKey, with which brokers sign their"
+            " requests (RocketMQ's innerClientAuthenticationCredentials). Printable ASCII without double quotes,"
+            " backslashes and dollar signs. The operator needs the right to get it (chart:"
+            " security.groupSecretNames). The operator reads a changed Secret within a minute, a broker at its"
+            " next restart. So to change the key: set signature to Disabled, change the Secret, restart the pods"
+            " one by one, and set signature back. Absent: requests are not signed."
         ),
     ] = None
     certificate_secret_ref: Annotated[
         LocalReference | None,
         Meta(
-            description="Absent: brokers and fences show no certificate."
-            " Secret in the same namespace with the keys tls.crt and tls.key (PEM; the key PKCS#8 without a password), for the name"
-            " <group>.<namespace> (CN or SAN): what the group's brokers, and the fences beside Java ones, show to controllers,"
-            " which they then dial over TLS. Needed where the operator runs with --tls-client-certificates required."
-            " The pods take it themselves, and wait for it; it is mounted at /etc/brokergroup/certificate. A changed Secret is used"
-            " by a fence within minutes, by a broker after its next restart."
+            description="Secret in the same namespace with the keys tls.crt and tls.key (PEM, the key as PKCS#8 without a"
+            " password). The certificate is for the name <group>.<namespace> (CN or SAN). Brokers, and the fences"
+            " beside Java brokers, then connect to the operator over TLS and present it. Needed if the operator"
+            " runs with --tls-client-certificates required. It is mounted at /etc/brokergroup/certificate, and a"
+            " pod does not start before the Secret exists. A fence reads a changed Secret within minutes, a broker"
+            " at its next restart. Absent: no certificate."
         ),
     ] = None
 
@@ -128,79 +129,84 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ConfigSource(Struct, frozen=True, rename="camel", kw_only=True):
-    """Where further keys of broker.conf come from."""
+    """One source of further keys of broker.conf."""
 
     config_map_ref: Annotated[
         LocalReference,
-        Meta(description="A ConfigMap in the same namespace: each key of its data is one of broker.conf."),
+        Meta(description="ConfigMap in the same namespace: each key of its data is a key of broker.conf."),
     ]
 
 
 class UpdateStrategySpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """How a change of the spec reaches the pods. One member at a time, and only while FailoverSafe is True."""
+    """How a change of the spec is rolled out: one member at a time, each step when FailoverSafe is True."""
 
     type: Annotated[
         UpdateType,
         Meta(
-            description="Rolling: slaves one by one, each back in sync before the next, the master last."
-            " OnDelete: a pod changes once a user deletes it."
+            description="Rolling: the operator replaces the pods, slaves first, each in sync again before the next, the"
+            " master last. OnDelete: a pod changes once a user deletes it."
         ),
     ] = UpdateType.ROLLING
     master_update: Annotated[
         MasterUpdate,
         Meta(
-            description="Switchover: mastership is handed over before the old master restarts. Restart: it restarts as it is,"
-            " and writes stand still meanwhile. Supervised: the update waits before the master until a user switches over."
+            description="How the rolling update treats the master's pod. Switchover: another member becomes master first,"
+            " then the pod restarts. Restart: it restarts as master, and no write is acknowledged until it is"
+            " back. Supervised: the update waits until a user has switched over (kubectl brokergroup switchover)."
         ),
     ] = MasterUpdate.SWITCHOVER
 
 
 class MaintenanceSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """Switches for people at work. Fields that git leaves out keep what kubectl set."""
+    """Switches for maintenance. A GitOps manifest that leaves a switch out does not reset what kubectl set."""
 
     paused: Annotated[
         bool,
         Meta(
-            description="True: nothing of the group is changed but its status. Failovers go on: they are not maintenance."
+            description="True: the operator changes nothing of the group but its status: no repair, no rollout, no scaling."
+            " Failovers go on."
         ),
     ] = False
     hibernated: Annotated[
         bool,
         Meta(
-            description="True: all pods are stopped, the master first, so that every member keeps its seat. Claims, ids and"
-            " record stay, and the group wakes as it was."
+            description="True: all pods are stopped, the master first, and no message can be sent or consumed."
+            " Claims, broker ids and the record stay; set to false, the pods start again with their data."
         ),
     ] = False
 
 
 class DisruptionBudgetSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """Whether evictions (drained nodes) are let through one by one."""
+    """Whether an eviction, as by kubectl drain, takes one member at a time."""
 
     enabled: Annotated[
         bool,
         Meta(
-            description="True: PodDisruptionBudgets let one slave go at a time, and only while FailoverSafe is True; a master's"
-            " pod goes once another is master. False: none; evictions are not held back."
+            description="True: PodDisruptionBudgets allow the eviction of one slave while FailoverSafe is True; the master's"
+            " pod is evicted after another member has become master. False: no PodDisruptionBudget, any eviction"
+            " is allowed."
         ),
     ] = True
 
 
 class SloSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """The objective that reports and alerts hold the group against (docs/tasks/sla.md). The operator does not act on it."""
+    """The availability objective (SLO) that reports and alerts compare the group with (docs/tasks/sla.md). It changes
+    nothing about how the group runs.
+    """
 
     availability_percent: Annotated[
         Annotated[str, Meta(min_length=2, max_length=8, pattern=r"^[1-9][0-9](\.[0-9]{1,5})?$")] | None,
         Meta(
-            description='The share of the time in which the group takes writes, in percent and in quotes, as "99.95".'
-            " Absent: the group has no objective of its own."
+            description="Share of the time in which the group accepts writes, in percent and in quotes: '99.95'. Absent: the"
+            " group has no objective of its own."
         ),
     ] = None
     window: Annotated[
         # What each of them means is `sla_reports.measures.objectives.BudgetWindow`'s.
         Literal["7d", "28d", "30d", "90d", "1w", "1M", "1Q", "1Y"],
         Meta(
-            description="Over which time: 7d, 28d, 30d and 90d are the last days; 1w, 1M, 1Q and 1Y a week, month, quarter or year"
-            " of the calendar."
+            description="Time over which availabilityPercent is measured. 7d, 28d, 30d, 90d: the last days. 1w, 1M, 1Q, 1Y:"
+            " the calendar's week, month, quarter or year."
         ),
     ] = "30d"
     time_zone: Annotated[
@@ -209,7 +215,7 @@ class SloSpec(Struct, frozen=True, rename="camel", kw_only=True):
             min_length=1,
             max_length=64,
             pattern=r"^[A-Za-z0-9_+/-]{1,64}$",
-            description="In which a calendar's week, month, quarter or year begins, as Asia/Shanghai.",
+            description="Time zone in which the calendar's week, month, quarter or year begins, such as Asia/Shanghai.",
             extra_json_schema=validations(
                 Rule(
                     f"self in [{', '.join(repr(one) for one in TIME_ZONES)}]",
@@ -221,7 +227,7 @@ class SloSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """What the user wants."""
+    """The desired state of the group."""
 
     broker_cluster_name: Annotated[
         bounds.BrokerNameText,
@@ -235,18 +241,26 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     broker_name: Annotated[
         bounds.BrokerNameText | None,
         Meta(
-            description="RocketMQ's brokerName; metadata.name when absent. Immutable: it is written on the disks. Two groups"
-            " with one broker name would be taken for one broker at a NameServer that both name, and in one cluster of one"
-            " namespace: the first keeps it, the other gets no members until it is free (condition Stalled, BrokerNameTaken)."
+            description="RocketMQ's brokerName. Absent: metadata.name. Immutable: it is written on the disks. It must be"
+            " unique among the groups that register at one NameServer, and among those of one brokerClusterName in"
+            " a namespace: clients take two groups of one name for one broker. The later group gets no pods until"
+            " the name is free (condition Stalled, reason BrokerNameTaken)."
         ),
     ] = None
     replicas: Annotated[
-        int, Meta(ge=1, le=bounds.MAX_REPLICAS, description="Brokers of the group: one master, the others slaves.")
+        int,
+        Meta(
+            ge=1,
+            le=bounds.MAX_REPLICAS,
+            description="Number of brokers: one master, the others slaves. A lower number removes one member after another,"
+            " each while FailoverSafe is True.",
+        ),
     ] = 3
     implementation: Annotated[
         Implementation,
         Meta(
-            description="Java: RocketMQ's own brokers. Python: the replica of this project. Immutable.",
+            description="Java: Apache RocketMQ's broker, for production. Python: this project's own, small, with fewer"
+            " features (docs/concepts/replica-or-java.md). Immutable.",
             extra_json_schema=validations(
                 # An object that was stored as v1alpha1 is written once under its implementation's new name (api/conversion.py).
                 Rule(
@@ -259,23 +273,28 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     version: Annotated[
         bounds.VersionText | None,
         Meta(
-            description="RocketMQ version; excludes image. Absent: the operator's own (chart: rocketmq.version).",
+            description="RocketMQ version, such as 5.3.2; a change is a rolling update. Excludes image. Absent: the"
+            " operator's default (chart: rocketmq.version).",
             extra_json_schema=validations(
                 Rule(HAS_BROKER_IDS, "version must be 5.1.1 or later: earlier brokers have no persistent broker id")
             ),
         ),
     ] = None
     image: Annotated[
-        bounds.ImageText | None, Meta(description="Container image; excludes version. Absent: what version says.")
+        bounds.ImageText | None,
+        Meta(description="Container image of the broker, instead of version. Absent: the image of version."),
     ] = None
     image_pull_policy: Annotated[
-        ImagePullPolicy, Meta(description="When the image is pulled. Always only for tags that move.")
+        ImagePullPolicy,
+        Meta(
+            description="When the kubelet pulls the image, as in a container of a PodSpec. Use Always with a tag that moves."
+        ),
     ] = ImagePullPolicy.IF_NOT_PRESENT
     image_pull_secrets: Annotated[
         list[LocalReference],
         Meta(
             max_length=16,
-            description="Secrets with which images are pulled.",
+            description="Secrets in the same namespace for the registry, as in a PodSpec.",
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []
@@ -283,8 +302,9 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         list[HostAndPort],
         Meta(
             max_length=16,
-            description="NameServers as host:port; an IPv6 address in brackets: [fd00::10]:9876. Java brokers need one."
-            " In a RocketMQCluster they are the cluster's own.",
+            description="NameServers at which the brokers register, as host:port, such as rocketmq-nameserver:9876; an IPv6"
+            " address in brackets: [fd00::10]:9876. Required with implementation Java. In the template of a"
+            " RocketMQCluster it stays empty: its groups use the cluster's own.",
             extra_json_schema=bounds.SET_LIST,
         ),
     ] = []
@@ -303,7 +323,9 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         dict[str, bounds.ConfigValue],
         Meta(
             max_length=bounds.MAX_CONFIG_ENTRIES,
-            description="Further keys of broker.conf. Keys that the operator sets are refused.",
+            description="Further keys of broker.conf, each value in quotes: {transactionTimeOut: '6000'}. A key that the"
+            " operator sets is rejected, with the field to use instead. Some keys reach running brokers, any other"
+            " change is a rolling update (docs/concepts/life.md).",
             extra_json_schema=validations(*CONFIG_RULES),
         ),
     ] = {}
@@ -311,9 +333,9 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         list[ConfigSource],
         Meta(
             max_length=8,
-            description="Further keys of broker.conf from ConfigMaps; later ones win, and config wins over all of them. The same"
-            " keys are refused (condition Stalled). A change of a ConfigMap is seen within half a minute, and treated as one of"
-            " config.",
+            description="Further keys of broker.conf from ConfigMaps. A later one overrides an earlier one, and spec.config"
+            " overrides all. A key that the operator sets, or a missing ConfigMap, is shown by condition Stalled."
+            " A change of a ConfigMap is noticed within half a minute and applied like one of spec.config.",
             extra_json_schema=bounds.ATOMIC_LIST,
         ),
     ] = []
@@ -328,7 +350,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     maintenance: MaintenanceSpec = MaintenanceSpec()
     slo: SloSpec = SloSpec()
     termination_grace_period_seconds: Annotated[
-        int, Meta(ge=1, le=3600, description="Time a broker gets between SIGTERM and SIGKILL.")
+        int,
+        Meta(ge=1, le=3600, description="Seconds from SIGTERM until the kubelet kills the broker, as in a PodSpec."),
     ] = 60
 
     RULES: ClassVar[tuple[Rule, ...]] = (

@@ -62,84 +62,90 @@ class OperationConditionType(StrEnum):
 
 
 class BrokerGroupReference(Struct, frozen=True, rename="camel", kw_only=True):
-    """The group, in the same namespace."""
+    """The BrokerGroup, in the same namespace."""
 
     name: Annotated[bounds.GroupNameText, Meta(description="metadata.name of the BrokerGroup.")]
 
 
 class SwitchoverRequest(Struct, frozen=True, rename="camel", kw_only=True):
-    """A planned change of the master, without loss."""
+    """A planned change of master without loss of messages: another member becomes master once it has caught up."""
 
-    to_broker_id: Annotated[bounds.BrokerId | None, Meta(description="The new master. Absent: the best candidate.")] = (
-        None
-    )
+    to_broker_id: Annotated[
+        bounds.BrokerId | None,
+        Meta(description="Broker id of the next master, as in status.members. Absent: the best candidate."),
+    ] = None
     deadline_seconds: Annotated[
         int,
         Meta(
             ge=1,
             le=3600,
-            description="How long it may take to be safe and done, from its start. After that it fails, and the old master stays.",
+            description="Seconds from its start within which it must end. After that it fails, and the old master stays.",
         ),
     ] = 60
     not_before: Annotated[
         bounds.MomentText | None,
-        Meta(description="It is not begun before this time (RFC 3339 with an offset). Absent: at once."),
+        Meta(description="Earliest start (RFC 3339 with an offset, such as 2030-01-02T03:04:05Z). Absent: at once."),
     ] = None
     not_after: Annotated[
         bounds.MomentText | None,
         Meta(
-            description="It is not begun after this time, and Rejected: the operator was away, or the group was not FailoverSafe"
-            " until then. Absent: deadlineSeconds after notBefore; without notBefore there is no such end."
+            description="Latest start. If it could not start by then, because no operator ran or the group was not"
+            " FailoverSafe, it is Rejected. Absent: deadlineSeconds after notBefore; without notBefore there is no"
+            " latest start."
         ),
     ] = None
 
 
 class RestartRequest(Struct, frozen=True, rename="camel", kw_only=True):
-    """Pods are restarted one by one, the master after a switchover, as in a rolling update."""
+    """A restart of pods one by one, slaves first, the master after a switchover, as in a rolling update."""
 
     broker_ids: Annotated[
         list[bounds.BrokerId],
         Meta(
             max_length=bounds.MAX_KNOWN_REPLICAS,
-            description="The members whose pods are restarted. Empty: all.",
+            description="Broker ids of the members to restart. Empty: all.",
             extra_json_schema=bounds.SET_LIST,
         ),
     ] = []
 
 
 class RebuildRequest(Struct, frozen=True, rename="camel", kw_only=True):
-    """A member is made anew: its claim is deleted WITH ITS DATA, and a new broker id on a new volume copies the master."""
+    """A replacement of a member: its claim is deleted WITH ITS DATA, and a new member with a new broker id copies the log
+    from the master.
+    """
 
-    broker_id: Annotated[bounds.BrokerId, Meta(description="The member whose volume is given up.")]
+    broker_id: Annotated[bounds.BrokerId, Meta(description="Broker id of the member whose claim is deleted.")]
 
 
 class ElectRequest(Struct, frozen=True, rename="camel", kw_only=True):
-    """A replica is made master although it may lack acknowledged messages, for when no other one will come back."""
+    """An unclean election: a replica becomes master although it may lack acknowledged messages. For the case that no
+    member of the SyncStateSet comes back.
+    """
 
-    to_broker_id: Annotated[bounds.BrokerId, Meta(description="The new master.")]
+    to_broker_id: Annotated[bounds.BrokerId, Meta(description="Broker id of the next master.")]
     acknowledge_data_loss: Annotated[
         str,
         Meta(
             max_length=bounds.LONGEST_GROUP_NAME,
-            description="The name of the group, typed by a person who accepts that acknowledged messages may be lost.",
+            description="The name of the group, as confirmation that acknowledged messages may be lost.",
         ),
     ]
 
 
 class DecommissionRequest(Struct, frozen=True, rename="camel", kw_only=True):
-    """A member leaves for good, as in a scale in; where spec.replicas still wants it, a new one takes its place."""
+    """A removal of one member, as when scaling in. If spec.replicas still wants as many members, a new one replaces it."""
 
-    broker_id: Annotated[bounds.BrokerId, Meta(description="The member that leaves.")]
+    broker_id: Annotated[bounds.BrokerId, Meta(description="Broker id of the member to remove.")]
 
 
 class DrillRequest(Struct, frozen=True, rename="camel", kw_only=True):
-    """A rehearsal, measured: the result says how long each change of master took."""
+    """A rehearsal of a change of master; status.result has how long it took."""
 
     kind: Annotated[
         DrillKind,
         Meta(
-            description="Switchover: a planned one, and back. KillMaster: the master's pod is deleted without grace,"
-            " as if its process had died."
+            description="Switchover: the master moves to another member and back, planned. KillMaster: the master's pod is"
+            " deleted without a grace period, like a crash, and another member is elected."
         ),
     ]
 
@@ -155,22 +161,41 @@ def _only_the_section_of(kind: OperationType) -> Rule:
 
 
 class OperationSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """What is asked for. Immutable. Exactly the section of its type is given."""
+    """The requested operation. Immutable. Exactly one section is given: the one named as `type`."""
 
-    broker_group_ref: Annotated[BrokerGroupReference, Meta(description="The group, in the same namespace.")]
-    type: Annotated[OperationType, Meta(description="What is done; the section of the same name says how.")]
-    switchover: Annotated[SwitchoverRequest | None, Meta(description="For type Switchover.")] = None
-    restart: Annotated[RestartRequest | None, Meta(description="For type Restart.")] = None
-    rebuild: Annotated[RebuildRequest | None, Meta(description="For type Rebuild.")] = None
-    elect: Annotated[ElectRequest | None, Meta(description="For type Elect.")] = None
-    decommission: Annotated[DecommissionRequest | None, Meta(description="For type Decommission.")] = None
-    drill: Annotated[DrillRequest | None, Meta(description="For type Drill.")] = None
+    broker_group_ref: Annotated[BrokerGroupReference, Meta(description="The BrokerGroup, in the same namespace.")]
+    type: Annotated[OperationType, Meta(description="What is done; the section of the same name has its options.")]
+    switchover: Annotated[
+        SwitchoverRequest | None,
+        Meta(description="For type Switchover: another member becomes master, planned and without loss of messages."),
+    ] = None
+    restart: Annotated[RestartRequest | None, Meta(description="For type Restart: the pods restart one by one.")] = None
+    rebuild: Annotated[
+        RebuildRequest | None,
+        Meta(description="For type Rebuild: a member is replaced, its claim deleted WITH ITS DATA."),
+    ] = None
+    elect: Annotated[
+        ElectRequest | None,
+        Meta(description="For type Elect: a replica becomes master although it may lack acknowledged messages."),
+    ] = None
+    decommission: Annotated[
+        DecommissionRequest | None, Meta(description="For type Decommission: a member is removed.")
+    ] = None
+    drill: Annotated[
+        DrillRequest | None, Meta(description="For type Drill: a change of master is rehearsed and measured.")
+    ] = None
     dry_run: Annotated[
-        DryRun, Meta(description="All: nothing is done; status.result says what would be, or why it would be refused.")
+        DryRun,
+        Meta(
+            description="All: nothing is done, and status.result says which steps would be, or why it would be rejected."
+            " None: it is done."
+        ),
     ] = DryRun.NONE
     ttl_seconds_after_finished: Annotated[
         Annotated[int, Meta(ge=0, le=31_536_000)] | None,
-        Meta(description="The object is deleted this long after it is over. Absent: it is kept."),
+        Meta(
+            description="Seconds after its end when the operator deletes this object, as in a Job. Absent: it is kept."
+        ),
     ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -184,19 +209,20 @@ class OperationSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class OperationResult(Struct, frozen=True, rename="camel", kw_only=True):
-    """What came of it."""
+    """The outcome."""
 
     message: Annotated[str, Meta(max_length=4096, description="The outcome in a sentence.")]
-    from_broker_id: Annotated[bounds.BrokerId | None, Meta(description="The master before it.")] = None
+    from_broker_id: Annotated[bounds.BrokerId | None, Meta(description="Broker id of the master before it.")] = None
     to_broker_id: Annotated[
-        bounds.BrokerId | None, Meta(description="The master after it; for a rebuild the new member.")
+        bounds.BrokerId | None, Meta(description="Broker id of the master after it; of a Rebuild, of the new member.")
     ] = None
     epoch: Annotated[bounds.Epoch | None, Meta(description="The master epoch after it.")] = None
     milliseconds: Annotated[
         bounds.Milliseconds | None,
         Meta(
-            description="How long it took. A change of master: from its start until the new master confirmed its role, in a"
-            " drill the longer of both ways; clients with an old route wait longer. Anything else: from its start to its end."
+            description="How long it took, in milliseconds. Of a change of master: from its start until the new master"
+            " confirmed its role (of a drill, the longer of the two changes); clients with an old route notice it"
+            " later. Of another operation: from its start to its end."
         ),
     ] = None
     phases: Annotated[
@@ -205,32 +231,37 @@ class OperationResult(Struct, frozen=True, rename="camel", kw_only=True):
     ] = {}
     plan: Annotated[
         list[Annotated[str, Meta(max_length=512)]],
-        Meta(max_length=64, description="With dryRun All: the steps.", extra_json_schema=bounds.ATOMIC_LIST),
+        Meta(
+            max_length=64,
+            description="With dryRun All: the steps that would be done, in order.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
     ] = []
 
 
 class OperationStatus(Struct, frozen=True, rename="camel", kw_only=True):
-    """How far it is. Written by the operator."""
+    """The progress of the operation, written by the operator."""
 
     phase: Annotated[
         OperationPhase | None,
         Meta(
-            description="Pending: others of the group come first, or it is not time yet. Running. Succeeded, Failed and Rejected"
-            " are for good; Rejected: it was never begun."
+            description="Pending: it waits for an earlier operation of the group, or for notBefore. Running: it has started."
+            " Succeeded, Failed: it has ended. Rejected: it ended without having started. The last three are"
+            " final."
         ),
     ] = None
     observed_generation: Annotated[
         Annotated[int, Meta(ge=0)] | None, Meta(description="The generation of the spec that this status is about.")
     ] = None
     started_at: Annotated[bounds.TimeText | None, Meta(description="When it became Running.")] = None
-    completed_at: Annotated[bounds.TimeText | None, Meta(description="When it was over.")] = None
+    completed_at: Annotated[bounds.TimeText | None, Meta(description="When it ended.")] = None
     result: OperationResult | None = None
     conditions: (
         Annotated[
             list[Condition],
             Meta(
                 max_length=4,
-                description="Complete or Failed, once it is over (kubectl wait --for=condition=Complete).",
+                description="Complete or Failed once it has ended, for kubectl wait --for=condition=Complete.",
                 extra_json_schema=bounds.map_list("type"),
             ),
         ]
@@ -239,7 +270,7 @@ class OperationStatus(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class BrokerGroupOperation(Struct, frozen=True, rename="camel", kw_only=True):
-    """One thing that is done once to a broker group. One runs at a time per group, the oldest first."""
+    """A request for one operation on a broker group. One runs per group at a time, the oldest first."""
 
     api_version: str = API_VERSION
     kind: str = BROKER_GROUP_OPERATION_KIND

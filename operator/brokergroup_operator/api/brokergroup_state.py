@@ -21,12 +21,13 @@ from brokergroup_operator.api.rules import (
 class ReplicaRecord(Struct, frozen=True, rename="camel", kw_only=True):
     """One broker id of the group."""
 
-    broker_id: Annotated[bounds.BrokerId, Meta(description="The id; never reused.")]
+    broker_id: Annotated[bounds.BrokerId, Meta(description="The broker id; no later broker gets it.")]
     register_check_code: Annotated[
         str,
         Meta(
             max_length=256,
-            description="The check code of the broker that claimed this id; empty while it is only reserved. Set once.",
+            description="The code by which the broker that owns this id identifies itself. Empty: the id is reserved, and no"
+            " broker has claimed it yet. It cannot be changed once set.",
             extra_json_schema=validations(
                 Rule(
                     "oldSelf == '' || self == oldSelf",
@@ -36,90 +37,121 @@ class ReplicaRecord(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = ""
     address: Annotated[
-        str, Meta(max_length=259, description="Last known address; a fact with an age, not identity.")
+        str,
+        Meta(
+            max_length=259,
+            description="The address under which the broker last registered; it does not identify the broker.",
+        ),
     ] = ""
-    reserved_for: Annotated[str, Meta(max_length=253, description="Pod for which the id was reserved.")] = ""
-    registered: Annotated[bool, Meta(description="Whether the broker has ever registered (1003) under this id.")] = (
+    reserved_for: Annotated[str, Meta(max_length=253, description="Name of the pod for which the id was reserved.")] = (
+        ""
+    )
+    registered: Annotated[bool, Meta(description="Whether a broker has registered under this id (request 1003).")] = (
         False
     )
     held_epoch: Annotated[
         int,
         Meta(
-            ge=-1, le=bounds.JAVA_INT_MAX, description="What this replica must at least report to keep its seat: epoch."
+            ge=-1,
+            le=bounds.JAVA_INT_MAX,
+            description="The epoch of the log that the replica has reported. If it later reports less, its disk has lost"
+            " data, and it loses its seat. -1: none yet.",
         ),
     ] = -1
     held_offset: Annotated[
         int,
-        Meta(ge=-1, description="What this replica must at least report to keep its seat: offset in its commit log."),
+        Meta(
+            ge=-1,
+            description="The offset in the commit log, in bytes, that the replica has reported, in steps. If it later reports"
+            " less, its disk has lost data, and it loses its seat. -1: none yet.",
+        ),
     ] = -1
 
 
 class BeforeChange(Struct, frozen=True, rename="camel", kw_only=True):
-    """What the controller answers to brokers until the change has been announced to them in order."""
+    """The roles before the change. The controller answers brokers with them until it has notified them of the change in
+    order.
+    """
 
     master_broker_id: Annotated[
-        bounds.BrokerId | None, Meta(description="The master before the change; absent where the group had none.")
+        bounds.BrokerId | None,
+        Meta(description="Broker id of the master before the change. Absent: the group had none."),
     ] = None
-    master_epoch: Annotated[bounds.Epoch, Meta(description="The master epoch of before.")]
+    master_epoch: Annotated[bounds.Epoch, Meta(description="The master epoch before the change.")]
     sync_state_set: Annotated[
         list[bounds.BrokerId],
         Meta(
             max_length=bounds.MAX_KNOWN_REPLICAS,
-            description="The SyncStateSet of before.",
+            description="The SyncStateSet before the change.",
             extra_json_schema=bounds.SET_LIST,
         ),
     ] = []
-    sync_state_set_epoch: Annotated[bounds.Epoch, Meta(description="The SyncStateSet epoch of before.")]
+    sync_state_set_epoch: Annotated[bounds.Epoch, Meta(description="The SyncStateSet epoch before the change.")]
 
 
 class RestoreAfterChange(Struct, frozen=True, rename="camel", kw_only=True):
-    """What was set on a broker for the change only, and must be restored."""
+    """A setting of a broker that was changed for the change of master, and is set back after it."""
 
-    broker_id: Annotated[bounds.BrokerId, Meta(description="The broker.")]
+    broker_id: Annotated[bounds.BrokerId, Meta(description="Broker id of that broker.")]
     min_in_sync_replicas: Annotated[
-        int, Meta(ge=0, le=bounds.JAVA_INT_MAX, description="The minInSyncReplicas it had before.")
+        int, Meta(ge=0, le=bounds.JAVA_INT_MAX, description="The broker's minInSyncReplicas before the change.")
     ]
 
 
 class ChangeRecord(Struct, frozen=True, rename="camel", kw_only=True):
-    """A change of master under way. Any controller plane that finds it can go on with it."""
+    """A change of master in progress. If the operator pod that carries it out dies, another one continues it."""
 
-    id: Annotated[int, Meta(ge=1, description="Counts up with every change.")]
+    id: Annotated[int, Meta(ge=1, description="Number of this change; each new change has a higher one.")]
     kind: Annotated[
         Literal["Failover", "Switchover", "Drain", "Elect", "Cure", "Recovery"],
-        Meta(description="Why the master changes."),
+        Meta(
+            description="Why the master changes. Failover: it was lost. Switchover: a user or the operator moves it. Drain:"
+            " its pod stops. Elect: a user named the next master of a group that had none. Cure: new epochs link a"
+            " slave to the master again. Recovery: the record was restored or lost."
+        ),
     ]
     phase: Annotated[
-        Literal["Fencing", "Quieting", "Telling", "Restoring"], Meta(description="How far the change has come.")
+        Literal["Fencing", "Quieting", "Telling", "Restoring"],
+        Meta(
+            description="The step. Fencing: the old master's death is awaited. Quieting: the old master acknowledges nothing"
+            " more, the next one catches up. Telling: the new master is elected, brokers are being notified."
+            " Restoring: settings are set back."
+        ),
     ]
     carried_out_by: Annotated[
         str,
         Meta(
             max_length=259,
-            description="The controller plane that carries it out; the others send brokers nothing of it.",
+            description="The operator pod that carries out the change; the others do not notify brokers of it.",
         ),
     ] = ""
-    from_: Annotated[bounds.BrokerId | None, Meta(description="The master that is left; absent: there was none.")] = (
-        field(default=None, name="from")
-    )
-    to: Annotated[bounds.BrokerId | None, Meta(description="The master that is made; absent until it is decided.")] = (
+    from_: Annotated[
+        bounds.BrokerId | None, Meta(description="Broker id of the old master. Absent: there was none.")
+    ] = field(default=None, name="from")
+    to: Annotated[bounds.BrokerId | None, Meta(description="Broker id of the new master. Absent: not elected yet.")] = (
         None
     )
-    epoch: Annotated[bounds.Epoch, Meta(description="The master epoch that is announced; 0 until it is decided.")] = 0
-    slave: Annotated[bounds.BrokerId | None, Meta(description="The slave that a cure is for.")] = None
+    epoch: Annotated[bounds.Epoch, Meta(description="The new master epoch; 0: not elected yet.")] = 0
+    slave: Annotated[
+        bounds.BrokerId | None,
+        Meta(description="Of a Cure: broker id of the slave that has no connection to the master."),
+    ] = None
     before: Annotated[
         BeforeChange | None,
         Meta(
-            description="What the controller answers to brokers until the change has been announced to them in order."
+            description="The roles before the change. The controller answers brokers with them until it has notified them of"
+            " the change in order."
         ),
     ] = None
     restore: Annotated[
         RestoreAfterChange | None,
-        Meta(description="What was set on a broker for the change only, and must be restored."),
+        Meta(description="A setting of a broker that was changed for the change of master, and is set back after it."),
     ] = None
-    cause: Annotated[str, Meta(max_length=256, description="Why, for people.")] = ""
-    unfenced: Annotated[bool, Meta(description="Nothing confirmed the old master's death; for people.")] = False
-    started_at: Annotated[str, Meta(max_length=64, description="When it began, in UTC; for people.")] = ""
+    cause: Annotated[str, Meta(max_length=256, description="Why the change began, as a sentence for a reader.")] = ""
+    unfenced: Annotated[
+        bool, Meta(description="Whether the old master's death was not confirmed before the election.")
+    ] = False
+    started_at: Annotated[str, Meta(max_length=64, description="When the change began, in UTC.")] = ""
 
 
 def _never_falls(name: str, why: str) -> Rule:
@@ -136,10 +168,16 @@ def _claimed(name: str) -> Rule:
 
 
 class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
-    """The controller's record."""
+    """What the controller has decided about the group."""
 
     schema_version: Annotated[
-        int, Meta(ge=1, le=1000, description="Which operators understand the record. Never falls.")
+        int,
+        Meta(
+            ge=1,
+            le=1000,
+            description="Version of this schema; an operator that does not know it leaves the record alone. It cannot be"
+            " lowered.",
+        ),
     ] = 1
     cluster_name: Annotated[
         bounds.BrokerNameText,
@@ -153,39 +191,44 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(description="RocketMQ's brokerName.", extra_json_schema=validations(immutable("brokerName is immutable"))),
     ]
     next_broker_id: Annotated[
-        bounds.BrokerId, Meta(description="The next id to hand out. Never falls: ids are never reused.")
+        bounds.BrokerId,
+        Meta(description="The broker id that the next new broker gets. It cannot be lowered, so no id is used twice."),
     ] = 1
     replicas: Annotated[
         list[ReplicaRecord],
         Meta(
             max_length=bounds.MAX_KNOWN_REPLICAS,
-            description="Every broker id that was handed out and not cleaned since.",
+            description="All broker ids that were assigned and not removed since.",
             extra_json_schema=bounds.map_list("brokerId"),
         ),
     ] = []
     master_broker_id: Annotated[
-        bounds.BrokerId | None, Meta(description="The master's broker id; absent while there is no master.")
+        bounds.BrokerId | None, Meta(description="The master's broker id. Absent: there is no master.")
     ] = None
-    master_epoch: Annotated[bounds.Epoch, Meta(description="Raised by every election. Never falls.")] = 0
+    master_epoch: Annotated[
+        bounds.Epoch, Meta(description="Number of the mastership; each election raises it, and it cannot be lowered.")
+    ] = 0
     sync_state_set: Annotated[
         list[bounds.BrokerId],
         Meta(
             max_length=bounds.MAX_KNOWN_REPLICAS,
-            description="The replicas that have every acknowledged message, the master among them.",
+            description="Broker ids of the replicas that have every acknowledged message, the master among them.",
             extra_json_schema=bounds.SET_LIST,
         ),
     ] = []
     sync_state_set_epoch: Annotated[
-        bounds.Epoch, Meta(description="Raised by every change of the SyncStateSet. Never falls.")
+        bounds.Epoch,
+        Meta(description="Number of the SyncStateSet; each change of the set raises it, and it cannot be lowered."),
     ] = 0
     master_process_lost: Annotated[
-        bool, Meta(description="The master's process is gone; its next process needs a new epoch.")
+        bool, Meta(description="Whether the master's process has ended; a new process of it gets a new epoch.")
     ] = False
     eligible: Annotated[
         list[bounds.BrokerId],
         Meta(
             max_length=bounds.MAX_KNOWN_REPLICAS,
-            description="Replicas outside syncStateSet that hold every acknowledged message, while the set is below its floor.",
+            description="Broker ids of replicas outside syncStateSet that have every acknowledged message: they left it while"
+            " it was smaller than minInSyncReplicas, so nothing was acknowledged.",
             extra_json_schema=bounds.SET_LIST,
         ),
     ] = []
@@ -193,7 +236,8 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
         list[bounds.BrokerId],
         Meta(
             max_length=bounds.MAX_KNOWN_REPLICAS,
-            description="The last replicas that held every acknowledged message and came back with less, where none is left.",
+            description="Broker ids of the last replicas that had every acknowledged message and came back with less. Empty"
+            " as long as another one has them all.",
             extra_json_schema=bounds.SET_LIST,
         ),
     ] = []
@@ -202,21 +246,22 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             ge=0,
             le=bounds.JAVA_INT_MAX,
-            description="How often a replica was elected that may lack acknowledged messages. Never falls.",
+            description="How often a replica was elected that may lack acknowledged messages. It cannot be lowered.",
         ),
     ] = 0
     unfenced: Annotated[
         list[bounds.BrokerId],
         Meta(
             max_length=bounds.MAX_KNOWN_REPLICAS,
-            description="Replaced masters whose death was not confirmed, until they are in sync again or no members any more.",
+            description="Broker ids of replaced masters whose death was not confirmed, until they are in sync again or are"
+            " removed.",
             extra_json_schema=bounds.SET_LIST,
         ),
     ] = []
     change_id: Annotated[
-        int, Meta(ge=0, description="The id of the last change of master that began. Never falls.")
+        int, Meta(ge=0, description="`change.id` of the last change of master. It cannot be lowered.")
     ] = 0
-    change: Annotated[ChangeRecord | None, Meta(description="The change of master under way; absent: none.")] = None
+    change: Annotated[ChangeRecord | None, Meta(description="The change of master in progress. Absent: none.")] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         _never_falls("schemaVersion", "an older operator would drop what it does not know"),
@@ -267,7 +312,7 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class BrokerGroupState(Struct, frozen=True, rename="camel", kw_only=True):
-    """The durable record of a broker group's controller. Written by compare-and-set only; do not edit."""
+    """The durable record of a broker group's controller. The operator writes it by compare-and-set; do not edit it."""
 
     api_version: str = API_VERSION
     kind: str = BROKER_GROUP_STATE_KIND

@@ -57,6 +57,10 @@ STANDING_CONDITIONS = (
 )
 
 
+def _listed(*, standing: bool) -> str:
+    return ", ".join(one for one in ConditionType if (one in STANDING_CONDITIONS) is standing)
+
+
 class ConditionStatus(StrEnum):
     TRUE = "True"
     FALSE = "False"
@@ -182,192 +186,251 @@ class MemberSeat(StrEnum):
 
 
 class Endpoints(Struct, frozen=True, rename="camel", kw_only=True):
-    """Where the group is reached inside the cluster."""
+    """Addresses of the group inside the Kubernetes cluster, as host:port."""
 
-    master: Annotated[bounds.AddressText, Meta(description="The Service that follows the master.")]
+    master: Annotated[bounds.AddressText, Meta(description="The Service whose endpoint is the master.")]
     members: Annotated[
         list[bounds.AddressText],
         Meta(
             max_length=bounds.MAX_KNOWN_REPLICAS,
-            description="The stable name of each member, in the order of broker ids.",
+            description="The DNS name of each member, in the order of broker ids.",
             extra_json_schema=bounds.ATOMIC_LIST,
         ),
     ] = []
 
 
 class MasterStatus(Struct, frozen=True, rename="camel", kw_only=True):
-    """The master; absent while there is none."""
+    """The master. Absent: there is none."""
 
     broker_id: Annotated[bounds.BrokerId, Meta(description="The master's broker id (the NameServer shows it as 0).")]
-    pod: Annotated[bounds.NameText, Meta(description="Its pod; empty for a broker from elsewhere.")]
-    address: Annotated[bounds.AddressText, Meta(description="Where it was last known.")]
-    epoch: Annotated[bounds.Epoch, Meta(description="The epoch in which it is master. Raised by every election.")]
+    pod: Annotated[
+        bounds.NameText, Meta(description="The master's pod. Empty: the broker does not run in a pod of the group.")
+    ]
+    address: Annotated[
+        bounds.AddressText, Meta(description="The address under which the master last registered, as host:port.")
+    ]
+    epoch: Annotated[bounds.Epoch, Meta(description="Number of this mastership; each election raises it.")]
     since: Annotated[
-        bounds.TimeText | None, Meta(description="When the operator first saw it master in this epoch.")
+        bounds.TimeText | None, Meta(description="When it became master in this epoch, as the operator first saw it.")
     ] = None
 
 
 class SyncStateSetStatus(Struct, frozen=True, rename="camel", kw_only=True):
-    """The members that have every acknowledged message, by the controller's record."""
+    """The members whose acknowledgement a write needs, and which have every acknowledged message (RocketMQ's
+    SyncStateSet).
+    """
 
     broker_ids: Annotated[
         list[bounds.BrokerId],
         Meta(
             max_length=bounds.MAX_KNOWN_REPLICAS,
-            description="The master and the slaves that are in sync with it.",
+            description="Broker ids of the master and of the slaves in sync with it.",
             extra_json_schema=bounds.ATOMIC_LIST,
         ),
     ]
-    epoch: Annotated[bounds.Epoch, Meta(description="Raised by every change of the set.")]
+    epoch: Annotated[bounds.Epoch, Meta(description="Number of this set; each change of it raises the number.")]
 
 
 class MemberStatus(Struct, frozen=True, rename="camel", kw_only=True):
     """One broker of the group."""
 
-    broker_id: Annotated[bounds.BrokerId, Meta(description="Persistent; never reused.")]
-    pod: Annotated[bounds.NameText, Meta(description="The pod that carries the id, by the record's reservation.")]
+    broker_id: Annotated[
+        bounds.BrokerId,
+        Meta(description="The broker id. It stays with the member's claim, and no later member gets it."),
+    ]
+    pod: Annotated[bounds.NameText, Meta(description="The pod for which the id is reserved.")]
     pod_uid: Annotated[
         Annotated[str, Meta(max_length=64)] | None,
-        Meta(description="The UID of the present pod; another one after every restart of it."),
+        Meta(description="metadata.uid of the current pod; a new pod has another one."),
     ] = field(default=None, name="podUID")
     node: Annotated[bounds.NameText | None, Meta(description="The node that the pod runs on.")] = None
     zone: Annotated[
         Annotated[str, Meta(max_length=63)] | None,
-        Meta(description="The node's zone; absent where the operator may not read nodes."),
+        Meta(
+            description="The node's zone (label topology.kubernetes.io/zone). Absent: it has none, or the operator may not"
+            " read nodes."
+        ),
     ] = None
-    pod_ip: Annotated[str, Meta(max_length=45, description="The pod's present address.")] = field(
+    pod_ip: Annotated[str, Meta(max_length=45, description="The current IP of the pod.")] = field(
         default="", name="podIP"
     )
     address: Annotated[
-        bounds.AddressText, Meta(description="The address by which the controller knows the broker.")
+        bounds.AddressText, Meta(description="The address under which the broker registered, as host:port.")
     ] = ""
     lag_bytes: Annotated[
         Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)] | None,
-        Meta(description="How far it is behind the master's log, roughly; by what it last reported."),
+        Meta(description="Bytes of the master's log that it has not copied yet, approximately, by its last report."),
     ] = None
     claim: Annotated[
-        bounds.NameText | None, Meta(description="The claim that holds its data; it belongs to the id for ever.")
+        bounds.NameText | None,
+        Meta(description="The PersistentVolumeClaim with its data. It stays with the broker id."),
     ] = None
     revision: Annotated[
-        bounds.WordText | None, Meta(description="What the pod runs; status.updateRevision once it is up to date.")
+        bounds.WordText | None,
+        Meta(
+            description="The revision of the spec that the pod runs; equal to status.updateRevision once it is up to date."
+        ),
     ] = None
-    role: Annotated[MemberRole, Meta(description="By the record, not by the broker's own answer.")]
-    state: Annotated[MemberState, Meta(description="Where the member is on its way into the SyncStateSet.")]
+    role: Annotated[
+        MemberRole,
+        Meta(
+            description="master or slave, by the controller's record (BrokerGroupState), which a broker may not have learned"
+            " yet."
+        ),
+    ]
+    state: Annotated[
+        MemberState,
+        Meta(
+            description="The state of the member. Pending: no running pod yet. Registering: the pod runs, no heartbeat yet."
+            " CatchingUp: it copies the log. InSync: in the SyncStateSet and alive. Learning: a learner, alive and"
+            " linked. OutOfSync: in the SyncStateSet, with no sign of life. Unheard: it runs, but no heartbeat"
+            " arrives. Unlinked: alive, without a connection to the master. NotReady: in sync, its pod is not"
+            " ready. Lost: no running pod and no heartbeat. Fenced: its pod is being killed before another master"
+            " is elected. Stopped: the group is hibernated."
+        ),
+    ]
     message: Annotated[
         Annotated[str, Meta(max_length=1024)] | None,
-        Meta(description="What is amiss with it, in the words that the conditions use; absent while nothing is."),
+        Meta(description="What is wrong with the member, in the words of the conditions. Absent: nothing."),
     ] = None
     replacements: Annotated[
         Annotated[int, Meta(ge=0, le=bounds.JAVA_INT_MAX)] | None,
         Meta(
-            description="How often its process was replaced because no controller heard it; forgotten after a good hour."
+            description="How often the operator replaced its process because no heartbeat arrived; it starts again at 0 after"
+            " more than an hour without."
         ),
     ] = None
-    replaced_at: Annotated[bounds.TimeText | None, Meta(description="When that was last done.")] = None
+    replaced_at: Annotated[bounds.TimeText | None, Meta(description="When the operator last replaced its process.")] = (
+        None
+    )
     seat: Annotated[
         MemberSeat | None,
         Meta(
-            description="InSyncStateSet or Eligible: it has every acknowledged message and may be elected. Lost: it held a"
-            " seat and came back with less than it had. None: it must catch up first."
+            description="Whether it may become master without loss of messages. InSyncStateSet: yes, it is in the"
+            " SyncStateSet. Eligible: yes, it left the set while nothing was acknowledged without it. Lost: its"
+            " disk came back with less than it had acknowledged. None: no, it must catch up first."
         ),
     ] = None
 
 
 class ControllerStatus(Struct, frozen=True, rename="camel", kw_only=True):
-    """What the group's controller goes by."""
+    """The settings that the group's controller uses."""
 
     addresses: Annotated[
         list[bounds.AddressText],
         Meta(
             max_length=16,
-            description="Where brokers and mqadmin reach the controller (controllerAddr).",
+            description="Addresses of the controller for brokers and mqadmin (RocketMQ's controllerAddr), as host:port.",
             extra_json_schema=bounds.ATOMIC_LIST,
         ),
     ] = []
-    election_policy: Annotated[bounds.WordText | None, Meta(description="The election policy in effect.")] = None
-    signature: Annotated[bounds.WordText | None, Meta(description="What is demanded of requests in effect.")] = None
+    election_policy: Annotated[bounds.WordText | None, Meta(description="The failover.electionPolicy in use.")] = None
+    signature: Annotated[bounds.WordText | None, Meta(description="The security.signature in use.")] = None
     epoch_jump: Annotated[
         bounds.Epoch | None,
-        Meta(description="A master epoch that brokers report, too far above the record's: it waits for a human."),
+        Meta(
+            description="A master epoch reported by a broker that is too far above the record's: no master is elected until a"
+            " user accepts it with the annotation brokergroup.dev/accept-epoch. Absent: none."
+        ),
     ] = None
     accepted_epoch: Annotated[
         bounds.Epoch | None,
-        Meta(description="Up to this epoch a jump is accepted (annotation brokergroup.dev/accept-epoch)."),
+        Meta(description="The epoch up to which a user has accepted a jump (annotation brokergroup.dev/accept-epoch)."),
     ] = None
 
 
 class FailoverStatus(Struct, frozen=True, rename="camel", kw_only=True):
-    """One failover. `from` and `to` are broker ids; 0 where there was none."""
+    """One change of master after a loss. `from` and `to` are broker ids; 0 for none."""
 
     id: Annotated[
         Annotated[str, Meta(max_length=400)] | None,
         Meta(
-            description="As in the incident log, the Events, the metrics, the page and the report; absent in old entries."
+            description="Id of this change of master, NAMESPACE/GROUP/EPOCH, as in the incident log, Events, metrics, live"
+            " page and reports. Absent in old entries."
         ),
     ] = None
     cause: Annotated[
-        bounds.WordText | None, Meta(description="Why the master was lost, as far as the operator knows.")
+        bounds.WordText | None,
+        Meta(
+            description="Why the master was lost, such as oom or drain, as far as the operator can prove it; else unknown."
+        ),
     ] = None
-    trigger: Annotated[bounds.WordText, Meta(description="Why the controller considered the master lost.")]
+    trigger: Annotated[
+        bounds.WordText,
+        Meta(description="What showed the loss, such as silence, connectionRefused or containerTerminated."),
+    ]
     from_broker_id: Annotated[
-        int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX, description="The lost master; 0 where there was none.")
+        int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX, description="Broker id of the lost master; 0: there was none.")
     ] = field(name="from")
     to_broker_id: Annotated[
         int,
-        Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX, description="The new master; 0 where no replica could be elected."),
+        Meta(
+            ge=0,
+            le=bounds.JAVA_LONG_EXACT_MAX,
+            description="Broker id of the new master; 0: no replica could be elected.",
+        ),
     ] = field(name="to")
-    epoch: Annotated[bounds.Epoch, Meta(description="The epoch after it.")]
+    epoch: Annotated[bounds.Epoch, Meta(description="The master epoch after the failover.")]
     started_at: Annotated[bounds.TimeText, Meta(description="When the loss was detected.")]
     duration_milliseconds: Annotated[
-        bounds.Milliseconds, Meta(description="From the detection until the new master said that it is one.")
+        bounds.Milliseconds,
+        Meta(description="Milliseconds from the detection of the loss until the new master confirmed its role."),
     ]
     phases: Annotated[
         dict[str, bounds.Milliseconds],
-        Meta(max_length=32, description="Milliseconds from detection to the end of each phase."),
+        Meta(max_length=32, description="Milliseconds from the detection of the loss to the end of each phase."),
     ] = {}
 
 
 class Condition(Struct, frozen=True, rename="camel", kw_only=True):
-    """As metav1.Condition."""
+    """A condition, as Kubernetes' own kinds have them (metav1.Condition)."""
 
-    type: Annotated[str, Meta(max_length=316, description="What is judged.")]
-    status: Annotated[ConditionStatus, Meta(description="Whether it holds.")]
+    type: Annotated[str, Meta(max_length=316, description="What the condition is about, such as Ready.")]
+    status: Annotated[ConditionStatus, Meta(description="Whether it holds: True, False or Unknown.")]
     reason: Annotated[
         str,
         Meta(
             min_length=1,
             max_length=1024,
             pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-            description="Why, as one word that tools may rely on.",
+            description="Why, as one CamelCase word for programs (docs/tasks/condition-reasons.md).",
         ),
     ]
-    message: Annotated[str, Meta(max_length=32768, description="Why, for people.")]
-    last_transition_time: Annotated[bounds.TimeText, Meta(description="When status last changed.")]
+    message: Annotated[str, Meta(max_length=32768, description="Why, as a sentence for a reader.")]
+    last_transition_time: Annotated[bounds.TimeText, Meta(description="When `status` last changed.")]
     # Not 0 by default: kubectl wait takes a condition of an older generation for not yet met.
     observed_generation: Annotated[
-        Annotated[int, Meta(ge=0)] | None, Meta(description="The generation of the spec that was judged.")
+        Annotated[int, Meta(ge=0)] | None, Meta(description="metadata.generation for which it was determined.")
     ] = None
 
 
 class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
-    """What is."""
+    """The observed state of the group, written by the operator."""
 
     phase: Annotated[
         bounds.WordText | None,
-        Meta(description="The state in one word, for people; tools read the conditions."),
+        Meta(description="The state in one word, for a reader; programs use the conditions."),
     ] = None
     observed_generation: Annotated[
-        Annotated[int, Meta(ge=0)] | None, Meta(description="The generation of the spec that this status is about.")
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(
+            description="metadata.generation of the spec that this status is about; below metadata.generation, the operator"
+            " has not seen the last change."
+        ),
     ] = None
-    replicas: Annotated[bounds.Count | None, Meta(description="Pods of the group.")] = None
-    ready_replicas: Annotated[bounds.Count | None, Meta(description="Pods that are ready.")] = None
+    replicas: Annotated[bounds.Count | None, Meta(description="Number of the group's pods.")] = None
+    ready_replicas: Annotated[bounds.Count | None, Meta(description="Number of the group's pods that are ready.")] = (
+        None
+    )
     updated_replicas: Annotated[
-        bounds.Count | None, Meta(description="Pods that run what the spec says (updateRevision).")
+        bounds.Count | None, Meta(description="Number of the group's pods that run the current spec (updateRevision).")
     ] = None
-    in_sync_replicas: Annotated[bounds.Count | None, Meta(description="Members of the SyncStateSet.")] = None
+    in_sync_replicas: Annotated[
+        bounds.Count | None, Meta(description="Number of members of the SyncStateSet, the master included.")
+    ] = None
     selector: Annotated[
         Annotated[str, Meta(max_length=512)] | None,
-        Meta(description="Selects the group's pods; for the scale subresource."),
+        Meta(description="Label selector of the group's pods, for the scale subresource."),
     ] = None
     master: MasterStatus | None = None
     sync_state_set: SyncStateSetStatus | None = None
@@ -376,16 +439,19 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
             list[MemberStatus],
             Meta(
                 max_length=bounds.MAX_KNOWN_REPLICAS,
-                description="The brokers that the group's pods carry.",
+                description="The brokers of the group, one entry per broker id with a pod.",
                 extra_json_schema=bounds.map_list("brokerId"),
             ),
         ]
         | None
     ) = None
     current_revision: Annotated[
-        bounds.WordText | None, Meta(description="What every pod ran when the last update was complete.")
+        bounds.WordText | None,
+        Meta(description="The revision of the spec that all pods ran when the last rolling update was complete."),
     ] = None
-    update_revision: Annotated[bounds.WordText | None, Meta(description="What every pod should run.")] = None
+    update_revision: Annotated[
+        bounds.WordText | None, Meta(description="The revision of the current spec, which all pods should run.")
+    ] = None
     endpoints: Endpoints | None = None
     failovers: (
         Annotated[
@@ -401,17 +467,20 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
     unclean_elections: Annotated[
         Annotated[int, Meta(ge=0, le=bounds.JAVA_INT_MAX)] | None,
         Meta(
-            description="Masters elected from outside the SyncStateSet since the group began: each may have lost messages."
+            description="How often a master was elected that may lack acknowledged messages, since the group was created."
         ),
     ] = None
-    controller: Annotated[ControllerStatus | None, Meta(description="What the group's controller goes by.")] = None
+    controller: Annotated[
+        ControllerStatus | None, Meta(description="The settings that the group's controller uses.")
+    ] = None
     durability: Annotated[
         Durability | None, Meta(description="The durability in effect, also where the spec leaves it open.")
     ] = None
     unfenced: Annotated[
         bool | None,
         Meta(
-            description="True while the promise is withdrawn: a failover could not confirm that the old master is dead."
+            description="True: in the last failover the old master's death could not be confirmed, so messages that it"
+            " acknowledged afterwards may be lost."
         ),
     ] = None
     conditions: (
@@ -419,10 +488,9 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
             list[Condition],
             Meta(
                 max_length=32,
-                description="Always there: Ready, Available, FailoverSafe, ReplicationHealthy, UpToDate, and"
-                " the abnormal ones Reconciling and Stalled. Only while true: Paused, Hibernated, Fenced, Unfenced,"
-                " MetadataDiverged, DegradedDurability, VolumeResizing, ClaimTerminating, EpochJump, Recovering, SeatLost,"
-                " CredentialsMissing, ObjectiveInvalid. What each means, and what to do then: docs/reference/brokergroup.md.",
+                description=f"Present at all times: {_listed(standing=True)}. Of these, Reconciling and Stalled are bad when True."
+                f" Present while True, and worth a look: {_listed(standing=False)}."
+                " What each means, and what to do: docs/reference/brokergroup.md.",
                 extra_json_schema=bounds.map_list("type"),
             ),
         ]

@@ -34,7 +34,7 @@ class UncleanElection(StrEnum):
 
 
 class BrokerPriority(Struct, frozen=True, rename="camel", kw_only=True):
-    """The election priority of one broker id."""
+    """The election priority of one broker."""
 
     broker_id: Annotated[bounds.BrokerId, Meta(description="The broker id, as in status.members.")]
     priority: Annotated[
@@ -42,22 +42,26 @@ class BrokerPriority(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             ge=0,
             le=bounds.JAVA_INT_MAX,
-            description="The lower number is preferred. 0: never a master, not even when no other is left; it still is a copy"
-            " that acknowledges, and hands over if it is master when it gets it.",
+            description="The lower number is preferred. 0: this broker is not elected, even if no other is left. It still"
+            " acknowledges messages; if it is master now, the operator switches over.",
         ),
     ]
 
 
 class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """The fence inside the pod, for nodes that can't be reached from outside (docs/concepts/architecture.md, rule 7)."""
+    """The fence: a second container in each pod that kills its broker when another member is to be elected
+    (docs/concepts/architecture.md, rule 7).
+    """
 
     enabled: Annotated[
         bool,
         Meta(
-            description="A second container in each pod kills a stopped broker whose pod is deleted; a Java broker also when"
-            " no controller can be reached from the pod for five sixths of the heartbeat timeout (at least 2.5 s), or when it was"
-            " frozen: a Python master asks the controller anew before it acknowledges. The container has no access to the"
-            " Kubernetes API."
+            description="True: each pod has the fence container. It kills a Java broker that has been frozen, or whose pod"
+            " has reached no controller for five sixths of heartbeatTimeoutMilliseconds (at least 2.5 s), and any"
+            " broker that is suspended while its pod is deleted. So a master behind a network partition stops"
+            " before another one is elected. It has no access to the Kubernetes API. False: a silent master whose"
+            " kubelet cannot be reached either is replaced without proof that it is dead (condition Unfenced), and"
+            " what it still acknowledges may be lost."
         ),
     ] = True
 
@@ -105,40 +109,47 @@ def times_of(heartbeat_timeout_milliseconds: int) -> DetectionTimes:
 
 
 class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """When a master is given up, and what may replace it."""
+    """When a master counts as lost, and which replica replaces it."""
 
     heartbeat_timeout_milliseconds: Annotated[
         int,
         Meta(
             ge=500,
             le=60_000,
-            description="A broker silent for this long is lost. The other times of a failover follow from it: heartbeats (a sixth;"
-            " 100 to 500), the wait for the confirmation that a silent master's process is dead, after which another is elected,"
-            " Unfenced (the same; at least 3000), and how long a Java master may run without its pod reaching any controller"
-            " (five sixths; at least 2500). Raise it on slow or busy machines: a running Java broker and its fence keep the shorter"
-            " times until their pod's next restart.",
+            description="Milliseconds without a heartbeat after which a broker counts as lost. Other times follow from it."
+            " Brokers send a heartbeat every sixth of it (100 to 500 ms). After a silent master the operator waits"
+            " as long again (at least 3000 ms) for proof that its process is dead, then elects another one and"
+            " reports Unfenced. A fence kills a Java master whose pod has reached no controller for five sixths of"
+            " it (at least 2500 ms). Raise it on slow or busy machines; a running Java broker and its fence keep"
+            " the shorter times until their pod restarts.",
         ),
     ] = 3000
-    isolation: Annotated[IsolationSpec, Meta(description="The fence inside the pod.")] = IsolationSpec()
+    isolation: Annotated[
+        IsolationSpec, Meta(description="The fence: a second container in each pod that can kill its broker.")
+    ] = IsolationSpec()
     delay_seconds: Annotated[
         int,
         Meta(
             ge=0,
             le=3600,
-            description="How long a lost master is waited for before another one is elected. 0: not at all."
-            " Writes stand still for as long.",
+            description="Seconds to wait for a lost master to come back before another one is elected. No write is"
+            " acknowledged meanwhile. 0: no wait.",
         ),
     ] = 0
     preferred_master: Annotated[
         bounds.BrokerId | None,
         Meta(
-            description="The broker id that should be master while it is in sync: it is switched to, by a planned switchover,"
-            " when that is safe. Absent: the present master stays master."
+            description="Broker id of the wanted master, as in status.members. While it is in sync and not master, the"
+            " operator switches over to it when that is safe. Absent: the current master stays."
         ),
     ] = None
     unclean_election: Annotated[
         UncleanElection,
-        Meta(description="Allowed trades acknowledged messages for availability; refused with durability Strict."),
+        Meta(
+            description="Whether a replica outside the SyncStateSet may become master if no member of the set is left. Never:"
+            " the group has no master until a member of the set returns. Allowed: the best other replica is"
+            " elected, and acknowledged messages that it lacks are lost; rejected with durability Strict."
+        ),
     ] = UncleanElection.NEVER
     election_policy: Annotated[
         ElectionPolicy,
@@ -148,8 +159,8 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
         list[BrokerPriority],
         Meta(
             max_length=bounds.MAX_KNOWN_REPLICAS,
-            description="Election priority of broker ids, over what their heartbeats say (brokerElectionPriority)."
-            " It decides between replicas with equal data; 0 bars a replica from mastership altogether.",
+            description="Priorities of brokers in an election; they override the brokers' own (brokerElectionPriority) and"
+            " decide between replicas with equal data. Example: [{brokerId: 3, priority: 0}] excludes broker 3.",
             extra_json_schema=bounds.map_list("brokerId"),
         ),
     ] = []
@@ -157,9 +168,9 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
         list[bounds.ZoneText],
         Meta(
             max_length=16,
-            description="Zones (node label topology.kubernetes.io/zone) in which a master is wanted, best first. It decides"
-            " between replicas with equal data and priority. Absent: another zone than the lost master's."
-            " Needs the right to read nodes (the chart's value rbac.readNodes, on by default).",
+            description="Zones (node label topology.kubernetes.io/zone) where the master should be, best first. They decide"
+            " between replicas with equal data and priority. The operator needs the right to read nodes (chart:"
+            " rbac.readNodes, on by default). Absent: a zone other than the lost master's is preferred.",
             extra_json_schema=bounds.ATOMIC_LIST
             # Not as FieldValueDuplicate: the API server then reports the value only.
             | validations(
@@ -184,30 +195,35 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ReplicationSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """What spec.durability leaves open. All of it but `learners` reaches running brokers without a restart."""
+    """Details of how writes are acknowledged, beyond spec.durability. A change of `learners` is a rolling update; the
+    other fields reach running brokers without a restart.
+    """
 
     learners: Annotated[
         int,
         Meta(
             ge=0,
             le=bounds.MAX_REPLICAS - 1,
-            description="How many of the replicas are async learners (asyncLearner): they copy the log, are never waited for, never"
-            " in the SyncStateSet and never master. Those with the highest broker ids are. The others vote. A change is made by a"
-            " rolling update of the members that it concerns.",
+            description="Number of the replicas that are learners (RocketMQ's asyncLearner): they copy the log, but no write"
+            " waits for them, and they neither join the SyncStateSet nor become master. The replicas with the"
+            " highest broker ids are the learners; the others vote. A change is a rolling update of the members"
+            " concerned.",
         ),
     ] = 0
     min_in_sync_replicas: Annotated[
         Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None,
         Meta(
-            description="A write is refused while fewer replicas than that are in sync (minInSyncReplicas). With durability Fast"
-            " so many have a message before it is acknowledged (inSyncReplicas). Absent: 2 with durability Strict, else 1. Never"
-            " below 2 with Strict."
+            description="Number of replicas, the master included, that must be in sync for a write to be accepted"
+            " (minInSyncReplicas); with fewer, sends fail until enough are in sync again. With durability Fast it"
+            " is also how many replicas have a message before it is acknowledged (inSyncReplicas). At least 2 with"
+            " Strict. Absent: 2 with Strict, else 1."
         ),
     ] = None
     slave_not_catch_up_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=300)] | None,
         Meta(
-            description="A slave that is behind for this long leaves the SyncStateSet (haMaxTimeSlaveNotCatchup). Until then,"
-            " writes that wait for it stand still. Absent: 3 with Strict and Available, 15 with Fast."
+            description="Seconds for which a slave may lag behind before it leaves the SyncStateSet"
+            " (haMaxTimeSlaveNotCatchup). Writes that wait for this slave are not acknowledged until then. Absent:"
+            " 3 with Strict and Available, 15 with Fast."
         ),
     ] = None

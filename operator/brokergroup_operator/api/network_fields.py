@@ -34,16 +34,17 @@ class IPFamiliesSpec(Struct, frozen=True, rename="camel", kw_only=True):
         list[IPFamily],
         Meta(
             max_length=2,
-            description="The families of the Services, as in a Service, and of what is known by an address of a pod or a node:"
-            " the first one given. Absent: the cluster's own first family. The first one stays as it is once it is given.",
+            description="IP families of the group's Services, as in a Service: [IPv4], [IPv6] or both. The first is also the"
+            " family of the address by which each broker is known, and is immutable once given. Absent: the"
+            " cluster's first family.",
             extra_json_schema=bounds.ATOMIC_LIST,
         ),
     ] = []
     ip_family_policy: Annotated[
         IPFamilyPolicy | None,
         Meta(
-            description="Whether the Services have both families, as in a Service. Absent: what Kubernetes makes of it. Once it is"
-            " given it can be changed, not taken away: a Service keeps the one it has."
+            description="Whether the Services have one IP family or two, as in a Service. It can be changed, not removed: a"
+            " Service keeps its policy. Absent: Kubernetes' default for a Service."
         ),
     ] = None
 
@@ -97,30 +98,28 @@ class Addressing(StrEnum):
 
 
 class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
-    """How brokers are reached."""
+    """The addresses and ports of the brokers. `addressing` and the ports are immutable."""
 
     addressing: Annotated[
         Addressing,
         Meta(
-            description="PodIP: brokers are known by the address of their pod. It changes with every start; a broker's identity"
-            " does not: that is its broker id, and the operator follows the address."
-            " ServiceIP: each member has a ClusterIP Service of its own, named as its pod, and is known by that address for ever;"
-            " message ids and routes that clients hold stay right over restarts."
-            " HostNetwork: the pods use their node's network and address; one member a node (antiAffinity Required), and"
-            " only signed requests (security.signature Required): whatever runs on the node has that address too."
-            " NodePort: each member has a NodePort Service; it is known by its node's address and a port of its own (see"
-            " firstNodePort). LoadBalancer: each member has a Service of type LoadBalancer and is known by what that is given;"
-            " its pod is made once there is an address. With both, slaves reach the master's log at its pod's address."
+            description="The address by which clients, the other brokers and the operator know a broker. PodIP: the pod's IP,"
+            " which changes with each new pod; clients find the new one at the NameServer. ServiceIP: the"
+            " ClusterIP of a Service per member, which stays, so message ids and routes that clients hold stay"
+            " valid. HostNetwork: the node's IP and network; one member per node (antiAffinity Required), and"
+            " signed requests (security.signature Required), because other processes of the node share the"
+            " address. NodePort: the node's IP and a port of the member's own (firstNodePort). LoadBalancer: the"
+            " address of a Service of type LoadBalancer per member; the pod is created once it has one. With"
+            " NodePort and LoadBalancer slaves copy the log at the pod's IP. Immutable."
         ),
     ] = Addressing.POD_IP
     first_node_port: Annotated[
         Annotated[int, Meta(ge=30_000, le=32_767 - bounds.MAX_REPLICAS * NODE_PORTS_EACH)] | None,
         Meta(
-            description="Given with addressing NodePort, absent otherwise: where the group's node ports begin."
-            " Each member takes the next five for itself"
-            " (the first is its fast port, the third the broker's, the fifth the fence's by UDP), and its broker listens on the"
-            " same number, because a broker advertises the port that it listens on; listenPort is not used then. Keep"
-            " 80 ports free (5 for each of 16), and open them to clients."
+            description="First node port of the group. Given with addressing NodePort, and with no other. Each member takes"
+            " five ports from here on: the first is its fast port, the third the broker's own (TCP), the fifth the"
+            " fence's (UDP); the broker listens on the same number, and listenPort is unused. Keep 80 ports free"
+            " from here on (5 for each of 16 members), and open to clients."
         ),
     ] = None
     listen_port: Annotated[
@@ -128,13 +127,13 @@ class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
         Meta(
             ge=1027,
             le=65_533,
-            description="Where clients and the controller reach a broker. RocketMQ also takes the port two below it (the fast"
-            " port), and the fence in the pod the UDP port two above it.",
+            description="TCP port on which clients and the operator reach a broker. The broker also listens two ports below"
+            " it (RocketMQ's fast port), and the fence on the UDP port two above it.",
         ),
     ] = 10911
     ha_port: Annotated[
         int,
-        Meta(ge=1024, le=65_535, description="Where slaves reach the master's log."),
+        Meta(ge=1024, le=65_535, description="TCP port from which slaves copy the master's log."),
     ] = 10912
 
     RULES: ClassVar[tuple[Rule, ...]] = (

@@ -63,9 +63,9 @@ class WhenUnsatisfiable(StrEnum):
 
 
 class LocalReference(Struct, frozen=True, rename="camel", kw_only=True):
-    """An object in the same namespace."""
+    """A reference to an object in the same namespace."""
 
-    name: Annotated[bounds.ObjectName, Meta(description="Its name.")]
+    name: Annotated[bounds.ObjectName, Meta(description="Its metadata.name.")]
 
 
 # Resources that a container may request less of than its limit.
@@ -80,13 +80,13 @@ _RESOURCE_NAMES: Final = Rule(
 
 
 class ResourceRequirements(Struct, frozen=True, rename="camel", kw_only=True):
-    """Requests and limits of the broker's container."""
+    """Resource requests and limits of the container, as in a PodSpec."""
 
     requests: Annotated[
         dict[str, bounds.QuantityText],
         Meta(
             max_length=16,
-            description="What the scheduler sets aside, by name: cpu, memory.",
+            description="What the scheduler reserves on the node, by resource: {cpu: '2', memory: 8Gi}.",
             extra_json_schema=validations(_RESOURCE_NAMES),
         ),
     ] = {}
@@ -94,7 +94,8 @@ class ResourceRequirements(Struct, frozen=True, rename="camel", kw_only=True):
         dict[str, bounds.QuantityText],
         Meta(
             max_length=16,
-            description="What the container may use at most; memory is what the JVM's shares are of.",
+            description="The most that the container may use, by resource: {memory: 8Gi}. Above limits.memory the kernel"
+            " kills the container. The percentages of spec.jvm are of limits.memory.",
             extra_json_schema=validations(_RESOURCE_NAMES),
         ),
     ] = {}
@@ -126,18 +127,23 @@ class ResourceRequirements(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class JvmSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """Memory of a Java broker, as shares of limits.memory; 512 MiB each when there is no limit.
-
-    Of a small limit both are made smaller, in proportion: 224 MiB are left to the JVM itself.
+    """Memory of a Java broker's JVM, in percent of resources.limits.memory. Without that limit, heap and direct memory
+    are 512 MiB each. With a small limit both are reduced in proportion, so that 224 MiB are left to the JVM itself.
     """
 
-    heap_percent: Annotated[int, Meta(ge=10, le=80, description="Heap in percent of limits.memory.")] = 50
+    heap_percent: Annotated[
+        int, Meta(ge=10, le=80, description="Heap (-Xms and -Xmx) in percent of limits.memory.")
+    ] = 50
     direct_memory_percent: Annotated[
-        int, Meta(ge=5, le=80, description="Direct memory in percent of limits.memory.")
+        int, Meta(ge=5, le=80, description="Direct memory (-XX:MaxDirectMemorySize) in percent of limits.memory.")
     ] = 25
     extra_arguments: Annotated[
         list[Annotated[str, Meta(max_length=256, pattern=r"^-[^\s'\"\\$`]+$")]],
-        Meta(max_length=32, description="Further JVM arguments, one per item.", extra_json_schema=bounds.ATOMIC_LIST),
+        Meta(
+            max_length=32,
+            description="Further JVM arguments, one per item, such as -XX:+UseG1GC. A change is a rolling update.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
     ] = []
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -150,46 +156,54 @@ class JvmSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class CanarySpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """A message a second to the group from the operator's own producer, to know what a client saw of an outage."""
+    """A probe of the group by messages of the operator's own producer: it measures how long clients could not send."""
 
     enabled: Annotated[
         bool,
         Meta(
-            description="True: the operator sends a message a second to the topic BROKERGROUP_CANARY, which it makes where the"
-            " brokers do not. It finds the master by spec.nameServers, as clients do. The first message that a new master"
-            " acknowledges is the step firstAck of the change of master."
+            description="True: the operator sends one message per second to the topic BROKERGROUP_CANARY, which it creates if"
+            " the brokers do not. It finds the master by spec.nameServers, as clients do. A change of master then"
+            " also has the phase firstAck: the first message that the new master acknowledged."
         ),
     ] = False
 
 
 class MonitoringSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """What of the brokers Prometheus can read. The operator's own metrics are there without it."""
+    """Metrics of the brokers themselves. The operator's metrics of the group exist without it."""
 
     exporter: Annotated[
         bool,
         Meta(
-            description="True: each Java broker serves its own metrics under /metrics (metricsExporterType PROM), on the"
-            " container's port `metrics`; the chart's value metrics.brokerPodMonitor makes a PodMonitor that finds it."
+            description="True: each Java broker serves RocketMQ's metrics for Prometheus (metricsExporterType PROM) at"
+            " /metrics, on the container's port named `metrics`. The chart's value metrics.brokerPodMonitor"
+            " creates a PodMonitor for it."
         ),
     ] = False
-    port: Annotated[int, Meta(ge=1024, le=65_535, description="The port of the exporter.")] = 5557
+    port: Annotated[int, Meta(ge=1024, le=65_535, description="TCP port of the exporter.")] = 5557
     canary: CanarySpec = CanarySpec()
 
 
 class Toleration(Struct, frozen=True, rename="camel", kw_only=True):
     """A taint that the pods tolerate, as in a PodSpec."""
 
-    key: Annotated[bounds.LabelKey | None, Meta(description="The taint; absent: all.")] = None
-    operator: Annotated[TolerationOperator, Meta(description="Exists looks at the key alone.")] = (
-        TolerationOperator.EQUAL
-    )
-    value: Annotated[
-        bounds.LabelValue | None, Meta(description="The taint's value, for Equal; absent: the empty one.")
+    key: Annotated[
+        bounds.LabelKey | None, Meta(description="The taint's key. Absent: every taint, with operator Exists.")
     ] = None
-    effect: Annotated[TaintEffect | None, Meta(description="The taint's effect; absent: all.")] = None
+    operator: Annotated[
+        TolerationOperator, Meta(description="Equal: key and value must match. Exists: the key is enough.")
+    ] = TolerationOperator.EQUAL
+    value: Annotated[
+        bounds.LabelValue | None, Meta(description="The taint's value, with operator Equal. Absent: the empty value.")
+    ] = None
+    effect: Annotated[
+        TaintEffect | None, Meta(description="The taint's effect that is tolerated. Absent: every effect.")
+    ] = None
     toleration_seconds: Annotated[
         Annotated[int, Meta(ge=0, le=bounds.JAVA_INT_MAX)] | None,
-        Meta(description="How long NoExecute is borne; absent: for ever."),
+        Meta(
+            description="Seconds for which the pod tolerates a NoExecute taint before it is evicted. Absent: it is not"
+            " evicted."
+        ),
     ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -213,52 +227,68 @@ class Toleration(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class TopologySpread(Struct, frozen=True, rename="camel", kw_only=True):
-    """How evenly the group's pods are spread, as in a PodSpec; the selector is the group's own."""
+    """How evenly the pods are spread over nodes or zones, as in a PodSpec; its label selector is set by the operator."""
 
-    topology_key: Annotated[bounds.LabelKey, Meta(description="The node label whose values are the domains.")]
+    topology_key: Annotated[
+        bounds.LabelKey,
+        Meta(description="The node label whose values are the domains, such as topology.kubernetes.io/zone."),
+    ]
     max_skew: Annotated[
         int, Meta(ge=1, le=bounds.MAX_REPLICAS, description="How many pods more one domain may have than another.")
     ] = 1
     when_unsatisfiable: Annotated[
-        WhenUnsatisfiable, Meta(description="What the scheduler does with a pod that would make it uneven.")
+        WhenUnsatisfiable,
+        Meta(
+            description="What happens to a pod that would exceed maxSkew. DoNotSchedule: it stays Pending. ScheduleAnyway: it"
+            " is scheduled all the same."
+        ),
     ] = WhenUnsatisfiable.SCHEDULE_ANYWAY
 
 
 # Beside podTemplate and not in it: a PodSpec has no such field, and it is about the pods among each other.
 class AntiAffinitySpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """Whether two pods may share a node, a rack or a zone. A change moves them one by one, as a rolling update."""
+    """Whether two pods of the group may share a node, a rack or a zone. A change is a rolling update."""
 
     type: Annotated[
         AntiAffinity,
         Meta(
-            description="Whether two pods may share a domain of topologyKey. Required: never, a pod rather stays pending."
-            " Preferred: only where there is no other room. None: it does not matter."
+            description="Required: two pods do not share a domain of topologyKey; a pod without a domain of its own stays"
+            " Pending. Preferred: they share one if there is no other room. None: no rule."
         ),
     ] = AntiAffinity.PREFERRED
     topology_key: Annotated[
-        bounds.LabelKey, Meta(description="The node label by whose values the pods are kept apart.")
+        bounds.LabelKey,
+        Meta(
+            description="The node label whose values are the domains that pods do not share: kubernetes.io/hostname for"
+            " nodes, topology.kubernetes.io/zone for zones."
+        ),
     ] = "kubernetes.io/hostname"
 
 
 class PlacementSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """Where the pods may run, as in a PodSpec. A change moves them one by one, as a rolling update."""
+    """Where the pods may run, as in a PodSpec. A change is a rolling update."""
 
     node_selector: Annotated[
         dict[str, bounds.LabelValue],
         Meta(
             max_length=32,
-            description="Labels that a node must have, with their values.",
+            description="Labels that a node must have, with their values, as in a PodSpec: {disk: nvme}.",
             extra_json_schema=validations(label_keys("nodeSelector keys")),
         ),
     ] = {}
     tolerations: Annotated[
         list[Toleration],
-        Meta(max_length=32, description="Taints that the pods tolerate.", extra_json_schema=bounds.ATOMIC_LIST),
+        Meta(
+            max_length=32,
+            description="Taints of nodes that the pods tolerate, as in a PodSpec.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
     ] = []
     affinity: Annotated[
         bounds.JsonObject,
         Meta(
-            description="Affinity as in a PodSpec, beside what antiAffinity asks for. Kubernetes checks it when the pod is made.",
+            description="Affinity, as in a PodSpec, in addition to the rule that antiAffinity makes. Kubernetes checks it"
+            " when the pod is created; an error is shown by condition Stalled.",
             extra_json_schema=OPEN_OBJECT,
         ),
     ] = {}
@@ -266,29 +296,29 @@ class PlacementSpec(Struct, frozen=True, rename="camel", kw_only=True):
         list[TopologySpread],
         Meta(
             max_length=8,
-            description="How evenly the pods are spread over domains.",
+            description="How evenly the pods are spread over nodes or zones, as in a PodSpec.",
             extra_json_schema=bounds.map_list("topologyKey"),
         ),
     ] = []
     priority_class_name: Annotated[
-        bounds.ObjectName | None, Meta(description="The PriorityClass of the pods; absent: the cluster's default.")
+        bounds.ObjectName | None, Meta(description="PriorityClass of the pods. Absent: the cluster's default.")
     ] = None
 
 
 class PlacementTemplate(Struct, frozen=True, rename="camel", kw_only=True):
-    """What is added to each pod. A change is rolled out."""
+    """What is added to each pod that the operator creates. A change is a rolling update."""
 
     spec: PlacementSpec = PlacementSpec()
 
 
 class TemplateMetadata(Struct, frozen=True, rename="camel", kw_only=True):
-    """Further labels and annotations, beside the operator's own."""
+    """Further labels and annotations, in addition to the operator's own."""
 
     labels: Annotated[
         dict[str, bounds.LabelValue],
         Meta(
             max_length=32,
-            description="Further labels. Not of brokergroup.dev/ and app.kubernetes.io/.",
+            description="Further labels. The prefixes brokergroup.dev/ and app.kubernetes.io/ are the operator's own.",
             extra_json_schema=validations(label_keys("labels", "brokergroup.dev/", "app.kubernetes.io/")),
         ),
     ] = {}
@@ -296,7 +326,7 @@ class TemplateMetadata(Struct, frozen=True, rename="camel", kw_only=True):
         dict[str, Annotated[str, Meta(max_length=4096)]],
         Meta(
             max_length=32,
-            description="Further annotations. Not of brokergroup.dev/.",
+            description="Further annotations. The prefix brokergroup.dev/ is the operator's own.",
             extra_json_schema=validations(label_keys("annotations", "brokergroup.dev/")),
         ),
     ] = {}
@@ -315,12 +345,14 @@ def _not_of_the_operator(field: str, own: tuple[str, ...]) -> Rule:
 
 
 class ReadinessProbe(Struct, frozen=True, rename="camel", kw_only=True):
-    """How often the broker's port is tried, as in a PodSpec. What is tried is the operator's own."""
+    """Timing of the broker's readiness probe, as in a PodSpec; the probe itself is set by the operator."""
 
-    period_seconds: Annotated[int, Meta(ge=1, le=30, description="Seconds from one try to the next.")] = 1
-    timeout_seconds: Annotated[int, Meta(ge=1, le=30, description="Seconds after which a try has failed.")] = 1
+    period_seconds: Annotated[int, Meta(ge=1, le=30, description="Seconds between two probes.")] = 1
+    timeout_seconds: Annotated[
+        int, Meta(ge=1, le=30, description="Seconds without an answer after which a probe has failed.")
+    ] = 1
     failure_threshold: Annotated[
-        int, Meta(ge=1, le=30, description="How many tries in a row must fail before the pod is not ready.")
+        int, Meta(ge=1, le=30, description="How many probes in a row must fail before the pod is not ready.")
     ] = 3
 
 
@@ -357,13 +389,14 @@ _OWN_FOLDERS: Final = ", ".join(f"'{folder}'" for folder in names.OWN_FOLDERS)
 
 # Not an item of `containers`: a rule sees only fields that the schema lists, so it could not refuse another image or command there.
 class BrokerContainerSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """What is added to the container broker. Image, command, ports and security are the operator's own."""
+    """What is added to the container `broker`. Its image, command, ports and security context are set by the operator."""
 
     env: Annotated[
         list[Annotated[bounds.JsonObject, Meta(extra_json_schema=_env_name())]],
         Meta(
             max_length=32,
-            description="Further environment variables, as in a PodSpec. The operator's own can't be changed here.",
+            description="Further environment variables of the broker, as in a PodSpec. The operator's own cannot be changed"
+            " here.",
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []
@@ -397,14 +430,14 @@ class BrokerContainerSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class TemplateSpec(PlacementSpec, frozen=True, rename="camel", kw_only=True):
-    """What is added to the PodSpec, merged as kubectl's strategic merge does: items of a list by their name."""
+    """What is added to the PodSpec, merged as kubectl's strategic merge patch does: items of a list by name."""
 
     containers: Annotated[
         list[Annotated[bounds.JsonObject, Meta(extra_json_schema=named("container"))]],
         Meta(
             max_length=8,
-            description="Further containers, as in a PodSpec; as restricted as the broker's where they don't say otherwise."
-            " The operator's own (broker, fence) can't be changed here.",
+            description="Sidecar containers, as in a PodSpec. Without a securityContext they get the broker's. The operator's"
+            " own (broker, fence) cannot be changed here.",
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []
@@ -413,7 +446,7 @@ class TemplateSpec(PlacementSpec, frozen=True, rename="camel", kw_only=True):
         list[Annotated[bounds.JsonObject, Meta(extra_json_schema=named("container"))]],
         Meta(
             max_length=8,
-            description="Containers that end before the broker starts, as in a PodSpec.",
+            description="Init containers: they run and end before the broker starts, as in a PodSpec.",
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []
@@ -422,7 +455,7 @@ class TemplateSpec(PlacementSpec, frozen=True, rename="camel", kw_only=True):
         Meta(
             max_length=16,
             description="Further volumes, as in a PodSpec. The operator's own (store, commitlog, config, run,"
-            " brokergroup-certificate) can't be changed here.",
+            " brokergroup-certificate) cannot be changed here.",
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []
@@ -430,23 +463,24 @@ class TemplateSpec(PlacementSpec, frozen=True, rename="camel", kw_only=True):
         list[Annotated[bounds.JsonObject, Meta(extra_json_schema=OPEN_OBJECT)]],
         Meta(
             max_length=32,
-            description="Lines of /etc/hosts, as in a PodSpec.",
+            description="Further lines of /etc/hosts, as in a PodSpec.",
             extra_json_schema=bounds.ATOMIC_LIST,
         ),
     ] = []
     dns_config: Annotated[
-        bounds.JsonObject, Meta(description="DNS settings, as in a PodSpec.", extra_json_schema=OPEN_OBJECT)
+        bounds.JsonObject, Meta(description="DNS settings of the pods, as in a PodSpec.", extra_json_schema=OPEN_OBJECT)
     ] = {}
     runtime_class_name: Annotated[
-        bounds.ObjectName | None, Meta(description="The RuntimeClass of the pods; absent: the node's default.")
+        bounds.ObjectName | None, Meta(description="RuntimeClass of the pods. Absent: the node's default.")
     ] = None
     scheduler_name: Annotated[
-        bounds.ObjectName | None, Meta(description="The scheduler of the pods; the cluster's default when absent.")
+        bounds.ObjectName | None, Meta(description="Scheduler of the pods. Absent: the cluster's default.")
     ] = None
     service_account_name: Annotated[
         bounds.ObjectName | None,
         Meta(
-            description="The pods' service account, for image pulls and policies: its token is never mounted. Absent: `default`."
+            description="ServiceAccount of the pods, for image pull secrets and admission policies; its token is not mounted."
+            " Absent: `default`."
         ),
     ] = None
 
@@ -468,7 +502,7 @@ class TemplateSpec(PlacementSpec, frozen=True, rename="camel", kw_only=True):
 
 
 class PodTemplateSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """What is added to each pod. A change is rolled out."""
+    """What is added to each pod that the operator creates. A change is a rolling update."""
 
     metadata: TemplateMetadata = TemplateMetadata()
     spec: TemplateSpec = TemplateSpec()

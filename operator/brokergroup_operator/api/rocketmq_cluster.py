@@ -42,20 +42,22 @@ SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 
 
 class NameServerSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """The NameServers: every broker registers with each of them, so any one is enough for clients."""
+    """The NameServers. Each broker registers at every one of them, so clients need one that answers."""
 
-    replicas: Annotated[int, Meta(ge=1, le=9, description="NameServers; each is updated alone.")] = 2
+    replicas: Annotated[
+        int, Meta(ge=1, le=9, description="Number of NameServers; in a rolling update one at a time is restarted.")
+    ] = 2
     resources: ResourceRequirements = ResourceRequirements()
     anti_affinity: AntiAffinitySpec = AntiAffinitySpec()
     pod_template: PlacementTemplate = PlacementTemplate()
 
 
 class ProxySpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """RocketMQ's Proxy in Cluster mode: clients of the gRPC protocol connect to it, whichever broker is master."""
+    """RocketMQ's Proxy in cluster mode, to which clients of the gRPC protocol connect."""
 
     replicas: Annotated[
         Annotated[int, Meta(ge=0, le=64)] | None,
-        Meta(description="Proxies. Absent: nothing is said about it, so that a HorizontalPodAutoscaler may."),
+        Meta(description="Number of proxies. Absent: the operator leaves it to a HorizontalPodAutoscaler."),
     ] = None
     resources: ResourceRequirements = ResourceRequirements()
     anti_affinity: AntiAffinitySpec = AntiAffinitySpec()
@@ -64,8 +66,8 @@ class ProxySpec(Struct, frozen=True, rename="camel", kw_only=True):
         dict[str, bounds.ConfigValue],
         Meta(
             max_length=bounds.MAX_CONFIG_ENTRIES,
-            description="Further keys of rmq-proxy.json; a value that is a number, true or false is written as one."
-            " Keys that the operator sets are refused.",
+            description="Further keys of rmq-proxy.json, each value in quotes; a number, true or false is written without"
+            " them. A key that the operator sets is rejected.",
             extra_json_schema=validations(
                 *(
                     Rule(f"!('{key}' in self)", f"proxy.config.{key} is set by the operator")
@@ -77,17 +79,20 @@ class ProxySpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class GroupOverride(Struct, frozen=True, rename="camel", kw_only=True):
-    """What one group has otherwise than the template says."""
+    """How one group differs from the template."""
 
-    index: Annotated[int, Meta(ge=0, le=MAX_GROUPS - 1, description="Of the group: the number at the end of its name.")]
+    index: Annotated[
+        int, Meta(ge=0, le=MAX_GROUPS - 1, description="Index of the group: the number at the end of its name.")
+    ]
     replicas: Annotated[
-        Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None, Meta(description="In place of template.replicas.")
+        Annotated[int, Meta(ge=1, le=bounds.MAX_REPLICAS)] | None,
+        Meta(description="Number of brokers of this group, instead of template.replicas. Absent: template.replicas."),
     ] = None
     config: Annotated[
         dict[str, bounds.ConfigValue],
         Meta(
             max_length=bounds.MAX_CONFIG_ENTRIES,
-            description="Over template.config, key by key.",
+            description="Further keys of broker.conf of this group; they override template.config key by key.",
             extra_json_schema=validations(*CONFIG_RULES),
         ),
     ] = {}
@@ -102,29 +107,29 @@ class GroupOverride(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class BrokerGroupsSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """The broker groups: `<cluster>-0`, `<cluster>-1` and so on, each a BrokerGroup."""
+    """The broker groups, each a BrokerGroup object: `<cluster>-0`, `<cluster>-1` and so on."""
 
     count: Annotated[
         int,
         Meta(
             ge=1,
             le=MAX_GROUPS,
-            description="How many. A lower number deletes no group, since it may hold messages: condition Stalled names those"
-            " beyond it, until a person deletes them.",
+            description="Number of groups. A lower number deletes none, because they may hold messages: condition Stalled"
+            " names those to delete by hand.",
         ),
     ] = 1
     template: Annotated[
         BrokerGroupSpec,
         Meta(
-            description="spec of each BrokerGroup. It names no nameServers, they are the cluster's, and no brokerName: that is"
-            " the BrokerGroup's own name."
+            description="The spec of each BrokerGroup. nameServers and brokerName stay empty: the groups use the cluster's"
+            " NameServers, and the BrokerGroup's name."
         ),
     ] = BrokerGroupSpec()
     overrides: Annotated[
         list[GroupOverride],
         Meta(
             max_length=MAX_GROUPS,
-            description="What single groups have otherwise.",
+            description="How single groups differ from the template.",
             extra_json_schema=bounds.map_list("index"),
         ),
     ] = []
@@ -158,7 +163,7 @@ class MessageType(StrEnum):
 
 
 class TopicSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """A topic that every group of the cluster has. One that is declared no more is kept: it may hold messages."""
+    """A topic of every group of the cluster. A topic that is no longer declared is kept, because it may hold messages."""
 
     name: Annotated[
         str,
@@ -166,7 +171,7 @@ class TopicSpec(Struct, frozen=True, rename="camel", kw_only=True):
             min_length=1,
             max_length=127,
             pattern="^[A-Za-z0-9_-]{1,127}$",
-            description="Of the topic. Names that RocketMQ uses itself are refused.",
+            description="Name of the topic. Names that RocketMQ uses itself are rejected.",
         ),
     ]
     queues: Annotated[
@@ -174,12 +179,16 @@ class TopicSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             ge=1,
             le=1024,
-            description="Queues in each group. A lower number stops writing to the queues beyond it, which are still read.",
+            description="Number of queues in each group. A lower number stops writing to the queues beyond it; they can still"
+            " be read.",
         ),
     ] = 8
     message_type: Annotated[
         MessageType,
-        Meta(description="What its messages are. Never changed of a topic that is there: condition Stalled names it."),
+        Meta(
+            description="The type of its messages: Proxy rejects a message of another type. An existing topic keeps its type;"
+            " if this field says another one, condition Stalled names the topic."
+        ),
     ] = MessageType.NORMAL
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -193,27 +202,32 @@ class TopicSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """What the user wants."""
+    """The desired state of the cluster."""
 
     version: Annotated[
         bounds.VersionText | None,
         Meta(
-            description="RocketMQ version of NameServers and proxies, and of the groups whose template names neither version nor"
-            " image. Absent: the operator's own (chart: rocketmq.version)."
+            description="RocketMQ version of NameServers and proxies, such as 5.3.2, and of groups whose template names"
+            " neither version nor image. Absent: the operator's default (chart: rocketmq.version)."
         ),
     ] = None
     image: Annotated[
         bounds.ImageText | None,
-        Meta(description="Container image of NameServers and proxies; excludes version. Absent: what version says."),
+        Meta(
+            description="Container image of NameServers and proxies, instead of version. Absent: the image of version."
+        ),
     ] = None
-    image_pull_policy: Annotated[ImagePullPolicy, Meta(description="When NameServers and proxies pull the image.")] = (
-        ImagePullPolicy.IF_NOT_PRESENT
-    )
+    image_pull_policy: Annotated[
+        ImagePullPolicy,
+        Meta(
+            description="When the kubelet pulls the image of NameServers and proxies, as in a container of a PodSpec."
+        ),
+    ] = ImagePullPolicy.IF_NOT_PRESENT
     image_pull_secrets: Annotated[
         list[LocalReference],
         Meta(
             max_length=16,
-            description="Secrets with which NameServers and proxies pull the image.",
+            description="Secrets in the same namespace with which NameServers and proxies pull the image, as in a PodSpec.",
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []
@@ -223,15 +237,17 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
         list[TopicSpec],
         Meta(
             max_length=MAX_TOPICS,
-            description="Topics of every group, of one that is added later too.",
+            description="Topics that every group has, also a group that is added later.",
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []
-    proxy: Annotated[ProxySpec | None, Meta(description="Absent: no proxies.")] = None
+    proxy: Annotated[ProxySpec | None, Meta(description="Proxies for clients of the gRPC protocol. Absent: none.")] = (
+        None
+    )
     network: Annotated[
         IPFamiliesSpec,
         Meta(
-            description="The IP families of the Services of NameServers and proxies, and of the groups whose template names none."
+            description="The IP families of the Services of NameServers and proxies, and of groups whose template names none."
         ),
     ] = IPFamiliesSpec()
 
@@ -259,21 +275,23 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class PartStatus(Struct, frozen=True, rename="camel", kw_only=True):
-    """How many of the pods, or groups, of one part are ready."""
+    """How many of this part's pods, groups or topics are wanted, and how many are ready."""
 
     desired: Annotated[int, Meta(ge=0, description="How many are wanted.")]
     ready: Annotated[int, Meta(ge=0, description="How many are ready.")]
-    summary: Annotated[str, Meta(max_length=32, description="ready/desired, for kubectl get.")]
+    summary: Annotated[str, Meta(max_length=32, description="ready/desired as text, for a column of kubectl get.")]
 
 
 class GroupSummary(Struct, frozen=True, rename="camel", kw_only=True):
     """One broker group, as its own status says."""
 
-    name: Annotated[bounds.NameText, Meta(description="Of the BrokerGroup.")]
-    master: Annotated[bounds.NameText | None, Meta(description="The pod of its master.")] = None
+    name: Annotated[bounds.NameText, Meta(description="metadata.name of the BrokerGroup.")]
+    master: Annotated[bounds.NameText | None, Meta(description="The pod of its master. Absent: it has no master.")] = (
+        None
+    )
     ready: Annotated[bounds.WordText, Meta(description="Its condition Ready: True, False or Unknown.")]
-    available: Annotated[bounds.WordText, Meta(description="Its condition Available.")]
-    failover_safe: Annotated[bounds.WordText, Meta(description="Its condition FailoverSafe.")]
+    available: Annotated[bounds.WordText, Meta(description="Its condition Available: True, False or Unknown.")]
+    failover_safe: Annotated[bounds.WordText, Meta(description="Its condition FailoverSafe: True, False or Unknown.")]
 
 
 class ClientAddresses(Struct, frozen=True, rename="camel", kw_only=True):
@@ -288,7 +306,7 @@ class ClientAddresses(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ClusterStatus(Struct, frozen=True, rename="camel", kw_only=True):
-    """What is. Written by the operator."""
+    """The observed state of the cluster, written by the operator."""
 
     observed_generation: Annotated[
         Annotated[int, Meta(ge=0)] | None, Meta(description="The generation of the spec that this status is about.")
@@ -297,14 +315,14 @@ class ClusterStatus(Struct, frozen=True, rename="camel", kw_only=True):
     broker_groups: PartStatus | None = None
     proxies: PartStatus | None = None
     topics: Annotated[
-        PartStatus | None, Meta(description="Of the declared topics: how many every group has as declared.")
+        PartStatus | None, Meta(description="How many of the declared topics exist in every group as declared.")
     ] = None
     clients: Annotated[ClientAddresses | None, Meta(description="Where clients connect.")] = None
     groups: Annotated[
         list[GroupSummary],
         Meta(
             max_length=2 * MAX_GROUPS,
-            description="The broker groups, those beyond count too.",
+            description="The broker groups, also those beyond count that are not deleted yet.",
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []

@@ -14,10 +14,19 @@ from brokergroup_operator.api.rules import (
     validations,
 )
 
-ClaimSize = Annotated[bounds.SizeText, Meta(description="Size of each claim, more than 0. It may grow, never shrink.")]
+ClaimSize = Annotated[
+    bounds.SizeText,
+    Meta(
+        description="Size of each claim, such as 100Gi. It may be raised, if the storage class allows it, and not"
+        " lowered."
+    ),
+]
 StorageClassName = Annotated[
     bounds.ClassName | None,
-    Meta(description="Storage class of the claims; the cluster's default when absent. Immutable."),
+    Meta(
+        description="Storage class of the claims, as in a PersistentVolumeClaim. Absent: the cluster's default."
+        " Immutable."
+    ),
 ]
 
 
@@ -29,19 +38,26 @@ class RetentionPolicy(StrEnum):
 
 
 class StorageRetention(Struct, frozen=True, rename="camel", kw_only=True):
-    """Claims are kept unless a user asks for their deletion."""
+    """What happens to claims, and so to the data, when their member goes."""
 
     when_deleted: Annotated[
-        RetentionPolicy, Meta(description="What happens to the claims when the BrokerGroup is deleted.")
+        RetentionPolicy,
+        Meta(
+            description="When the BrokerGroup is deleted. Retain: claims and record stay, and a new group of the same name"
+            " continues with them. Delete: both are deleted, WITH THE DATA."
+        ),
     ] = RetentionPolicy.RETAIN
     when_scaled: Annotated[
         RetentionPolicy,
-        Meta(description="What happens to the claim of a member that is removed because spec.replicas was lowered."),
+        Meta(
+            description="When a member is removed, by a lower spec.replicas or a Decommission. Retain: its claim stays,"
+            " unused, until a user deletes it. Delete: it is deleted WITH ITS DATA."
+        ),
     ] = RetentionPolicy.RETAIN
 
 
 class ClaimTemplate(Struct, frozen=True, rename="camel", kw_only=True):
-    """What is added to each claim of the group. A change reaches the claims that are there, without a restart."""
+    """What is added to each claim of the group. A change reaches existing claims, without a restart."""
 
     metadata: TemplateMetadata = TemplateMetadata()
 
@@ -51,7 +67,7 @@ def _may_only_grow(name: str) -> Rule:
 
 
 class CommitLogStorage(Struct, frozen=True, rename="camel", kw_only=True):
-    """A volume of its own for the commit log, beside the one for everything else."""
+    """A separate volume for the commit log."""
 
     size: Annotated[ClaimSize, Meta(extra_json_schema=validations(_may_only_grow("storage.commitLog.size")))] = "8Gi"
     storage_class_name: StorageClassName = None
@@ -62,41 +78,43 @@ class CommitLogStorage(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class EphemeralStorage(Struct, frozen=True, rename="camel", kw_only=True):
-    """Disks that go with their pods."""
+    """Volumes that are deleted with their pods."""
 
     size_limit: Annotated[
         bounds.QuantityText | None,
         Meta(
-            description="A pod that fills more than that is evicted, and its data with it. Absent: what the node has."
+            description="Size above which the kubelet evicts the pod, which deletes its data, as sizeLimit of an emptyDir."
+            " Absent: no limit but the node's disk."
         ),
     ] = None
 
 
 class StorageSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """The volume of each replica: one claim per broker id, kept over pod deletions."""
+    """The volume of each broker: one PersistentVolumeClaim per broker id, which stays when the pod is deleted."""
 
     size: Annotated[ClaimSize, Meta(extra_json_schema=validations(_may_only_grow("storage.size")))] = "8Gi"
     storage_class_name: StorageClassName = None
     commit_log: Annotated[
         CommitLogStorage | None,
         Meta(
-            description="Given: the commit log has a claim of its own (`<pod>-commitlog`), on a faster class for example."
-            " Immutable: it is given when the group is made, because a broker that finds its log elsewhere has lost it."
+            description="Given: the commit log has a second claim, `<pod>-commitlog`, for example on a faster storage class."
+            " It can be neither added nor removed later: a broker would not find its log."
         ),
     ] = None
     claim_template: Annotated[
         ClaimTemplate | None,
         Meta(
-            description="Given: labels and annotations of every claim, the commit logs' too: for backups, or so that GitOps"
-            " tools prune no claim."
+            description="Given: further labels and annotations of all claims, the commit logs' too, for example for a backup"
+            " tool, or so that a GitOps tool does not prune them."
         ),
     ] = None
     ephemeral: Annotated[
         EphemeralStorage | None,
         Meta(
-            description="Given: no claims; each broker writes on its node's disk (emptyDir), and a pod that goes takes its data and"
-            " its broker id with it. Every restart is a full copy from the master, and the loss of all pods is the loss of all"
-            " messages. For tests, and for caches that can be filled anew. size is not used then. Immutable but for sizeLimit."
+            description="Given: no claims. Each broker writes to an emptyDir on its node, and a deleted pod takes its data"
+            " and its broker id with it: the pod that replaces it copies the whole log from the master. If all"
+            " pods are deleted, all messages are lost. For tests, or for data that can be produced again. `size`"
+            " is ignored. It can be neither added nor removed later."
         ),
     ] = None
     retention: StorageRetention = StorageRetention()

@@ -15,7 +15,7 @@ from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationType
 from brokergroup_operator.api.brokergroup_state import BrokerGroupState
 from brokergroup_operator.api.brokergroup_status import ConditionType, MemberSeat, MemberState, Reason
-from brokergroup_operator.api.definitions.schema import structural_schema
+from brokergroup_operator.api.definitions.schema import default_said, structural_schema
 from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 
@@ -118,7 +118,7 @@ CONDITIONS: Final = {
     ),
     ConditionType.RECOVERING: (
         "The record was behind its brokers, or lost. Every registered broker is heard before the best of them is elected.",
-        "Bring back the brokers that the message names; clean those that never will (`mqadmin cleanBrokerMetadata`).",
+        "Bring back the brokers that the message names; clean those that are gone for good (`mqadmin cleanBrokerMetadata`).",
     ),
     ConditionType.SEAT_LOST: (
         "Every replica that had all acknowledged messages came back with less; no replica is elected.",
@@ -259,7 +259,8 @@ def _default(field: JsonObject, *, required: bool) -> str:
 
 
 def _meaning(field: JsonObject) -> str:
-    return str(field.get("description", "")).replace("|", "\\|").replace("\n", " ")
+    text = str(field.get("description", "")).removesuffix(default_said(field))
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _rules(schema: JsonObject, path: str) -> Iterator[str]:

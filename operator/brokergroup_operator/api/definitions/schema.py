@@ -7,6 +7,7 @@ by one), and rules are added to their structs and fields.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
@@ -66,6 +67,14 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
+def default_said(field: JsonObject) -> str:
+    """Return the end of the description of a single value with a default: `kubectl explain` prints the description alone."""
+    default = field.get("default", "")
+    return (
+        "" if default == "" or isinstance(default, dict | list) else f" Default: {json.dumps(default).strip(chr(34))}."
+    )
+
+
 class _Converter:
     def __init__(self, components: dict[str, Any], structs: dict[str, type[Struct]]) -> None:
         self._components = components
@@ -88,6 +97,8 @@ class _Converter:
             converted["default"] = without_nulls(converted["default"])
         if converted.get("default", ...) is None:
             del converted["default"]
+        if "description" in converted:
+            converted["description"] += default_said(converted)
         return converted
 
     def convert(self, source: JsonObject, *, where: str) -> JsonObject:

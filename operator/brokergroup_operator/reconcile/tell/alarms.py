@@ -129,7 +129,7 @@ def recovering(seen: Observed) -> Verdict | None:
     missing = max(0, seen.group.spec.replicas - len(registered))
     waiting = "every registered broker is heard"
     if silent:
-        waiting = f"waiting for brokers {', '.join(map(str, silent))} (one that will never come back: mqadmin cleanBrokerMetadata)"
+        waiting = f"waiting for brokers {', '.join(map(str, silent))} (one that is gone for good: mqadmin cleanBrokerMetadata)"
     if missing:
         waiting += f", and for {missing} that have not registered"
     if any(replica.register_check_code.endswith(ADOPTED_SUFFIX) for replica in record.replicas.values()):
