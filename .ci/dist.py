@@ -37,7 +37,7 @@ PLUGIN = "kubectl-brokergroup"
 # What the plugin imports, beside its own packages (tests/kubectl/test_main.py holds that it is no more).
 PLUGIN_NEEDS = ("typer", "pykube-ng", "requests", "pyyaml")
 PLUGIN_PACKAGES = tuple(
-    f"brokergroup_operator/{part}" for part in ("__init__.py", "option_groups.py", "api/", "kubectl/")
+    f"brokergroup_operator/{part}" for part in ("__init__.py", "json_object.py", "option_groups.py", "api/", "kubectl/")
 )
 PYTHONS = ("3.11", "3.12", "3.13")
 # Ours: krew's selector, and uv's name of the platform.

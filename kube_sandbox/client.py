@@ -20,12 +20,12 @@ import msgspec
 import structlog
 import yaml
 
+from kube_sandbox.api_server.values import JsonObject as JsonObject  # noqa: PLC0414 (by this name elsewhere)
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
     from types import TracebackType
 
-
-JsonObject = dict[str, Any]
 
 DEFAULT_TIMEOUT_SECONDS = 5.0
 # The server ends a watch at the time asked for. The client gives up this much later.

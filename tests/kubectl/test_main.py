@@ -24,7 +24,7 @@ HEAVY = {
     "aiohttp", "kopf", "kubernetes", "msgspec", "prometheus_client", "pyspark", "rich", "structlog", "uvloop",
     "controller_core", "kube_sandbox", "metric_names", "rocketmq_remoting", "rocketmq_replica", "sla_reports",
 }  # fmt: skip
-OURS = {"api", "kubectl", "option_groups"}
+OURS = {"api", "json_object", "kubectl", "option_groups"}
 PROGRAM = """
 import json, sys
 from brokergroup_operator.kubectl.main import app

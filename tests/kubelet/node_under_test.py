@@ -16,12 +16,12 @@ from kube_sandbox.kubelet.container import BackOffSettings
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from brokergroup_operator.json_object import JsonObject
     from kube_sandbox.client import KubeClient
 
 NAMESPACE = "default"
 Found = TypeVar("Found")
 DEADLINE_SECONDS = 20.0
-JsonObject = dict[str, Any]
 
 
 class Node:

@@ -11,7 +11,8 @@ from tests.kubelet.node_under_test import eventually, is_dead, is_ready, is_runn
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.kubelet.node_under_test import JsonObject, Node
+    from brokergroup_operator.json_object import JsonObject
+    from tests.kubelet.node_under_test import Node
 
 
 POD_IP = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}

@@ -15,7 +15,8 @@ from kube_sandbox.kubelet.network import AddressCounter, AddressesUsedUpError, L
 from tests.kubelet.node_under_test import NAMESPACE, eventually, is_ready, pod_object, state_of
 
 if TYPE_CHECKING:
-    from tests.kubelet.node_under_test import JsonObject, Node
+    from brokergroup_operator.json_object import JsonObject
+    from tests.kubelet.node_under_test import Node
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -36,6 +36,8 @@ from tests.real.parts.process import accepts_connections
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from brokergroup_operator.json_object import JsonObject
+
 # By day: Java masters are fenced and failed over by the lanes "nodes", "fence" and "switchover"; mqadmin: test_mqadmin.py.
 pytestmark = [
     pytest.mark.nightly,
@@ -48,7 +50,6 @@ NAMESPACE = "default"
 GROUP = "orders"
 TOPIC = "numbered"
 QUEUES = 4
-JsonObject = dict[str, Any]
 
 
 @dataclass

@@ -18,12 +18,14 @@ from brokergroup_operator.kube.resources import BROKER_GROUPS
 from tests.real.clusters import Cluster, as_yaml, eventually, real_cluster
 from tests.real.parts import helm
 from tests.real.parts.java import FAST_START
-from tests.real.test_java_group import EXAMPLES, GROUP, NAMESPACE, JsonObject, is_true
+from tests.real.test_java_group import EXAMPLES, GROUP, NAMESPACE, is_true
 from tests.support.kube_apiserver import OPERATOR_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from brokergroup_operator.json_object import JsonObject
 
 pytestmark = [
     pytest.mark.real("java", "rocketmq", "netns", "kube-apiserver", "helm"),

@@ -25,13 +25,13 @@ from brokergroup_operator.reconcile.settings import ReconcileSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from brokergroup_operator.json_object import JsonObject
     from tests.support.kube_apiserver import KubeApiserver
 
 pytestmark = pytest.mark.real("kube-apiserver")
 
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 EXAMPLES = sorted((CRDS.parent / "examples").glob("*.yaml"))
-JsonObject = dict[str, Any]
 
 
 def broker_group(**spec: Any) -> JsonObject:

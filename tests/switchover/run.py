@@ -30,7 +30,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -44,6 +44,9 @@ from tests.real.parts import install
 from tests.real.parts.java_producer import JavaProducer, start_producer
 from tests.switchover.orders import LOGBACK, BrokerLogs, Move, complaints
 
+if TYPE_CHECKING:
+    from brokergroup_operator.json_object import JsonObject
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOPIC, QUEUES = "numbered", 4
 RETRY_FOR_MS = 3000
@@ -56,7 +59,6 @@ DRAIN_GRACE_SECONDS = 30
 AFTERWARDS_SECONDS = 0.5
 BRIDGE, SUBNET = "bgswi0", "10.92.0.0/24"
 PHASES_AT_END = ("Succeeded", "Failed", "Rejected")
-JsonObject = dict[str, Any]
 
 
 @dataclass

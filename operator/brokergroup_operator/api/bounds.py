@@ -4,13 +4,12 @@ worst-case cost it cannot estimate, and an object in etcd must not hold unbounde
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from msgspec import Meta
 
 from brokergroup_operator.api.times import MOMENT_PATTERN
-
-JsonObject = dict[str, Any]
+from brokergroup_operator.json_object import JsonObject as JsonObject  # noqa: PLC0414, TC001 (the structs name it here)
 
 MAX_REPLICAS = 16
 # Ids are never reused, so the record may list more than the live replicas until the departed ones are cleaned.

@@ -436,8 +436,8 @@ class TemplateSpec(PlacementSpec, frozen=True, rename="camel", kw_only=True):
         list[Annotated[bounds.JsonObject, Meta(extra_json_schema=named("container"))]],
         Meta(
             max_length=8,
-            description="Sidecar containers, as in a PodSpec. Without a securityContext they get the broker's. The operator's"
-            " own (broker, fence) cannot be changed here.",
+            description="Sidecar containers, as in a PodSpec. What their securityContext leaves out is set as restrictively"
+            " as the broker's. The operator's own (broker, fence) cannot be changed here.",
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []

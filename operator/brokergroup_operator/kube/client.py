@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import aiohttp
 import msgspec
 
+from brokergroup_operator.json_object import JsonObject as JsonObject  # noqa: PLC0414, TC001 (many import it from here)
 from brokergroup_operator.kube.errors import (
     ApiError,
     ApiUnavailableError,
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-
-JsonObject = dict[str, Any]
 
 DEFAULT_TIMEOUT_SECONDS = 5.0
 # Concurrent requests; further ones wait, within their own deadlines: an API server rejects a client that requests 10,000 records

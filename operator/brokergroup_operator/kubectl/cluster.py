@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 import requests
@@ -11,6 +11,7 @@ from pykube.http import HTTPClient
 from pykube.objects import Event, NamespacedAPIObject, PersistentVolumeClaim, Pod
 
 from brokergroup_operator.api import names
+from brokergroup_operator.json_object import JsonObject
 from brokergroup_operator.kubectl import kubeconfig
 from brokergroup_operator.kubectl.command_line import CannotConnectError, ForbiddenError, NotFoundError, RefusedError
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "BrokerGroup", "BrokerGroupOperation", "BrokerGroupState", "Cluster", "Event", "Lease", "PersistentVolumeClaim", "Pod",
 ]  # fmt: skip
-JsonObject = dict[str, Any]
 JsonObjects = list[JsonObject]
 
 
@@ -71,16 +71,25 @@ class Cluster:
         place = namespace or self.namespace
         return self._ask("GET", self._url(kind, place, name), what=f"{kind.endpoint} {place}/{name}")
 
-    def list(self, kind: Kind, *, everywhere: bool = False, **selectors: str) -> list[JsonObject]:
+    def group(self, name: str) -> JsonObject:
+        """Return one BrokerGroup."""
+        return self.get(BrokerGroup, name)
+
+    def list(self, kind: Kind, *, everywhere: bool = False, **selectors: str) -> JsonObjects:
         """Return the objects of the namespace, or of all; `labelSelector` and `fieldSelector` as the API spells them."""
         url = self._url(kind, None if everywhere else self.namespace)
         answer = self._ask("GET", url, what=kind.endpoint, parameters=selectors)
         return [{"apiVersion": kind.version, "kind": kind.kind, **item} for item in answer.get("items") or []]
 
-    def create(self, kind: Kind, obj: JsonObject) -> JsonObject:
-        """Create an object; a field that the kind does not have is refused, not dropped."""
-        what = f"{kind.endpoint} {self.namespace}/{obj['metadata']['generateName']}"
-        return self._ask("POST", self._url(kind, self.namespace), what=what, parameters=STRICT, body=obj)
+    def groups(self, *, everywhere: bool = False) -> JsonObjects:
+        """Return the BrokerGroups of the namespace, or of all."""
+        return self.list(BrokerGroup, everywhere=everywhere)
+
+    def create(self, operation: JsonObject) -> JsonObject:
+        """Create a BrokerGroupOperation; a field that the kind does not have is refused, not dropped."""
+        kind = BrokerGroupOperation
+        what = f"{kind.endpoint} {self.namespace}/{operation['metadata']['generateName']}"
+        return self._ask("POST", self._url(kind, self.namespace), what=what, parameters=STRICT, body=operation)
 
     def patch(self, kind: Kind, name: str, patch: JsonObject) -> JsonObject:
         """Apply a merge patch."""
@@ -99,10 +108,10 @@ class Cluster:
             raise _refusal(f"{'previous ' if previous else ''}log of {container} in pod {namespace}/{pod}", response)
         return response.text
 
-    def follow(self, kind: Kind, name: str) -> Iterator[JsonObject | None]:
-        """Yield the object now and after every change, None once it is deleted. Endless: the caller stops."""
+    def follow(self, name: str) -> Iterator[JsonObject | None]:
+        """Yield the group now and after every change, None once it is deleted. Endless: the caller stops."""
         while True:
-            obj = self.get(kind, name)
+            obj = self.group(name)
             yield obj
             parameters = {
                 "watch": "true",
@@ -110,16 +119,16 @@ class Cluster:
                 "resourceVersion": str(obj["metadata"]["resourceVersion"]),
                 "timeoutSeconds": str(WATCH_SECONDS),
             }
-            for event in self._watch(self._url(kind, self.namespace), parameters):
+            for event in self._watch(self._url(BrokerGroup, self.namespace), parameters):
                 if event.get("type") == "ERROR":
                     break  # too old: read again
                 yield None if event.get("type") == "DELETED" else event["object"]
 
-    def follow_all(self, kind: Kind, *, everywhere: bool, quiet_seconds: int = WATCH_SECONDS) -> Generator[JsonObjects]:
-        """Yield all objects now, after every change, and after `quiet_seconds` without one. Endless: the caller stops."""
-        url = self._url(kind, None if everywhere else self.namespace)
+    def follow_all(self, *, everywhere: bool, quiet_seconds: int = WATCH_SECONDS) -> Generator[JsonObjects]:
+        """Yield all groups now, after every change, and after `quiet_seconds` without one. Endless: the caller stops."""
+        url = self._url(BrokerGroup, None if everywhere else self.namespace)
         while True:
-            listed = self._ask("GET", url, what=kind.endpoint)
+            listed = self._ask("GET", url, what=BrokerGroup.endpoint)
             found = {_key(item): item for item in listed.get("items") or []}
             version: str | None = str(listed["metadata"]["resourceVersion"])
             while version is not None:

@@ -5,17 +5,16 @@ current Lease.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import typer
 
+from brokergroup_operator.json_object import JsonObject
 from brokergroup_operator.kubectl.command_line import GroupName, NotProvedError, Place
 from brokergroup_operator.kubectl.its_operator import heartbeat
 from brokergroup_operator.kubectl.printing import aged
 from brokergroup_operator.kubectl.status import ABNORMAL, condition
 from brokergroup_operator.option_groups import with_option_groups
 
-JsonObject = dict[str, Any]
 MEMBER_ADVICE = {
     "Pending": "its pod does not run: kubectl describe pod {pod}",
     "Registering": "its pod runs, but the controller has not heard its broker yet: kubectl logs {pod}",
@@ -65,10 +64,8 @@ def explain(group: GroupName, place: Place) -> None:
 
     Exit code 0 if it is FailoverSafe now, 1 if not, 9 if it was when last judged, but nothing proves that its operator is alive.
     """
-    from brokergroup_operator.kubectl.cluster import BrokerGroup
-
     cluster = place.cluster()
-    found = cluster.get(BrokerGroup, group)
+    found = cluster.group(group)
     heard = heartbeat(cluster, found)
     for line in explanation(found, doubt="" if heard.proves else heard.message):
         typer.echo(line)

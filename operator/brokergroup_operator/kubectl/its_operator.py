@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kubectl.command_line import ForbiddenError, NotFoundError
@@ -16,9 +16,9 @@ from brokergroup_operator.kubectl.operator_pods import LIST_PODS
 from brokergroup_operator.kubectl.printing import age
 
 if TYPE_CHECKING:
+    from brokergroup_operator.json_object import JsonObject
     from brokergroup_operator.kubectl.cluster import Cluster
 
-JsonObject = dict[str, Any]
 # Beyond the Lease's own duration: the clocks of plugin and operator differ, and a takeover needs a while.
 PATIENCE_SECONDS = 30.0
 

@@ -116,10 +116,7 @@ def complete(words: list[str]) -> list[str]:
 def _group_names(before: list[str]) -> list[str]:
     place = Place(context=_value_of(before, "--context"), namespace=_value_of(before, "-n", "--namespace"))
     try:
-        cluster = place.cluster()
-        from brokergroup_operator.kubectl.cluster import BrokerGroup
-
-        return [str(group["metadata"]["name"]) for group in cluster.list(BrokerGroup)]
+        return [str(group["metadata"]["name"]) for group in place.cluster().groups()]
     except PluginError:
         return []
 

@@ -8,13 +8,14 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.times import MomentError, told
 from brokergroup_operator.api.times import moment as written
+from brokergroup_operator.json_object import JsonObject
 from brokergroup_operator.kubectl.command_line import (
     Confirmation,
     Confirmed,
@@ -39,7 +40,6 @@ from brokergroup_operator.option_groups import with_option_groups
 if TYPE_CHECKING:
     from brokergroup_operator.kubectl.cluster import Cluster
 
-JsonObject = dict[str, Any]
 POLL_SECONDS = 0.3
 # An operator takes an operation up at once, at the latest at its next resync: a longer silence has a cause worth naming.
 SILENCE_SECONDS = 10.0
@@ -289,11 +289,10 @@ def operation(group: str, kind: str, section: JsonObject, *, dry_run: bool = Fal
 
 def ask(cluster: "Cluster", wanted: JsonObject, asking: Asking) -> None:
     """Create the operation and print what became of it. A dry run is always waited for: its answer is the plan."""
-    from brokergroup_operator.kubectl.cluster import BrokerGroup, BrokerGroupOperation
     from brokergroup_operator.kubectl.printing import print_objects
 
-    cluster.get(BrokerGroup, wanted["spec"]["brokerGroupRef"]["name"])
-    created = cluster.create(BrokerGroupOperation, wanted)
+    cluster.group(wanted["spec"]["brokerGroupRef"]["name"])
+    created = cluster.create(wanted)
     name = created["metadata"]["name"]
     if not (asking.wait or asking.dry_run):
         if not print_objects(created, asking.output):

@@ -101,10 +101,8 @@ class Screen:
 
 def show(cluster: Cluster, group: str, render: Callable[[dict[str, Any]], str], *, watch: bool) -> None:
     """Show one group, once, or after every change until Ctrl-C."""
-    from brokergroup_operator.kubectl.cluster import BrokerGroup
-
     screen = Screen(clears=watch)
-    for obj in cluster.follow(BrokerGroup, group):
+    for obj in cluster.follow(group):
         if obj is None:
             raise NotFoundError(f"brokergroups {cluster.namespace}/{group}: it was deleted")
         screen.draw(render(obj))
@@ -114,12 +112,10 @@ def show(cluster: Cluster, group: str, render: Callable[[dict[str, Any]], str], 
 
 def show_all(cluster: Cluster, render: Callable[[list[dict[str, Any]]], str], *, everywhere: bool, watch: bool) -> None:
     """Show all groups, once, or after every change until Ctrl-C."""
-    from brokergroup_operator.kubectl.cluster import BrokerGroup
-
     screen = Screen(clears=watch)
     if not watch:
-        screen.draw(render(cluster.list(BrokerGroup, everywhere=everywhere)))
+        screen.draw(render(cluster.groups(everywhere=everywhere)))
         return
     quiet_seconds = REDRAW_SECONDS if sys.stdout.isatty() else WATCH_SECONDS
-    for groups in cluster.follow_all(BrokerGroup, everywhere=everywhere, quiet_seconds=quiet_seconds):
+    for groups in cluster.follow_all(everywhere=everywhere, quiet_seconds=quiet_seconds):
         screen.draw(render(groups))

@@ -4,11 +4,12 @@ The operator stops a group's brokers in order, then removes its finalizer. If it
 `kubectl delete` waits for ever.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from brokergroup_operator.api import names
+from brokergroup_operator.json_object import JsonObject
 from brokergroup_operator.kubectl.command_line import (
     Confirmed,
     DryRun,
@@ -26,8 +27,6 @@ from brokergroup_operator.option_groups import with_option_groups
 if TYPE_CHECKING:
     from brokergroup_operator.kubectl.cluster import Cluster, Kind
 
-JsonObject = dict[str, Any]
-
 
 @with_option_groups
 def release(
@@ -44,7 +43,7 @@ def release(
     from brokergroup_operator.kubectl.cluster import BrokerGroup, PersistentVolumeClaim, Pod
 
     cluster = place.cluster()
-    found = cluster.get(BrokerGroup, group)
+    found = cluster.group(group)
     _refuse_what_need_not_be(cluster, found, operator_is_gone=operator_is_gone)
     pods, claims = _of_group(cluster, Pod, group), _of_group(cluster, PersistentVolumeClaim, group)
     for line in _what_goes_and_stays(found, pods, claims):

@@ -18,6 +18,7 @@ import typer
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.secret_names import SECRET_NAME, WORDS
+from brokergroup_operator.json_object import JsonObject
 from brokergroup_operator.kubectl.command_line import (
     AllNamespaces,
     ForbiddenError,
@@ -35,7 +36,6 @@ from brokergroup_operator.option_groups import with_option_groups
 if TYPE_CHECKING:
     from brokergroup_operator.kubectl.cluster import Cluster, Kind
 
-JsonObject = dict[str, Any]
 LOG_LINES = 2000
 REDACTED = "(redacted)"
 # Fields whose names look like a secret's, and that only name or choose one.

@@ -1,10 +1,11 @@
 """`kubectl brokergroup status`, `lag` and `history`: what a group is doing, and what it did; without a name, one line per group."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
+from brokergroup_operator.json_object import JsonObject
 from brokergroup_operator.kubectl.command_line import (
     AllNamespaces,
     ForbiddenError,
@@ -18,13 +19,12 @@ from brokergroup_operator.kubectl.command_line import (
     Watch,
 )
 from brokergroup_operator.kubectl.its_operator import Heartbeat, Presence, heartbeat, holder_of
-from brokergroup_operator.kubectl.printing import age, aged, columns, in_units, print_objects, show, show_all
+from brokergroup_operator.kubectl.printing import age, aged, as_list, columns, in_units, print_objects, show, show_all
 from brokergroup_operator.option_groups import with_option_groups
 
 if TYPE_CHECKING:
     from brokergroup_operator.kubectl.cluster import Cluster
 
-JsonObject = dict[str, Any]
 # These conditions are True while something is wrong or under way; the others are False then.
 ABNORMAL = frozenset(
     {
@@ -53,7 +53,8 @@ def status(
         return
     if all_namespaces:
         raise UsageError("status: a group has one namespace: expected GROUP or --all-namespaces, not both")
-    if _printed_whole(cluster, group, output):
+    if output.is_whole:
+        print_objects(cluster.group(group), output)
         return
 
     def render(obj: JsonObject) -> str:
@@ -62,15 +63,7 @@ def status(
     show(cluster, group, render, watch=watch)
 
 
-def _printed_whole(cluster: "Cluster", group: str, output: Format) -> bool:
-    from brokergroup_operator.kubectl.cluster import BrokerGroup
-
-    return output.is_whole and print_objects(cluster.get(BrokerGroup, group), output)
-
-
 def _list(cluster: "Cluster", *, everywhere: bool, watch: bool, output: Format) -> None:
-    from brokergroup_operator.kubectl.cluster import BrokerGroup
-
     def render(groups: list[JsonObject]) -> str:
         return group_list(groups, everywhere=everywhere, wide=output is Format.WIDE)
 
@@ -79,9 +72,8 @@ def _list(cluster: "Cluster", *, everywhere: bool, watch: bool, output: Format) 
             raise UsageError(f"status --watch: -o {output} shows no changes: expected -o table or -o wide")
         show_all(cluster, render, everywhere=everywhere, watch=True)
         return
-    groups = cluster.list(BrokerGroup, everywhere=everywhere)
-    # As `kubectl get -o json` prints several.
-    if print_objects({"apiVersion": "v1", "kind": "List", "items": groups}, output):
+    groups = cluster.groups(everywhere=everywhere)
+    if print_objects(as_list(groups), output):
         return
     if not groups:
         typer.echo("No broker groups" + ("" if everywhere else f" in namespace {cluster.namespace}"), err=True)
@@ -108,11 +100,9 @@ def operations_of(cluster: "Cluster", group: str) -> list[JsonObject]:
 @with_option_groups
 def lag(group: GroupName, *, watch: Watch = False, output: Output = Format.TABLE, place: Place) -> None:
     """Bytes that each member is behind the master, as the operator last wrote it down (coarsely)."""
-    from brokergroup_operator.kubectl.cluster import BrokerGroup
-
     cluster = place.cluster()
     if output.is_whole:
-        print_objects(lags(cluster.get(BrokerGroup, group)), output)
+        print_objects(lags(cluster.group(group)), output)
     else:
         show(cluster, group, _lag_table, watch=watch)
 
@@ -131,10 +121,8 @@ def _lag_table(group: JsonObject) -> str:
 @with_option_groups
 def history(group: GroupName, *, output: Output = Format.TABLE, place: Place) -> None:
     """Failovers and operations of a group, the latest first."""
-    from brokergroup_operator.kubectl.cluster import BrokerGroup
-
     cluster = place.cluster()
-    found = entries(cluster.get(BrokerGroup, group), operations_of(cluster, group))
+    found = entries(cluster.group(group), operations_of(cluster, group))
     if print_objects(found, output):
         return
     if not found:

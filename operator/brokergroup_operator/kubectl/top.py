@@ -5,16 +5,16 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from brokergroup_operator.json_object import JsonObject
 from brokergroup_operator.kubectl.command_line import AllNamespaces, Place
 from brokergroup_operator.kubectl.printing import age, aged, columns, in_units, show_all
 from brokergroup_operator.kubectl.status import condition, last_failover
 from brokergroup_operator.option_groups import with_option_groups
 
-JsonObject = dict[str, Any]
 HEADER = ("", "GROUP", "STATE", "MASTER", "EPOCH", "IN-SYNC", "LAG", "LAST-FAILOVER", "TOOK", "WHY")
 # Worst first: the conditions that make a group so, and the status that they have then.
 _NO_WRITES = ("✖", "no writes")
