@@ -26,7 +26,7 @@ def named(what: str) -> bounds.JsonObject:
         "pattern": bounds.DNS_LABEL_PATTERN,
         "description": f"Name of the {what}.",
     }
-    whole = f"One {what}, as in a PodSpec. Kubernetes checks it when the pod is made."
+    whole = f"One {what}, as in a PodSpec. Kubernetes checks it when the pod is created."
     return {"properties": {"name": name}, "required": ["name"], "description": whole, **OPEN_OBJECT}
 
 
@@ -364,7 +364,7 @@ def _env_name() -> bounds.JsonObject:
         "pattern": "^[-._a-zA-Z][-._a-zA-Z0-9]*$",
         "description": "Name of the variable.",
     }
-    whole = "One variable, as in a PodSpec. Kubernetes checks it when the pod is made."
+    whole = "One variable, as in a PodSpec. Kubernetes checks it when the pod is created."
     return {"properties": {"name": name}, "required": ["name"], "description": whole, **OPEN_OBJECT}
 
 
@@ -378,7 +378,7 @@ def _mount() -> bounds.JsonObject:
         "pattern": "^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$",
         "description": "Path in the container, without a slash at its end.",
     }
-    whole = "One mount, as in a PodSpec. Kubernetes checks it when the pod is made."
+    whole = "One mount, as in a PodSpec. Kubernetes checks it when the pod is created."
     both = {"name": volume, "mountPath": path}
     return {"properties": both, "required": ["name", "mountPath"], "description": whole, **OPEN_OBJECT}
 
