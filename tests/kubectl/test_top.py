@@ -16,7 +16,6 @@ from tests.kubectl.bench import DEADLINE_SECONDS, STATUS, Bench
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from brokergroup_operator.kubectl.cluster import Kind
 
 WELL = {"Available": "True", "FailoverSafe": "True", "Ready": "True", "Reconciling": "False", "Stalled": "False"}
 
@@ -95,7 +94,7 @@ def test_quiet_is_told_without_reading_all_again(bench: Bench, monkeypatch: pyte
         return ask(self, method, path, **others)
 
     monkeypatch.setattr(Cluster, "_ask", counted)
-    told = Cluster().follow_all(BrokerGroup, everywhere=False, quiet_seconds=1)
+    told = Cluster().follow_all(everywhere=False, quiet_seconds=1)
     assert [len(next(told)) for _ in range(3)] == [1, 1, 1]
     assert lists == 1
     bench.create_group("second")
@@ -154,22 +153,22 @@ def test_status_watches_all_groups(bench: Bench, monkeypatch: pytest.MonkeyPatch
     refused = bench.run("status", "-w", "-o", "json")
     assert refused.code == 2
     assert "expected -o table or -o wide" in refused.err
-    asked: list[tuple[Kind, bool]] = []
+    asked: list[bool] = []
 
-    def once(self: Cluster, kind: Kind, *, everywhere: bool, quiet_seconds: int) -> Any:
+    def once(self: Cluster, *, everywhere: bool, quiet_seconds: int) -> Any:
         assert quiet_seconds > 60, "no terminal, so no page without news"
-        asked.append((kind, everywhere))
-        yield self.list(kind, everywhere=everywhere)
+        asked.append(everywhere)
+        yield self.groups(everywhere=everywhere)
         raise PluginError("the API went away")
 
     monkeypatch.setattr(Cluster, "follow_all", once)
     said = bench.run("status", "-w")
-    assert asked == [(BrokerGroup, False)]
+    assert asked == [False]
     assert (said.code, "the API went away" in said.err) == (1, True)
 
 
 def test_a_top_whose_api_goes_away_ends_with_its_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(_: Cluster, __: Kind, *, everywhere: bool, quiet_seconds: int) -> Any:
+    def gone(_: Cluster, *, everywhere: bool, quiet_seconds: int) -> Any:
         assert quiet_seconds > 0
         assert everywhere
         yield [group("orders")]
