@@ -11,7 +11,6 @@ import msgspec
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
 from brokergroup_operator.reconcile.decide.course import set_course
-from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
 
@@ -115,7 +114,7 @@ def on_nodes(seen: Observed, **nodes: dict[str, Any]) -> Observed:
 
 
 def course(seen: Observed) -> Course:
-    return set_course(seen, membership(seen), b.SETTINGS)
+    return set_course(seen, b.SETTINGS)
 
 
 def steps(seen: Observed) -> list[str]:

@@ -17,7 +17,7 @@ from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import ApplyObject, SetRole
 from brokergroup_operator.reconcile.render.pods import build_pod
-from brokergroup_operator.reconcile.see.members import membership, standings
+from brokergroup_operator.reconcile.see.members import standings
 from brokergroup_operator.reconcile.tell.alarms import degraded_durability
 from brokergroup_operator.reconcile.tell.conditions import ready, replication_healthy, stalled
 from tests.reconcile import builders as b
@@ -49,7 +49,7 @@ def learning(*, replicas: int = 4, learners: int = 1, **spec: Any) -> Observed:
 
 
 def verdict(seen: Observed) -> tuple[str, str]:
-    found = ready(seen, membership(seen), c.course(seen))
+    found = ready(seen, c.course(seen))
     return found.reason.value, found.message
 
 

@@ -55,10 +55,7 @@ _KILL_ATTEMPTS: Final = 5
 
 
 class OperationRunner:
-    """Runs passes. `read` reads a group with its operations from the API; None where it has none.
-
-    `wake` queues a group when something that was asked of the controller plane has ended.
-    """
+    """Runs passes. `read` reads a group with its operations (None: it has none); `wake` queues it when a request has ended."""
 
     def __init__(
         self,

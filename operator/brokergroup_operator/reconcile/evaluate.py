@@ -58,8 +58,7 @@ _EPHEMERAL = plans.Note(
 def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.Plan:
     """The plan for one pass. `now` is the time that status may show, as RFC 3339."""
     seen = replace(seen, now=now, certificate_problem=certificate.problem(seen.group, settings))
-    members = membership(seen)
-    course = set_course(seen, members, settings)
+    course = set_course(seen, settings)
     work: list[plans.Action] = list(_lift_fences(seen))
     voluntary: list[plans.Action] = []
     if observed.being_deleted(seen.group_object):
@@ -68,26 +67,19 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
             return plans.Plan(actions=tuple(work))
     elif complaint := invalid_spec(seen):
         if seen.config_problem and complaint.reason is Reason.INVALID_SPEC:
-            work += _repairs_as_configured(seen, members, course, settings)
-        work += status_action(seen, members, course, settings, invalid=complaint)
+            work += _repairs_as_configured(seen, course, settings)
+        work += status_action(seen, course, settings, invalid=complaint)
         return plans.Plan(actions=tuple(work), look_again_seconds=UNSETTLED_SECONDS)
     elif seen.group.spec.maintenance.paused:
         # What a failover needs goes on: it is no maintenance.
-        work += _roles(seen, members)
+        work += _roles(seen)
     else:
-        work += _repairs(seen, members, course, settings)
+        work += _repairs(seen, course, settings)
         voluntary = [action for step in course.steps for action in actions_of(step, seen, settings)]
-    status = list(status_action(seen, members, course, settings))
+    status = list(status_action(seen, course, settings))
     # Secrets are not watched, so one that comes causes no event.
     refused = any(_was_refused_just_now(seen, pod) for pod in seen.pods.values())
-    unsettled = (
-        bool(work)
-        or bool(voluntary)
-        or refused
-        or seen.credentials_problem is not None
-        or seen.refusal
-        or _waits(course)
-    )
+    unsettled = work or voluntary or refused or seen.credentials_problem or seen.refusal or _waits(course)
     return plans.Plan(
         actions=(*work, *status, *voluntary),
         look_again_seconds=UNSETTLED_SECONDS if unsettled else None,
@@ -97,46 +89,39 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
 
 def _waits(course: Course) -> bool:
     """Whether a step waits that the next pass may find possible. A person's change needs no such pass: it wakes one itself."""
-    steps = (course.repairing, course.leaving, course.moving, *course.rollout)
-    return any(
-        step is not None and step.verb in {Verb.WAIT, Verb.REFUSE} and step.reason is not Reason.WAITING_FOR_PERSON
-        for step in steps
-    )
+    waiting = (step for step in course.wanted if step.verb in {Verb.WAIT, Verb.REFUSE})
+    return any(step.reason is not Reason.WAITING_FOR_PERSON for step in waiting)
 
 
-def _repairs(
-    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings
-) -> Iterator[plans.Action]:
+def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
     # First: a group that could go meanwhile must own nothing, or the collector deletes that as soon as it is gone.
     yield from _hold_group(seen)
     yield from deletion.adopted(seen)
     yield from deletion.marks_mended(seen)
     yield from _shared_children(seen, course, settings)
-    yield from service_actions(seen, members)
-    if any(course.runs(member.broker_id) and member.pod not in seen.pods for member in members.members):
+    yield from service_actions(seen)
+    if any(course.runs(one.broker_id) and one.pod not in seen.pods for one in membership(seen).members):
         yield from certificate.make_key(seen.group, settings)
-    for member in _master_first(seen, members):
+    for member in _master_first(seen):
         if course.runs(member.broker_id):
             yield from claim_actions(seen, member)
             yield from _pod(seen, member, settings)
-    yield from _roles(seen, members)
+    yield from _roles(seen)
     yield from hot_config_actions(seen, course, settings)
     yield from put_back_actions(course.drifts)
     yield from discarded_claims(seen)
     # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
     if not seen.group.spec.maintenance.hibernated:
-        yield from _reservations(members)
+        yield from _reservations(membership(seen))
 
 
-def _repairs_as_configured(
-    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings
-) -> Iterator[plans.Action]:
+def _repairs_as_configured(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
     """While a ConfigMap that the spec names is missing or bad: lost pods and roles, with the broker.conf that the group has."""
-    yield from _roles(seen, members)
+    yield from _roles(seen)
     kept = seen.config_maps.get(names.config_map_name(identity.name_of(seen.group)))
     if kept is None:
         return
-    for member in _master_first(seen, members):
+    for member in _master_first(seen):
         if course.runs(member.broker_id):
             yield from claim_actions(seen, member)
             for action in _pod(seen, member, settings):
@@ -150,10 +135,10 @@ def _reading(group: BrokerGroup, config_map: JsonObject, action: plans.ApplyObje
     return replace(action, object=action.object | {"metadata": metadata | {"annotations": notes}})
 
 
-def _master_first(seen: Observed, members: Membership) -> list[Member]:
+def _master_first(seen: Observed) -> list[Member]:
     """The members, the former master first: a group that wakes can elect it soonest, since its disk has everything."""
     master = seen.record.master_broker_id if seen.record else None
-    return sorted(members.members, key=lambda member: member.broker_id != master)
+    return sorted(membership(seen).members, key=lambda member: member.broker_id != master)
 
 
 def _lift_fences(seen: Observed) -> Iterator[plans.Action]:
@@ -190,7 +175,7 @@ def _shared_children(seen: Observed, course: Course, settings: ReconcileSettings
     yield from apply_if_drifted(SERVICES, seen.services, children.build_master_service(group))
     if not group.spec.disruption_budget.enabled:
         # Not a budget that a user made instead, with our labels on it.
-        for _, budget in sorted(foreign.made_here(seen, seen.disruption_budgets).items()):
+        for _, budget in sorted(foreign.made_here(seen, POD_DISRUPTION_BUDGETS).items()):
             yield plans.DeleteObject.of(POD_DISRUPTION_BUDGETS, budget, "spec.disruptionBudget.enabled is false")
         return
     is_safe = course.safe.holds
@@ -251,9 +236,9 @@ def _was_refused_just_now(seen: Observed, pod: JsonObject) -> bool:
     return (moment(seen.now) - moment(str(created))).total_seconds() < MADE_AGAIN_AFTER_SECONDS
 
 
-def _roles(seen: Observed, members: Membership) -> Iterator[plans.Action]:
+def _roles(seen: Observed) -> Iterator[plans.Action]:
     master, learners = seen.record.granted_master_id if seen.record else None, learning(seen)
-    for member in members.members:
+    for member in membership(seen).members:
         pod = seen.pods.get(member.pod)
         if pod is None or observed.being_deleted(pod):
             continue

@@ -1,7 +1,7 @@
 """What a reconcile plane knows of all its groups: whose turn it is to roll, which names are taken, which host ports are shared.
 
-The tables are those of one plane: a list of all groups from time to time and each pass keep them. A plane that serves one namespace
-sees the groups of that alone.
+The tables are those of one plane: a list of all groups from time to time and each pass keep them. A plane that serves one
+namespace sees the groups of that alone.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ class Turn(StrEnum):
 
 
 class RollingTurns:
-    """At most so many groups are in a rolling update at one time, so that a change which touches all of them at once (another
-    image of the operator, another address of it) meets its first trouble in one group. `maximum` 0: no limit.
+    """At most `maximum` groups roll at one time (0: no limit): a change that touches all meets its first trouble in one group.
 
-    The API has the last word: a group's own UpToDate condition says whether it rolls (reason RollingUpdate) or waits for its
-    turn, and it is written before the first pod is stopped. A new operator restores its table from there, so no turn is lost
-    and none is given twice. Between `before` and `tell` of one pass nothing is awaited, so two groups never take the same turn.
-    `wake` is called with each group whose turn has come.
+    A group's own UpToDate condition has the last word; it is written before the first pod is stopped, so a new operator
+    restores the turns from there. Nothing is awaited between `before` and `tell`, so two groups can't take one turn. `wake`:
+    its turn has come.
     """
 
     def __init__(self, maximum: int, wake: Callable[[GroupKey], None]) -> None:
@@ -128,8 +126,7 @@ def key_of(group: JsonObject) -> GroupKey:
 class BrokerNames:
     """Which groups have which broker name (`api/broker_names.py` has the rule). `wake`: a group may have its name now.
 
-    A group that was let begin keeps the name from that moment, before its finalizer is read back; one that has to wait is woken
-    when the group before it goes, or says something else.
+    A group that was let begin keeps the name, before its finalizer is read back.
     """
 
     def __init__(self, wake: Callable[[GroupKey], None] = lambda _key: None) -> None:
@@ -188,10 +185,9 @@ NO_FREE_PORTS: Final = "free ports"
 
 
 class HostPorts:
-    """Which groups on their nodes' own network (network.addressing HostNetwork) listen at the same numbers: a node has each once.
+    """Which groups on their nodes' own network (network.addressing HostNetwork) listen at the same numbers.
 
-    That is no mistake while there are nodes for all of them, so nothing is refused for it. Where the scheduler finds no node with
-    free ports, it does not say whose they are: the group says it.
+    No mistake while there are nodes for all of them; but the scheduler does not say whose the ports are, so the group does.
     """
 
     def __init__(self) -> None:
@@ -215,11 +211,8 @@ class HostPorts:
             for number, field in sorted(own.items())
             if (holders := [str(other) for other, ports in self._ports.items() if other != key and number in ports])
         ]
-        return (
-            f"{'; '.join(told)}: a node has each number once. Choose others, or add nodes (spec.podTemplate.spec.nodeSelector)"
-            if told
-            else ""
-        )
+        way_out = "a node has each number once. Choose others, or add nodes (spec.podTemplate.spec.nodeSelector)"
+        return f"{'; '.join(told)}: {way_out}" if told else ""
 
 
 def _ports_of(spec: dict[str, Any]) -> dict[int, str]:

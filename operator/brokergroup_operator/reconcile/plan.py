@@ -200,8 +200,8 @@ class RemoveMember(Action):
 class SetBrokerConfig(_OfBroker):
     """Give a running broker these values (25), and note on its pod what it has.
 
-    The pod's note loses these keys first and gets them when the broker has them: where the operator dies in between, no later
-    pass takes the broker to have what it had before. `restarts`: of the broker container whose process is asked.
+    The note loses these keys first: an operator that dies in between leaves no note of old values. `restarts`: of the container
+    asked.
     """
 
     uid: str

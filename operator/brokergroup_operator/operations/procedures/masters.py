@@ -1,15 +1,10 @@
 """Switchover, Elect, Drill: another member becomes master.
 
-- *Switchover*: planned, without losing what was acknowledged. Begun only in a FailoverSafe group. Its end is read from the record:
-  a master epoch above the one of the start, and another master. So an operator that died in between finds out what happened, and
-  asks again only if nothing did.
-- *Elect*: a replica becomes master although it may lack acknowledged messages. For when no other replica will come back. The only
-  operation that can lose data, so it is refused while a master serves writes, and wants the group's name typed.
-- *Drill*: a failover is rehearsed and measured. Kind *Switchover*: the master is moved away and back, both planned. *KillMaster*:
-  the master's pod is deleted without grace, as if its process had died, and held by the fence's finalizer until it has: a failover
-  without proof of the death would report that messages may be lost. The new master stays master, and the drill is over when the
-  killed member is in sync again. Progress is read from the record (the epoch, the master) and from the pod: whether it is older
-  than the start.
+- *Switchover*: planned, in a FailoverSafe group. Its end is read from the record (a later epoch, another master), so an
+  operator that takes over finds out what happened, and asks again if nothing did.
+- *Elect*: a replica becomes master although it may lack acknowledged messages. Refused while a master serves writes.
+- *Drill*: a failover is rehearsed and measured. *Switchover* moves the master away and back; *KillMaster* deletes the master's
+  pod without grace, held by the fence's finalizer as proof of the death, and ends when the killed member is in sync again.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Restart, Rebuild, Decommission: pods or members are replaced. The reconcile plane does it; the end is judged here.
 
-- *Restart*: pods are made anew one by one, the master's after a switchover. The reconcile plane takes every pod that is older than
-  `status.startedAt` for outdated while the operation runs.
-- *Rebuild*: give up a member's volume with its data; a new broker id on a new volume copies the master. The id is never used
-  again: a broker on another disk is another broker (docs/concepts/architecture.md, rule 4).
-- *Decommission*: a member leaves for good, as in a scale in. Where `spec.replicas` still wants as many members, a new one takes its
-  place; lower it to have one fewer.
+- *Restart*: every pod that is older than `status.startedAt` is outdated while the operation runs; the master's comes last.
+- *Rebuild*: a member's volume is given up; a new broker id on a new volume copies the master
+  (docs/concepts/architecture.md, rule 4).
+- *Decommission*: a member leaves as in a scale in. If `spec.replicas` wants as many members, a new one takes its place.
 """
 
 from __future__ import annotations

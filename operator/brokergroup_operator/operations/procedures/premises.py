@@ -130,10 +130,9 @@ def not_failover_safe(scene: Scene) -> str:
 
 
 def unsafe(scene: Scene, broker_ids: Iterable[int] | None = None) -> Wait | Reject | None:
-    """Whether it is safe to begin; with `broker_ids`, to begin with these members alone.
+    """Whether it is safe to begin; with `broker_ids`, with these members alone: without a seat, nothing acknowledged rests on them.
 
-    A member without a seat may be missed at any time: nothing that was acknowledged rests on it. A group that has only just
-    become unsafe is given time: the operation before this one may have ended a moment ago.
+    A group that has just become unsafe is given time: the operation before this one may have ended a moment ago.
     """
     if broker_ids is not None and not any(scene.holds_seat(broker_id) for broker_id in broker_ids):
         return None
@@ -150,10 +149,7 @@ def unsafe(scene: Scene, broker_ids: Iterable[int] | None = None) -> Wait | Reje
 
 
 def born_too_late(scene: Scene, objects: Iterable[JsonObject | None]) -> Wait | None:
-    """Wait if an object is as new as the start would be: times are whole seconds, and only what is older than it is replaced.
-
-    This also covers an API server whose clock is ahead of ours.
-    """
+    """Wait if an object is as new as the start would be: times are whole seconds, and the API server's clock may be ahead."""
     youngest = max((created_seconds(obj) for obj in objects if obj is not None), default=0.0)
     if youngest < int(scene.now_seconds):
         return None

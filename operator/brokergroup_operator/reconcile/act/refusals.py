@@ -1,12 +1,9 @@
 """What the API server refused of a group, from one pass to the next.
 
-A refusal is over when a whole pass was carried out without one, and not before: a pass that the API server's absence cut short
-proved nothing. Nor does a new plane know better than the one before: until it has carried out a pass of its own, it goes by
-what the status says of the present spec. Otherwise each blip of the API ended `Stalled` and began it again, with a warning.
-
-The API server gives a node port to one Service of the cluster, and refuses it to others without naming the one that has it. So the
-Services that the operator may read are looked through, once for each refusal. The refused Service is applied again with every
-pass, and a pass that was refused is repeated (`queue.py`): the group goes on by itself once the number is free.
+A refusal is over when a whole pass was carried out without one: a pass that the API's absence cut short proves nothing. A new
+plane goes by what the status says of the present spec. The API server refuses a taken node port without naming the Service that
+has it, so the Services that the operator may read are looked through; the next pass asks again, and succeeds once the number is
+free.
 """
 
 from __future__ import annotations

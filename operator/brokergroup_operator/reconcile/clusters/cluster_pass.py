@@ -250,10 +250,7 @@ class ClusterPass:
     async def _applied_as_found(
         self, key: GroupKey, seen: Seen, obj: JsonObject, found: JsonObject | None
     ) -> JsonObject:
-        """Apply onto the very version that was the cluster's, or onto nothing: its status may move on meanwhile.
-
-        By its owner's name an object that was orphaned in between would be the garbage collector's.
-        """
+        """Apply onto the very version that was the cluster's, or onto nothing: an object orphaned meanwhile would be collected."""
         resource, name = KINDS[str(obj["kind"])], str(obj["metadata"]["name"])
         for _ in range(APPLY_TRIES):
             version = {} if found is None else {"resourceVersion": found["metadata"]["resourceVersion"]}

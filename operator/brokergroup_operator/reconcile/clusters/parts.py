@@ -352,10 +352,7 @@ def part_labels(cluster: str, component: str) -> dict[str, str]:
 
 
 def part_pod_labels(cluster: str, component: str) -> dict[str, str]:
-    """On pods alone, as ever: without the instance label every NameServer and Proxy would be restarted by an upgrade.
-
-    A pod always has an owner, so no GitOps tool prunes it by that label.
-    """
+    """With the instance label: an upgrade without it would restart all pods. Pods have an owner, so no tool prunes them."""
     return {**part_labels(cluster, component), names.LABEL_APP_INSTANCE: cluster}
 
 

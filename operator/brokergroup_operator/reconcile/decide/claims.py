@@ -39,11 +39,7 @@ def claim_actions(seen: Observed, member: Member) -> Iterator[Action]:
 
 
 def _size_kept(claim: JsonObject | None, wanted: str) -> str | None:
-    """The size that the claim has, where it is not to grow to the spec's.
-
-    Only a bound claim may grow; until then it keeps the size it was made with. One that another controller enlarged (an
-    autoscaler of volumes) stays so: the API server refuses to shrink it, and each pass would try again.
-    """
+    """The size that the claim keeps: one that is not bound can't grow, and one that an autoscaler enlarged can't shrink."""
     if claim is None:
         return None
     size = observed.claim_size(claim)

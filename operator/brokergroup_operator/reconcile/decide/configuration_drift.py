@@ -1,11 +1,8 @@
 """What brokers run with beside what they were given: found by reading it back (26), put back where a promise rests on it. Pure.
 
-Request 25 (`mqadmin updateBrokerConfig`) changes a running broker, and a broker that was started from an older ConfigMap runs
-old values. A key that acknowledgements rest on is put back at once: until then the group promises what it does not
-keep. Another one is named and left: it may be a person's measure in an emergency (`fileReservedTime` on a full disk).
-
-Nothing is judged while the master changes, for a switchover holds minInSyncReplicas up meanwhile. A minimum that it left behind is
-the controller plane's to put back (``controller/upkeep/keeper.py``).
+Request 25 (`mqadmin updateBrokerConfig`) changes a running broker. A key that acknowledgements rest on is put back at once.
+Another is named and left: it may be a person's measure in an emergency (`fileReservedTime` on a full disk). Nothing is judged
+while the master changes: a switchover holds minInSyncReplicas up meanwhile, and `controller/upkeep/keeper.py` puts that back.
 """
 
 from __future__ import annotations

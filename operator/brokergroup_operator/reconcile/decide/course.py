@@ -37,14 +37,13 @@ from brokergroup_operator.reconcile.plan import Step, Verb, Verdict, no
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.addressing import address_is_lost
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.members import Standing, standings
+from brokergroup_operator.reconcile.see.members import Standing, membership, standings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from brokergroup_operator.api.brokergroup import UpdateStrategySpec
     from brokergroup_operator.reconcile.identity import Member
-    from brokergroup_operator.reconcile.see.members import Membership
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
     from brokergroup_operator.records.store import GroupKey
@@ -72,6 +71,12 @@ class Course:
     turn: Turn = Turn.NONE
     steps: tuple[Step, ...] = ()
 
+    @property
+    def wanted(self) -> tuple[Step, ...]:
+        """Every step that was found, in the order in which they are taken."""
+        first = (self.repairing, self.moving, self.leaving, self.forgetting)
+        return (*(step for step in first if step is not None), *self.rollout)
+
     def runs(self, broker_id: int) -> bool:
         """Whether the pod of this member is made if it is missing: not while the member leaves."""
         if self.leaver is None or self.leaver.member.broker_id != broker_id or self.leaving is None:
@@ -79,15 +84,15 @@ class Course:
         return self.leaving.verb in {Verb.REFUSE, Verb.SWITCH}
 
 
-def set_course(seen: Observed, members: Membership, settings: ReconcileSettings) -> Course:
+def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
     known, drifts = standings(seen), drifted_keys(seen, settings)
     safe = failover_safe(seen, drifts)
     if seen.group.spec.maintenance.hibernated:
-        steps = tuple(hibernation_steps(seen, known))
+        steps = tuple(hibernation_steps(seen))
         return Course(standings=known, safe=safe, steps=() if seen.group.spec.maintenance.paused else steps)
     may_step = _at_rest(seen, safe)
     is_safe = may_step.holds
-    leaver = leaving(seen, known)
+    leaver = leaving(seen)
     staying = {broker_id: one for broker_id, one in known.items() if one is not leaver}
     outdated = outdated_members(seen, [one.member for one in staying.values()], settings)
     due = due_now(outdated, seen.group.spec.update_strategy)
@@ -99,15 +104,15 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
         leaver=leaver,
         repairing=repair_step(seen, staying),
         leaving=leaving_step(seen, leaver, staying=len(staying), safe=is_safe) if leaver is not None else None,
-        moving=mastership_step(seen, known, at_rest=may_step, updating={one.member.broker_id for one in due}),
-        forgetting=forgetting_step(seen, members, known),
+        moving=mastership_step(seen, at_rest=may_step, updating={one.member.broker_id for one in due}),
+        forgetting=forgetting_step(seen),
         rollout=tuple(
             rollout_steps(
                 staying,
                 outdated,
                 strategy=_strategy(seen, staying),
                 safe=may_step,
-                to_come=len(members.to_reserve),
+                to_come=len(membership(seen).to_reserve),
             )
         ),
     )
@@ -118,10 +123,7 @@ def set_course(seen: Observed, members: Membership, settings: ReconcileSettings)
 
 
 def _strategy(seen: Observed, standings: Mapping[int, Standing]) -> UpdateStrategySpec:
-    """As the spec says; but a master whose address is lost can't be reached for a switchover, so it is restarted as it is.
-
-    Its heartbeats go on, so no failover would ever end the calls to an address where no broker listens.
-    """
+    """As the spec says; but a master whose address is lost can't be asked to hand over: it is restarted as it is."""
     strategy = seen.group.spec.update_strategy
     if any(one.is_master and address_is_lost(seen, one.member) for one in standings.values()):
         return msgspec.structs.replace(strategy, master_update=MasterUpdate.RESTART)
@@ -131,9 +133,8 @@ def _strategy(seen: Observed, standings: Mapping[int, Standing]) -> UpdateStrate
 def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) -> Course:
     """A rolling update begins when it is the group's turn, and keeps the turn until every member is back.
 
-    While all are in sync a step would stop a member: such a step waits. A member that gives nothing is replaced at once, and
-    so is one whose restart a user asked for. A step that waits for a person keeps no other group waiting; nor does a group that
-    has stopped no member yet and whose spec the API refuses: it asks again, and stops none before it has an answer.
+    A restart that a user asked for waits for no turn. A step that waits for a person gives the turn back; a group whose spec
+    the API refuses asks again first, and stops no member before it has an answer.
     """
     all_in_sync = all(standing.in_sync for standing in staying.values())
     stepping = {step.member for step in course.rollout if step.acts}
@@ -238,7 +239,7 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
     if seen.snapshot is None or seen.snapshot.in_progress is not None or seen.snapshot.is_changing:
         return
     wanted = broker_config.hot_values(seen.group, settings)
-    quiet = must_be_quiet(seen, course.standings)
+    quiet = must_be_quiet(seen)
     restarting = {step.member.pod for step in course.steps if step.member is not None}
     for standing in course.standings.values():
         pod = seen.pods.get(standing.member.pod)

@@ -29,6 +29,7 @@ from brokergroup_operator.reconcile.decide.claims import own_claims
 from brokergroup_operator.reconcile.plan import Action, DeleteObject, Note, PatchMetadata, SetFinalizers, Step, Verb
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.see import foreign, observed
+from brokergroup_operator.reconcile.see.members import standings
 from brokergroup_operator.reconcile.see.observed import pods_on_going_claims
 
 if TYPE_CHECKING:
@@ -43,9 +44,8 @@ if TYPE_CHECKING:
 def evaluate_deletion(seen: Observed, quieting: Iterable[Action]) -> list[Action]:
     """The next actions; none while pods are still stopping.
 
-    Before the first pod stops, the master is asked to acknowledge nothing more (`quieting`): what it acknowledged is then on
-    every disk that counts, and no member leaves the SyncStateSet while they stop. A master that cannot be asked stops all the
-    same, and all pods stop at once: a Java broker takes 6 to 10 s to end, and no member waits for another.
+    The master is asked to acknowledge nothing more (`quieting`) before pods stop, all at once: what it acknowledged is then on
+    every disk that counts. A Java broker takes 6 to 10 s to end, and one that cannot be asked stops all the same.
     """
     if names.FINALIZER_BROKER_GROUP not in observed.finalizers_of(seen.group_object):
         return []
@@ -54,19 +54,16 @@ def evaluate_deletion(seen: Observed, quieting: Iterable[Action]) -> list[Action
     if seen.pods:
         return [*quieting, *_delete(PODS, seen.pods)]
     rest: list[Action] = [
-        *_delete(SERVICES, foreign.made_here(seen, seen.services)),
-        *_delete(POD_DISRUPTION_BUDGETS, foreign.made_here(seen, seen.disruption_budgets)),
-        *_delete(CONFIG_MAPS, foreign.made_here(seen, seen.config_maps)),
+        *_delete(SERVICES, foreign.made_here(seen, SERVICES)),
+        *_delete(POD_DISRUPTION_BUDGETS, foreign.made_here(seen, POD_DISRUPTION_BUDGETS)),
+        *_delete(CONFIG_MAPS, foreign.made_here(seen, CONFIG_MAPS)),
         *_delete_data(seen),
     ]
     return rest or [_release_group(seen, "all children are gone")]
 
 
 def _let_go(seen: Observed) -> list[Action]:
-    """`--cascade=orphan`: nothing is deleted, whatever whenDeleted says, and nothing that stays names an owner that goes.
-
-    A pod that is being fenced is waited for: once the group is gone, no plane would take its finalizer off.
-    """
+    """`--cascade=orphan`: delete nothing, whatever whenDeleted says, and leave no object with an owner that goes."""
     if any(names.FINALIZER_FENCE in observed.finalizers_of(pod) for pod in seen.pods.values()):
         return []
     if owned := list(disowned(seen)):
@@ -189,9 +186,9 @@ def _patch(resource: Resource, obj: JsonObject, reason: str, change: JsonObject)
 QUIET: Final = {MINIMUM: QUIET_MINIMUM}
 
 
-def must_be_quiet(seen: Observed, standings: Mapping[int, Standing]) -> Standing | None:
+def must_be_quiet(seen: Observed) -> Standing | None:
     """The master that must stop acknowledging before its pod is stopped: the whole group is hibernated or deleted."""
-    master = next((standing for standing in standings.values() if standing.is_master), None)
+    master = next((standing for standing in standings(seen).values() if standing.is_master), None)
     if master is None or not master.is_live or not master.is_ready or not stops(seen):
         return None
     if pods_on_going_claims(seen) and not observed.being_deleted(seen.group_object):
@@ -204,23 +201,16 @@ def stops(seen: Observed) -> bool:
     return seen.group.spec.maintenance.hibernated or observed.being_deleted(seen.group_object)
 
 
-def hibernation_steps(seen: Observed, standings: Mapping[int, Standing]) -> list[Step]:
-    """Return the pods to stop now, so that the group wakes quickly and as it was.
+def hibernation_steps(seen: Observed) -> list[Step]:
+    """Return the pods to stop now: once the master is quiet (`QUIET`), its own; when that has ended, the slaves' all at once.
 
-    1. The master stops acknowledging (`QUIET`, as a switchover does): what is in flight is still replicated, and no Java master
-       answers SEND_OK for it when its links break (hole A).
-    2. Its pod is stopped, *before* the slaves: no master is left to shrink the SyncStateSet, so every member keeps its seat and
-       any volume may be lost meanwhile. No replica is elected: the controller plane knows that the group is going to sleep.
-    3. The slaves' pods are stopped, all at once.
-
-    Waking is nothing special: the pods are missing and are made, the master's first. A live member of the set becomes master.
+    What is in flight is replicated first. No master is left to shrink the SyncStateSet, so every member keeps its seat. When
+    the group wakes, its missing pods are made, and a live member of the set is elected.
     """
-    if pods_on_going_claims(seen):
-        return []  # to sleep would be to lose those disks
-    there = [standing for standing in standings.values() if standing.has_pod]
+    if pods_on_going_claims(seen) or must_be_quiet(seen) is not None:
+        return []  # to sleep would be to lose those disks, or what the master still acknowledges
+    there = [standing for standing in standings(seen).values() if standing.has_pod]
     masters = [standing for standing in there if standing.is_master]
-    if must_be_quiet(seen, standings) is not None:
-        return []
     return [
         Step(verb=Verb.STOP, reason=Reason.HIBERNATING, why="the group is hibernated", member=standing.member)
         for standing in masters or there

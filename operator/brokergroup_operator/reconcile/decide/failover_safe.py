@@ -1,20 +1,8 @@
 """May the master be lost now without losing an acknowledged message, and with writes served again at once? Pure.
 
-One question behind everything voluntary: rolling updates, scale in, the disruption budgets, moving a master off a drained
-node (3). It is answered from what the record and the members themselves say, and
-"no" is the answer to everything unknown.
-
-How many candidates there must be beside the master follows from the durability: a new master must find enough members to
-acknowledge with. A group whose replicas are too few for that (`Strict` on two) is safe when all its slaves are candidates:
-nothing acknowledged is lost, and nothing more can be had. A slave of priority 0 acknowledges and never takes over: it counts
-once another slave may take over. Where every slave is barred the answer is never "yes", and says what to change.
-
-Whether mastership should move although nothing is broken: off a node that is being drained, away from a member barred from
-it, or to the preferred master. Pure.
-
-A disruption budget keeps a master from being evicted (`children.py`); so when its node is cordoned, or marked by an
-autoscaler, mastership moves to a member on another node first, and the pod, a slave now, may then be evicted. A plain
-SIGTERM of a Java master would leave the group without a master for about 9 s.
+Everything voluntary asks this: rolling updates, scale in, disruption budgets, moving a master. What is unknown means "no". How
+many candidates are needed follows from the durability: a new master must find enough members to acknowledge with; in a group
+too small for that, all its slaves must be candidates. A slave of priority 0 counts as a copy once another slave may take over.
 """
 
 from __future__ import annotations
@@ -44,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def failover_safe(seen: Observed, drifts: Sequence[Drift] = ()) -> Verdict:
-    """FailoverSafe for what a pass saw: a member whose pod is not ready, or is going, is no candidate; nor is a learner.
+    """FailoverSafe for what a pass saw: a learner is no candidate, nor a member whose pod is not ready or is going.
 
     Where a broker acknowledges otherwise than the durability says, no count of members says what an acknowledged message is on.
     """
@@ -60,10 +48,7 @@ def failover_safe(seen: Observed, drifts: Sequence[Drift] = ()) -> Verdict:
 
 
 def unsafe_now(seen: Observed) -> str:
-    """Why the master can't be lost at this moment; the empty text if it can. For an operation that moves or kills a master.
-
-    The group's status is as old as its last pass: a slave may have died since, and passes may fail for minutes.
-    """
+    """Why the master can't be lost at this moment, for an operation: the group's status may be minutes old. Empty if it can."""
     verdict = failover_safe(seen)
     return "" if verdict.holds else f"{verdict.reason.value}: {verdict.message}"
 
@@ -76,10 +61,7 @@ def judge(
     away: Collection[int] = (),
     facts: Mapping[int, str] | None = None,
 ) -> Verdict:
-    """The same from the controller plane's view alone. `away`: ids that can't take over, whatever the view says of them.
-
-    `facts`: the sentence of each member, where more is known of it than record and snapshot have.
-    """
+    """The same from the controller plane's view. `away`: ids that can't take over; `facts`: sentences about members."""
     if record is None or snapshot is None or (master := record.granted_master_id) is None:
         return no(Reason.NO_MASTER, "No broker is master")
     if snapshot.in_progress is not None and snapshot.in_progress.kind is Kind.FAILOVER:
@@ -192,23 +174,22 @@ SHORT_OF_CANDIDATES: Final = frozenset(
 )
 
 
-def mastership_step(
-    seen: Observed, standings: Mapping[int, Standing], *, at_rest: Verdict, updating: Collection[int] = ()
-) -> Step | None:
-    """Return the step that moves mastership, or that refuses with the reason; None where the right member is master.
+def mastership_step(seen: Observed, *, at_rest: Verdict, updating: Collection[int] = ()) -> Step | None:
+    """Return the step that moves mastership, or refuses to: off a drained node, from a barred member, or to the preferred one.
 
-    The preferred member gets it only after its own update: else update and preference would move it to and fro without end.
-    `at_rest`: FailoverSafe, while no change of master is under way. `updating`: the ids whose pods are still to be replaced.
+    A disruption budget keeps the master from eviction until then; a plain SIGTERM of a Java master would cost 9 s. The
+    preferred member gets it after its own update (`updating`: ids still to be replaced): else update and preference would move
+    it to and fro.
     """
-    safe = at_rest.holds
-    master = next((standing for standing in standings.values() if standing.is_master), None)
+    safe, known = at_rest.holds, standings(seen)
+    master = next((standing for standing in known.values() if standing.is_master), None)
     if master is None or seen.record is None or seen.snapshot is None:
         return None
     learners = never_masters(seen)
     able = [
         broker_id
         for broker_id in candidates(seen.group.spec, seen.record, seen.snapshot, away=learners)
-        if broker_id in standings and standings[broker_id].in_sync and not _on_draining_node(seen, standings[broker_id])
+        if broker_id in known and known[broker_id].in_sync and not _on_draining_node(seen, known[broker_id])
     ]
     if _on_draining_node(seen, master):
         why = f"the node of master {master.member.pod} is being drained"
@@ -234,10 +215,10 @@ def mastership_step(
 
 
 def _may_leave_unsafe(seen: Observed, at_rest: Verdict) -> bool:
-    """Whether the group may lose its spare, but not its master: then one member elsewhere is enough to leave a drained node for.
+    """Whether one member elsewhere is enough to leave a drained node: the group may lose its spare, but not its master.
 
-    kubectl drain evicts a slave of the same node in the moment it cordons. A slave that may come back to that node only would
-    otherwise keep the master there, with too few candidates, until the node is switched off.
+    kubectl drain evicts a slave of the same node as it cordons; if that slave can't come back elsewhere, the master would stay
+    for good.
     """
     running = seen.snapshot is not None and seen.snapshot.in_progress is not None
     return not running and at_rest.reason in SHORT_OF_CANDIDATES

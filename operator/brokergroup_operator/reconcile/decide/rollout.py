@@ -1,21 +1,9 @@
 """Rolling updates: which pods run something else than they should, and the next step to make them new. Pure.
 
-What a pod was made from stands in its annotations, so nothing is remembered anywhere else: the revision of its spec, the
-hash of the configuration keys that only a start reads, the hot keys that its process was given last, the group's restart
-mark, and the operation in whose course it was made. A pod whose fence runs with a shorter heartbeat timeout than the present
-one keeps it.
-
-Slaves are replaced one by one, each back in sync before the next, then the master: after a planned switchover it is a slave
-like the others (`masterUpdate: Switchover`), or it waits for a person to switch over (`Supervised`), or it restarts as it is
-(`Restart`). A pod whose claim is being deleted is left alone: its stop would take its data along. Learners come first and wait
-for no safety: nothing rests on them, but they go one by one too.
-
-A member that gives the group nothing is replaced at once, whatever else is going on: so a bad image can be taken back, and a
-group that never came up can be repaired. Any other member is replaced only while the group is `FailoverSafe` and all others
-are in sync. So an update whose first pod does not come up touches no second one.
-
-Where every slave has priority 0, a slave is replaced without FailoverSafe: none may take over anyway, and enough stay to
-acknowledge with. The master of such a group has no successor: it is restarted only where the spec says `Restart`.
+What a pod was made from stands in its annotations. Slaves are replaced one by one, each back in sync before the next, then the
+master, as `masterUpdate` says; learners come first. A member that gives the group nothing is replaced at once, so a bad image
+can be taken back. Any other waits until the group is `FailoverSafe` and all others are in sync: an update whose first pod does
+not come up touches no second one.
 """
 
 from __future__ import annotations
@@ -37,7 +25,7 @@ from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import wanted_learners
-from brokergroup_operator.reconcile.see.observed import moment, why_not_stopped
+from brokergroup_operator.reconcile.see.observed import derived, moment, why_not_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,10 +62,7 @@ class Outdated:
 def outdated_members(
     seen: Observed, members: Sequence[Member], settings: ReconcileSettings, *, going: bool = False
 ) -> list[Outdated]:
-    """In the order of broker ids. A pod that is missing or going will be made right anyway.
-
-    `going`: instead the members whose pod is being deleted and runs something else than the spec says until it has ended.
-    """
+    """In the order of broker ids, without pods that are missing or going. `going`: instead those that are going, and outdated."""
     result = []
     for member in members:
         pod = seen.pods.get(member.pod)
@@ -93,7 +78,7 @@ def outdated_members(
 def restart_reason(
     seen: Observed, member: Member, pod: JsonObject, settings: ReconcileSettings
 ) -> RestartReason | None:
-    """A restart that a user asked for comes first: it is done at once, and whatever updateStrategy.type says."""
+    """A restart that a user asked for comes first: it is done whatever updateStrategy.type says."""
     have = observed.annotations_of(pod)
     mark = observed.annotations_of(seen.group_object).get(names.ANNOTATION_RESTARTED_AT)
     if mark is not None and have.get(names.ANNOTATION_RESTARTED_AT) != mark:
@@ -101,7 +86,7 @@ def restart_reason(
     if _named_by_restart(seen, member, pod):
         return RestartReason.RESTART_OPERATION
     as_made = certificate.with_key_of(fence_container.with_times_of(seen.group, pod), pod)
-    as_told = dataclasses.replace(seen, group=as_made)
+    as_told = seen if as_made is seen.group else dataclasses.replace(seen, group=as_made)
     wanted = observed.annotations_of(wanted_pod(as_told, member, settings))
     if have.get(names.ANNOTATION_REVISION) != wanted[names.ANNOTATION_REVISION]:
         return RestartReason.POD_CHANGED
@@ -112,6 +97,7 @@ def restart_reason(
     return None
 
 
+@derived
 def wanted_pod(seen: Observed, member: Member, settings: ReconcileSettings) -> JsonObject:
     """The pod of the member as it would be made now, with the marks that say what it was made from."""
     place, learner = place_of(seen.group, member, seen.services), member.broker_id in wanted_learners(seen)
@@ -137,10 +123,7 @@ def _named_by_restart(seen: Observed, member: Member, pod: JsonObject) -> bool:
 
 
 def made_before(seen: Observed, obj: JsonObject) -> bool:
-    """Whether the object is older than the running operation.
-
-    Times of Kubernetes are whole seconds, so an object made in the very second of the start may be either; its mark decides.
-    """
+    """Whether the object is older than the running operation. Of one made in the second of its start, its mark decides."""
     operation = seen.operation
     if operation is None or operation.status is None or operation.status.started_at is None:
         return False
@@ -158,10 +141,7 @@ def rollout_steps(
     safe: Verdict,
     to_come: int = 0,
 ) -> list[Step]:
-    """The steps of this pass: none if nothing is outdated, several only for members that give nothing.
-
-    `to_come`: how many further members the group shall have, which have no broker id yet.
-    """
+    """The steps of this pass; several for members that give nothing. `to_come`: how many members have no broker id yet."""
     wanted = due_now(outdated, strategy)
     if not wanted:
         return [_left_to_a_person(outdated)] if outdated else []
@@ -193,9 +173,9 @@ def _left_to_a_person(outdated: Sequence[Outdated]) -> Step:
 
 
 def _gives_nothing(standing: Standing, *, has_master: bool) -> bool:
-    """Whether its restart costs nothing: it is not heard and not ready, so that only its disk counts; or it has no seat yet.
+    """Whether its restart costs nothing: it has no seat yet, or it is not heard and not ready, so that only its disk counts.
 
-    A disk that goes with its pod may be the last that has everything: a member with such a disk and a seat is waited for.
+    A member whose disk goes with its pod is waited for if it has a seat: that disk may be the last that has everything.
     """
     if not standing.is_live:
         return not standing.is_ready and not standing.contributes
@@ -204,10 +184,7 @@ def _gives_nothing(standing: Standing, *, has_master: bool) -> bool:
 
 
 def _not_back(standings: Mapping[int, Standing], to_come: int) -> str:
-    """Return the pods that are not back yet, whatever the reason: an update is no repair, and waits for those.
-
-    Also members that are still to be made: a group of one that is to grow has no other member yet, but will not stay alone.
-    """
+    """Return what an update waits for: pods that are not back, whatever the reason, and members that are still to be made."""
     under_way = [standing.member.pod for standing in standings.values() if not standing.is_back]
     return ", ".join(under_way + ([f"{to_come} new members"] if to_come else []))
 
@@ -238,6 +215,7 @@ def _master_votes_alone(standings: Mapping[int, Standing]) -> bool:
 def _turn_while_unsafe(
     slaves: Sequence[Outdated], due: Sequence[Outdated], strategy: UpdateStrategySpec, safe: Verdict
 ) -> Step:
+    """Where every slave has priority 0, none may take over anyway: a slave is replaced all the same, the master with `Restart`."""
     why = f"Not FailoverSafe: {safe.message}"
     if safe.reason is Reason.NOBODY_MAY_FOLLOW:
         if slaves:

@@ -1,22 +1,9 @@
 """How a member leaves for good: scale in, and the operations Decommission and Rebuild. Pure.
 
-Hand over, stop, forget. One member at a time: the master hands over first; a member that counts is stopped only while those
-that stay could lose their master too; then its id is cleaned from the record (it is never used again), and its claim goes
-or stays by `storage.retention.whenScaled`. A Rebuild gives its volume up before its id: a new id on a new volume then
-copies the master.
-
-A scale in removes a member outside the SyncStateSet, else the highest id; the master stays. The choice is noted on the member's
-claim before anything is done, so an operator that was killed, or has heard no broker yet, goes on with the same one. If it
-must stay after all, the note comes off with the next apply of its claim.
-
-An id dies with its volume: a pod that comes back on an empty disk gets a new id (rule 4), and so does the member that
-follows a lost claim. The old id stays in the record until as many members as the spec wants are in sync, because as long as it
-holds a seat it says that a copy is missing. Without a master it goes earlier if it holds no seat: while it is in the record and
-unheard no eligible replica is elected, and no process will ever report under it.
-
-A sidecar may take an id (1013) while the pod's broker lives on under a lower one; so does a broker whose disk comes back later. No
-broker uses such an id. It is cleaned when the pod's broker is in the SyncStateSet: the broker lost its seat when the id was taken
-(rule 2), so it was heard since. Where an operation names the id, it is cleaned as soon as the pod's broker is heard.
+Hand over, stop, forget: one member at a time. A member that counts is stopped once those that stay could lose their master too.
+Then its id is cleaned from the record, and not used again; its claim goes or stays by `storage.retention.whenScaled`. A Rebuild
+gives the volume up before the id. The choice is noted on the member's claim before anything is done, so a later pass, or
+another operator, goes on with the same member; if it must stay after all, the next apply of its claim takes the note off.
 """
 
 from __future__ import annotations
@@ -31,30 +18,23 @@ from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.failover_safe import judge
 from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.members import never_masters, taken_in_vain
+from brokergroup_operator.reconcile.see.members import membership, never_masters, standings, taken_in_vain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from brokergroup_operator.reconcile.identity import Member
-    from brokergroup_operator.reconcile.see.members import Membership, Standing
+    from brokergroup_operator.reconcile.see.members import Standing
     from brokergroup_operator.reconcile.see.observed import Observed
 
 
-def leaving(seen: Observed, standings: Mapping[int, Standing]) -> Standing | None:
-    """Return the member that leaves now: the one that an operation names, or else the one that the scale in has chosen."""
-    asked_for = standings.get(named(seen) or 0)
-    return asked_for or scaled_in(seen.group.spec.replicas, standings)
+def leaving(seen: Observed) -> Standing | None:
+    """Return the member that leaves now: the one that an operation names, or else the next one beyond `spec.replicas`."""
+    known = standings(seen)
+    if (asked_for := known.get(named(seen) or 0)) is not None or len(known) <= seen.group.spec.replicas:
+        return asked_for
+    return max((standing for standing in known.values() if not standing.is_master), key=_rank)
 
 
-def scaled_in(replicas: int, standings: Mapping[int, Standing]) -> Standing | None:
-    """The next member beyond `replicas`. Uses nothing that only a warm controller knows, so that a cold one chooses the same."""
-    if len(standings) <= replicas:
-        return None
-    others = [standing for standing in standings.values() if not standing.is_master]
-    return max(others, key=_rank)
-
-
+# By nothing that only a warm controller plane knows, so that a cold one chooses the same member.
 def _rank(standing: Standing) -> tuple[bool, bool, bool, bool, int]:
     stopped = not standing.has_pod or standing.is_going
     return standing.is_marked, stopped, not standing.in_set, not standing.is_ready, standing.member.broker_id
@@ -70,7 +50,7 @@ def named(seen: Observed) -> int | None:
 
 
 def rebuilt(seen: Observed) -> int | None:
-    """Return the broker id whose volume a running Rebuild gives up; once that is gone, no member has the id."""
+    """Return the broker id whose volume a running Rebuild gives up."""
     operation = seen.operation
     if operation is None or operation.spec.type is not OperationType.REBUILD or operation.spec.rebuild is None:
         return None
@@ -126,7 +106,7 @@ def _volume_step(seen: Observed, leaver: Standing) -> Step | None:
 
 
 def why_it_must_stay(seen: Observed, leaver: Standing, *, staying: int) -> str:
-    """The complaint if those that stay would be too few; the empty text if they are enough."""
+    """Why those that stay would be too few; the empty text if they are enough."""
     record = seen.record
     if record is None or seen.snapshot is None:
         return "the record is not known"
@@ -154,7 +134,7 @@ def _is_there(seen: Observed, broker_id: int) -> bool:
     )
 
 
-def dead_ids(seen: Observed, members: Membership) -> list[Member]:
+def dead_ids(seen: Observed) -> list[Member]:
     """Ids that a pod of ours carried and whose disk is gone, lowest first."""
     record = seen.record
     if record is None:
@@ -163,19 +143,21 @@ def dead_ids(seen: Observed, members: Membership) -> list[Member]:
         identity.Member(broker_id=broker_id, pod=record.replicas[broker_id].reserved_for)
         for broker_id in record.superseded
     ]
-    return sorted([*superseded, *members.volume_lost], key=lambda member: member.broker_id)
+    return sorted([*superseded, *membership(seen).volume_lost], key=lambda member: member.broker_id)
 
 
-def forgetting_step(seen: Observed, members: Membership, standings: Mapping[int, Standing]) -> Step | None:
-    """Clean one dead id, once every member that the spec wants is in sync; or when it only keeps an election waiting."""
+def forgetting_step(seen: Observed) -> Step | None:
+    """Clean one id whose volume is gone, once enough are in sync: until then its seat says that a copy is missing.
+
+    Without a master it goes earlier if it holds no seat: as long as it is unheard, no eligible replica is elected.
+    """
     if seen.record is None:
         return None
-    if (step := _taken_in_vain(seen, standings)) is not None:
+    if (step := _taken_in_vain(seen)) is not None:
         return step
-    dead = dead_ids(seen, members)
-    in_sync = [standing for standing in standings.values() if standing.in_sync]
-    replaced = len(in_sync) >= seen.group.spec.replicas and not members.to_reserve
-    for member in dead:
+    in_sync = [standing for standing in standings(seen).values() if standing.in_sync]
+    replaced = len(in_sync) >= seen.group.spec.replicas and not membership(seen).to_reserve
+    for member in dead_ids(seen):
         holds_seat = member.broker_id in seen.record.seats or member.broker_id in seen.record.lost_seats
         in_the_way = seen.record.granted_master_id is None and not holds_seat and bool(seen.record.seats)
         if (replaced or in_the_way) and member.broker_id != seen.record.master_broker_id:
@@ -185,10 +167,14 @@ def forgetting_step(seen: Observed, members: Membership, standings: Mapping[int,
     return None
 
 
-def _taken_in_vain(seen: Observed, standings: Mapping[int, Standing]) -> Step | None:
+def _taken_in_vain(seen: Observed) -> Step | None:
+    """Clean an id that a sidecar took (1013) while the pod's broker lives on under a lower one, once that broker is in sync.
+
+    It lost its seat when the id was taken (rule 2), so it was heard since. Where an operation names the id, to be heard is enough.
+    """
     asked_for = named(seen)
-    for broker_id, holder in taken_in_vain(seen.record, identity.name_of(seen.group)).items():
-        standing = standings.get(holder.broker_id)
+    for broker_id, holder in taken_in_vain(seen).items():
+        standing = standings(seen).get(holder.broker_id)
         if standing is not None and (standing.in_sync or (asked_for == broker_id and standing.is_live)):
             return Step(
                 verb=Verb.FORGET,

@@ -1,14 +1,10 @@
-"""When a slave that runs, and that no controller hears or no role change (1008) links, is replaced: its pod is deleted, and made
-anew on the same claim. Pure.
+"""When a slave that runs is replaced because no controller hears it, or no role change (1008) links it. Pure.
 
-Until then the controller plane has asked an unheard one (907), and answered its poll so that it registers again
-(`controller/upkeep/silent_members.py`); it has sent an unlinked one its master (1008), and cured it by new epochs
-(`controller/upkeep/links.py`). Neither is a failover candidate as it is, so a restart takes no candidate away; what it may
-cost is writes, and that is never paid: never the master, one at a time, and only if enough others acknowledge meanwhile. A member
-that stays so is replaced again after twice as long, then after four times: the status counts, so that an operator that
-starts anew does not begin from the first pause. So is a process that runs and has never registered, or only its predecessor in
-another pod has: no plane can ask it, for none knows where it is. (A Java broker that signs with a key that the Secret no longer has
-is such a one: a change of the Secret begins with the first pause again.)
+Its pod is deleted and made anew on the same claim, after the controller plane has tried what it can
+(`controller/upkeep/silent_members.py`, `links.py`). Such a slave is no failover candidate, so a restart may cost writes and
+nothing else: one at a time, not the master, and only if enough others acknowledge (tests/reconcile/test_silent_members.py). The
+pause doubles with each replacement, which the status counts; a change of the Secret of its credentials begins with the first
+pause again.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
 from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.foreign import apply_if_drifted
+from brokergroup_operator.reconcile.see.members import membership
 from rocketmq_remoting.address import is_ip, join_address, plain_host
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
     from brokergroup_operator.reconcile.identity import Member
-    from brokergroup_operator.reconcile.see.members import Membership
     from brokergroup_operator.reconcile.see.observed import Observed
 
 
@@ -145,16 +145,16 @@ def as_placed(group: BrokerGroup, place: Place | None) -> BrokerGroup:
     return replace(group, spec=replace(group.spec, network=network))
 
 
-def service_actions(seen: Observed, members: Membership) -> Iterator[Action]:
+def service_actions(seen: Observed) -> Iterator[Action]:
     """Make and keep the Service of each member; delete those of members that have left."""
-    group = seen.group
+    group, members = seen.group, membership(seen).members
     if group.spec.network.addressing.has_member_services:
-        slots = node_port_slots(group, [member.pod for member in members.members], seen.services, seen.pods)
-        for member in members.members:
+        slots = node_port_slots(group, [member.pod for member in members], seen.services, seen.pods)
+        for member in members:
             wanted = build_member_service(group, member, slot=slots[member.pod])
             for action in apply_if_drifted(SERVICES, seen.services, wanted):
                 yield _where_it_was(action, seen, member)
-    yield from _surplus(seen, members)
+    yield from _surplus(seen)
 
 
 def _where_it_was(action: Action, seen: Observed, member: Member) -> Action:
@@ -173,10 +173,7 @@ def _where_it_was(action: Action, seen: Observed, member: Member) -> Action:
 
 
 def address_is_lost(seen: Observed, member: Member) -> bool:
-    """Whether the pod is known by an address that its Service no longer has: then connections to it fail.
-
-    A controller's fail too, while the broker's heartbeats go on.
-    """
+    """Whether the pod is known by an address that its Service no longer has: connections fail, and its heartbeats go on."""
     pod, service = seen.pods.get(member.pod), seen.services.get(member.pod)
     address = address_of(pod)
     if address is None or service is None or observed.being_deleted(service):
@@ -186,10 +183,7 @@ def address_is_lost(seen: Observed, member: Member) -> bool:
 
 
 def address_of(pod: JsonObject | None) -> tuple[str, int] | None:
-    """Host and port by which the pod is known, where these are not its own; no host where it is its node's.
-
-    The annotation may hold any text that a user wrote there: None where it is no address.
-    """
+    """Host (empty: its node's) and port by which the pod is known, if not its own. None where the annotation has no address."""
     host, colon, port = observed.annotations_of(pod or {}).get(names.ANNOTATION_ADDRESS, "").rpartition(":")
     is_number = port.isascii() and port.isdecimal() and len(port) <= MOST_DIGITS
     return (plain_host(host), int(port)) if colon and is_number else None
@@ -209,10 +203,9 @@ def ingresses(service: JsonObject) -> list[str]:
     return [plain_host(str(one.get("ip") or one.get("hostname") or "")) for one in given]
 
 
-def _surplus(seen: Observed, members: Membership) -> Iterator[Action]:
-    wanted = (
-        {member.pod for member in members.members} if seen.group.spec.network.addressing.has_member_services else ()
-    )
+def _surplus(seen: Observed) -> Iterator[Action]:
+    has_services = seen.group.spec.network.addressing.has_member_services
+    wanted = {member.pod for member in membership(seen).members} if has_services else ()
     for name, service in sorted(seen.services.items()):
         if names.broker_id_of_pod_name(identity.name_of(seen.group), name) is None or name in wanted:
             continue

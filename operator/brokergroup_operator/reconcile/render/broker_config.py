@@ -1,17 +1,10 @@
 """Renders broker.conf for a group: one text for all its members, since what differs comes from the pod's environment. Pure.
 
-`${POD_IP}` and `${STORE_DIR}` stay as they are; a Java broker's start command replaces them (its properties have no
-substitution), the Python replica does it itself. Credentials come from the environment too, so that no ConfigMap holds a secret;
-for a Java broker the start command writes their line. The broker id is -1 and the role SLAVE: both come from the controller.
-
-A key is hot, and sent to a running broker (25), only where the broker reads it each time it uses it. Everything else needs a new
-start, so it is part of the pod's configuration hash. What a process was given last stands as JSON in an annotation of its pod; a
-start reads the ConfigMap, which always has the present values. A hot key that is *removed* has no value to send, so that takes a
-restart. Which keys are hot: ``api/broker_keys.py``.
-
-A Java broker's list of NameServers is read again by a task of its own, every ``updateNameServerAddrPeriod``: a task that only a
-broker has that was started with NameServers. So whether there are any is part of the hash, and which ones is not
-(apache/rocketmq-operator issue 52).
+`${POD_IP}`, `${STORE_DIR}` and credentials are filled in when the broker starts; its id is -1 and its role SLAVE, since both
+come from the controller. A key is hot, and sent to a running broker (25), if the broker reads it at each use
+(`api/broker_keys.py`). Any other, and a hot key that is removed, takes a start, so it is part of the pod's configuration hash.
+So is whether there are NameServers: a Java broker that was started without one looks for none (apache/rocketmq-operator issue
+52).
 """
 
 from __future__ import annotations
@@ -30,6 +23,7 @@ from brokergroup_operator.reconcile.render import certificate
 from brokergroup_operator.reconcile.render.addressing import known_host
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.foreign import content_hash
+from brokergroup_operator.reconcile.see.observed import rendered_once
 from rocketmq_remoting.serialization import decode_properties
 
 if TYPE_CHECKING:
@@ -163,11 +157,10 @@ def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
 
 
 def _java_housekeeping_milliseconds(spec: BrokerGroupSpec) -> int:
-    """After how long without a byte either end of a replication link closes it.
+    """After how long without a byte either end of a replication link closes it: not before another master can be elected.
 
-    A Java master counts a slave as caught up once its socket took the bytes: only this ends the link to a slave that is cut off,
-    and until then writes wait for it. But a slave that closes its link to a master that is cut off dials it again for 3 s, deaf to
-    the next master's address: it may not do so before another one is elected.
+    A Java master counts a slave that is cut off until then, and writes wait. But a slave that closes its link dials the same
+    master for 3 s, deaf to the next master's address.
     """
     times = spec.failover.times
     elected = times.heartbeat_timeout_milliseconds + times.fence_milliseconds
@@ -183,7 +176,7 @@ def broker_name(group_name: str, spec: BrokerGroupSpec) -> str:
     return spec.broker_name or group_name
 
 
-def render(properties: dict[str, str]) -> str:
+def render(properties: Mapping[str, str]) -> str:
     """Java properties, sorted, so that equal settings give equal text."""
     return HEADER + "".join(f"{key}={_escaped(value)}\n" for key, value in sorted(properties.items()))
 
@@ -207,7 +200,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def broker_conf(group: BrokerGroup, settings: ReconcileSettings) -> str:
-    return render(broker_properties(str(group.metadata["name"]), group.spec, settings))
+    return render(_properties(group, settings))
 
 
 def hot_values(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, str]:
@@ -233,6 +226,7 @@ def start_values(group: BrokerGroup, settings: ReconcileSettings) -> StartValues
     return StartValues(cold=cold, cold_hash=_cold_hash(properties, hot_keys))
 
 
+@rendered_once
 def cold_hash(group: BrokerGroup, settings: ReconcileSettings) -> str:
     """Of everything that only a start reads: another hash needs another start."""
     return _cold_hash(_properties(group, settings), HOT_KEYS[group.spec.implementation])
@@ -249,7 +243,8 @@ def _cold_hash(properties: Mapping[str, str], hot_keys: frozenset[str]) -> str:
     return content_hash(render(cold | ({NAME_SERVERS: "some"} if NAME_SERVERS in properties else {})))
 
 
-def _properties(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, str]:
+@rendered_once
+def _properties(group: BrokerGroup, settings: ReconcileSettings) -> Mapping[str, str]:
     return broker_properties(str(group.metadata["name"]), group.spec, settings)
 
 

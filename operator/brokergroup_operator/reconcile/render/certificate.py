@@ -127,7 +127,7 @@ def key_volumes(group: BrokerGroup, settings: ReconcileSettings) -> list[JsonObj
 def with_key_of(group: BrokerGroup, pod: JsonObject) -> BrokerGroup:
     """The group as the pod was made for it: an orphaned group's pods go on with its key, which the operator still knows."""
     uid = ((pod.get("metadata") or {}).get("annotations") or {}).get(names.ANNOTATION_GROUP_UID)
-    return replace(group, metadata=group.metadata | {"uid": uid}) if uid else group
+    return replace(group, metadata=group.metadata | {"uid": uid}) if uid and uid != group.metadata.get("uid") else group
 
 
 def key_mounts(settings: ReconcileSettings) -> list[JsonObject]:

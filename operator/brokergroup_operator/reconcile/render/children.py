@@ -95,12 +95,11 @@ NO_EVICTION: Final = 1000
 
 
 def build_disruption_budgets(group: BrokerGroup, *, open_for_one: bool, learning: int = 0) -> list[JsonObject]:
-    """Two that share no pod (one under two budgets can't be evicted at all): which pods may be evicted, as the API server decides.
+    """Return the slaves' budget and the master's; none of the `learning`. A pod under two budgets could not be evicted at all.
 
-    The slaves': all but one must stay, while the group is FailoverSafe; all must stay while it is not. The master's: it stays;
-    when its node is drained, mastership moves, and it is a slave then. A learner (`learning` of them) is under neither.
-    `minAvailable` and not `maxUnavailable`: the latter counts against the replicas of the owner's scale subresource, which are
-    those of the whole group, while each budget sees only its part of the pods.
+    While the group is FailoverSafe one slave may go, else none. The master stays: when its node is drained, mastership moves
+    first. Not `maxUnavailable`: that counts against the whole group's scale subresource, and each budget has only a part of its
+    pods.
     """
     slaves = group.spec.replicas - 1 - learning
     kept = max(0, slaves - 1) if open_for_one else NO_EVICTION

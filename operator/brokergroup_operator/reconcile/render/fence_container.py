@@ -126,10 +126,7 @@ def with_times_of(group: BrokerGroup, pod: JsonObject) -> BrokerGroup:
 
 
 def _pods(group: BrokerGroup) -> list[JsonObject]:
-    """Where fences find each other if the brokers' addresses don't lead to them: a load balancer carries no UDP beside TCP.
-
-    Unasked, every fence would take an outage of all operators for its own isolation, and no master would outlive it.
-    """
+    """Where fences find each other behind load balancers, which carry no UDP: else an outage would look like isolation to each."""
     if group.spec.network.addressing is not Addressing.LOAD_BALANCER:
         return []
     service = names.members_service_name(identity.name_of(group))
@@ -170,10 +167,7 @@ def _marks(container_name: str = names.CONTAINER_FENCE) -> list[JsonObject]:
 
 
 def broker_lifecycle(spec: BrokerGroupSpec) -> JsonObject:
-    """SIGTERM waits until the broker is master no more, as the fence writes it down, or a bound has passed.
-
-    A plain SIGTERM of a Java master leaves its group without a master for about 9 s.
-    """
+    """SIGTERM waits until the fence notes that the broker is no master, or a bound: a plain one leaves no master for about 9 s."""
     wait = (
         f"i=0; while [ $i -lt {hand_over_seconds(spec) * PRE_STOP_STEPS_PER_SECOND} ]"
         ' && [ "$(cat "$RUN_DIR/role" 2>/dev/null)" = master ]; do sleep 0.1; i=$((i+1)); done'

@@ -54,7 +54,7 @@ def circumstances_of(seen: Observed) -> Iterator[Circumstance]:
 
 
 def circumstances_of_plan(plan: Plan, seen: Observed) -> Iterator[Circumstance]:
-    """The circumstances that the plan causes: pods that it is about to stop for an update, until they must be gone."""
+    """The circumstances that the plan causes: pods that are stopped for an update, until they must be gone."""
     now = moment(seen.now)
     grace = dt.timedelta(seconds=seen.group.spec.termination_grace_period_seconds)
     for action in plan.actions:

@@ -21,7 +21,7 @@ from brokergroup_operator.kube.resources import NODES, SECRETS
 from brokergroup_operator.operations.scene import Scene, is_of, operations_of
 from brokergroup_operator.reconcile.identity import claim_names
 from brokergroup_operator.reconcile.see import foreign, observed
-from brokergroup_operator.reconcile.see.members import latest_by_pod
+from brokergroup_operator.reconcile.see.members import carried
 from brokergroup_operator.reconcile.see.observed import Observed, node_of
 from brokergroup_operator.records.group_cache import GroupCache
 from brokergroup_operator.records.kubernetes import GroupObjects
@@ -61,10 +61,7 @@ class GroupFetcher:
         self._cache = cache or GroupCache()
 
     async def look(self, key: GroupKey) -> Observed | None:
-        """Return what the watches last said; None where that is not enough, and the API must be read.
-
-        Only what is not watched is read: Secrets, and ConfigMaps of spec.configFrom.
-        """
+        """Return what the watches last said, with the Secrets and ConfigMaps that are not watched; None: the API must be read."""
         cache = self._cache
         group_object, state = cache.one(resources.BROKER_GROUPS, key), cache.one(resources.BROKER_GROUP_STATES, key)
         if not cache.is_complete or group_object is None or observed.being_deleted(group_object):
@@ -94,7 +91,7 @@ class GroupFetcher:
             )
         except UnreadableGroupError:
             return None
-        return None if _unlisted_claims(key, seen) or foreign.has_unowned(seen) else seen
+        return None if _unlisted_claims(seen) or foreign.has_unowned(seen) else seen
 
     async def fetch(self, key: GroupKey) -> Observed | None:
         """What there is now, or None if the group is gone."""
@@ -170,10 +167,7 @@ class GroupFetcher:
         return scene, state
 
     async def _is_stale(self, key: GroupKey, seen: Observed) -> bool:
-        """Whether the group was deleted after it was read, with `--cascade=orphan`: that takes the owners of its children away.
-
-        Giving them their owner back then would have them deleted.
-        """
+        """Whether the group was deleted after it was read, with `--cascade=orphan`: children must not get an owner then."""
         if observed.being_deleted(seen.group_object) or not foreign.has_unowned(seen):
             return False
         now = await self._objects.find(resources.BROKER_GROUPS, key)
@@ -181,7 +175,7 @@ class GroupFetcher:
 
     async def _unlabelled_claims(self, key: GroupKey, seen: Observed) -> dict[str, JsonObject]:
         """Claims of registered members that are there without the label by which they are listed: none of them is a lost disk."""
-        wanted = _unlisted_claims(key, seen)
+        wanted = _unlisted_claims(seen)
         found = await asyncio.gather(
             *(self._objects.find(resources.PERSISTENT_VOLUME_CLAIMS, GroupKey(key.namespace, name)) for name in wanted)
         )
@@ -232,10 +226,10 @@ class GroupFetcher:
         return None, observed.data_changed_at(secret)
 
 
-def _unlisted_claims(key: GroupKey, seen: Observed) -> list[str]:
+def _unlisted_claims(seen: Observed) -> list[str]:
     return sorted(
         name
-        for pod, replica in latest_by_pod(seen.record, key.name).items()
+        for pod, replica in carried(seen).items()
         if replica.registered
         for name in claim_names(seen.group, pod)
         if name not in seen.claims
@@ -247,10 +241,7 @@ def _node_names(pods: Mapping[str, JsonObject]) -> list[str]:
 
 
 def _running(operations: tuple[Operation, ...], group_object: JsonObject) -> BrokerGroupOperation | None:
-    """The one that runs; the operations plane lets no second one.
-
-    An operation of an earlier group of this name does not count: its Rebuild would cost this one a volume.
-    """
+    """The one that runs. One of an earlier group of this name does not count: its Rebuild would cost this one a volume."""
     ours = (item.asked for item in operations if is_of(item.raw, group_object))
     return next((asked for asked in ours if is_running(asked)), None)
 
@@ -292,8 +283,7 @@ VALUE: Final = re.compile(r"[^\r\n]{0,1024}")
 def with_sources(group: BrokerGroup, found: Mapping[str, JsonObject | None]) -> tuple[BrokerGroup, str]:
     """The group with the keys of its ConfigMaps in spec.config, later ones and spec.config itself winning; and the complaint.
 
-    What the API server checks of spec.config is checked here: a reserved key or a line break in a value would reach the brokers.
-    While one of them is missing or bad, no object of the group is changed; the condition says why.
+    Checked here as the API server checks spec.config. While one is missing or bad, no object of the group is changed.
     """
     merged: dict[str, str] = {}
     for source in group.spec.config_from:
@@ -307,10 +297,8 @@ def with_sources(group: BrokerGroup, found: Mapping[str, JsonObject | None]) -> 
         merged |= values
     merged |= group.spec.config
     if len(merged) > MAX_CONFIG_ENTRIES:
-        return (
-            group,
-            f"spec.config and spec.configFrom have {len(merged)} keys together, expected at most {MAX_CONFIG_ENTRIES}",
-        )
+        keys = f"spec.config and spec.configFrom have {len(merged)} keys together"
+        return group, f"{keys}, expected at most {MAX_CONFIG_ENTRIES}"
     return msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, config=merged)), ""
 
 

@@ -1,12 +1,9 @@
 """Objects of the names that a group uses: whose each is, and whether it already is what we would apply.
 
-Another owner may have one: a user's Service `orders-master`, another group's claim. Server-side apply with force would take it over
-silently. So each object is read before it is applied, and a foreign one is not touched; nor does a pod start on it, for a pod takes
-its claims and its configuration by their names alone.
-
-Ours is what names this very group as its owner, or carries our labels for a group of this name: claims outlive their group, and one
-that is made again under the name takes them back. One that already is as wanted is not applied: a pass over a healthy group writes
-nothing. API servers may spell the same amount differently, so quantities ("8Gi", "250m") are read as exact numbers.
+Each object is read before it is applied: server-side apply with force would take over a user's Service `orders-master`
+silently. A foreign object stays as it is, and no pod starts on it. Ours is what names this group as its owner, or carries our
+labels for a group of this name, since claims outlive their group. Quantities ("8Gi", "250m") are compared as numbers: API
+servers spell them differently.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import Action, ApplyObject
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.observed import annotations_of
+from brokergroup_operator.reconcile.see.observed import annotations_of, derived
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,7 +56,8 @@ def is_ours(found: JsonObject, group_object: JsonObject) -> bool:
     return labels.get(names.LABEL_BROKER_GROUP, "" if owners else group) == group
 
 
-def made_here(seen: Observed, objects: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
+@derived
+def made_here(seen: Observed, resource: Resource) -> dict[str, JsonObject]:
     """What this operator made for the group. A person's Service may carry the group's label, or every label of one of ours."""
     group = identity.name_of(seen.group)
     shared = {
@@ -71,7 +69,7 @@ def made_here(seen: Observed, objects: Mapping[str, JsonObject]) -> dict[str, Js
     }
     return {
         name: obj
-        for name, obj in objects.items()
+        for name, obj in listed(seen, resource).items()
         if (name in shared or names.broker_id_of_pod_name(group, name) is not None) and is_ours(obj, seen.group_object)
     }
 
@@ -79,15 +77,17 @@ def made_here(seen: Observed, objects: Mapping[str, JsonObject]) -> dict[str, Js
 def children(seen: Observed) -> Iterator[tuple[Resource, JsonObject]]:
     """Everything that a group owns, with its kind; not its claims, which have no owner."""
     for resource in OWNED:
-        for obj in made_here(seen, listed(seen, resource)).values():
+        for obj in made_here(seen, resource).values():
             yield resource, obj
 
 
+@derived
 def has_unowned(seen: Observed) -> bool:
     """Whether something that this operator made for the group, or for an earlier one of its name, has no owner."""
     return any(observed.is_unowned(obj) for _, obj in children(seen))
 
 
+@derived
 def listed(seen: Observed, resource: Resource) -> Mapping[str, JsonObject]:
     """What the pass has of that kind; by the group's label, so a foreign object is rarely in it."""
     by_kind: dict[Resource, Mapping[str, JsonObject]] = {
@@ -157,13 +157,15 @@ def drifted(actual: JsonObject | None, desired: JsonObject) -> str:
 
 def first_difference(desired: Any, actual: Any, path: str = "") -> str:
     """The path of the first field that is not as desired; fields that the API server adds do not count."""
+    if desired == actual:
+        return ""
     if isinstance(desired, dict):
         if not isinstance(actual, dict):
             return path or "."
         return next(filter(None, (first_difference(v, actual.get(k), f"{path}.{k}") for k, v in desired.items())), "")
     if isinstance(desired, list):
         return _list_difference(desired, actual, path) if isinstance(actual, list) else path
-    return "" if _equal(desired, actual) else path
+    return "" if _is_same_quantity(desired, actual) else path
 
 
 def _list_difference(desired: list[Any], actual: list[Any], path: str) -> str:
@@ -174,9 +176,7 @@ def _list_difference(desired: list[Any], actual: list[Any], path: str) -> str:
     return ""
 
 
-def _equal(desired: Any, actual: Any) -> bool:
-    if desired == actual:
-        return True
+def _is_same_quantity(desired: Any, actual: Any) -> bool:
     if not (isinstance(desired, str) and isinstance(actual, str)):
         return False
     try:
@@ -188,18 +188,8 @@ def _equal(desired: Any, actual: Any) -> bool:
 FACTORS: Final = {
     "m": Fraction(1, 1000),
     "": Fraction(1),
-    "k": Fraction(10**3),
-    "M": Fraction(10**6),
-    "G": Fraction(10**9),
-    "T": Fraction(10**12),
-    "P": Fraction(10**15),
-    "E": Fraction(10**18),
-    "Ki": Fraction(2**10),
-    "Mi": Fraction(2**20),
-    "Gi": Fraction(2**30),
-    "Ti": Fraction(2**40),
-    "Pi": Fraction(2**50),
-    "Ei": Fraction(2**60),
+    **{unit: Fraction(1000**power) for power, unit in enumerate("kMGTPE", start=1)},
+    **{f"{unit}i": Fraction(1024**power) for power, unit in enumerate("KMGTPE", start=1)},
 }
 QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|[MGTPE]i?|Ki)?")
 

@@ -1,13 +1,9 @@
 """Which members a group has, and the state of each at the moment of a pass, for steps, status, conditions and Events. Pure.
 
-The record is the truth, pods and claims follow it. An id belongs to a pod because it was reserved for that pod's name,
-`<group>-<brokerId>`, before the pod was created; so a restart between reservation and creation finds the reservation and hands
-out no second id. A pod whose disk was wiped comes back for a new id (rule 4) and keeps its name: the highest id that was
-registered for it is the one it carries. An id that was only taken (1013) is no proof of a new disk: whatever runs in the pod can
-ask for one. Other replicas (brokers from elsewhere that registered under our brokerName) are not ours to create or delete.
-
-A member becomes a learner by being started as one; its master then drops it from the SyncStateSet, because a learner is never
-reported as caught up. Until that is done it counts as a member of the set, and an update may not pass over it.
+The record is the truth, pods and claims follow it. An id is reserved for the pod's name, `<group>-<brokerId>`, before the pod is
+made, so a restart in between hands out no second id. A pod whose disk was wiped keeps its name and gets a new id (rule 4): it
+carries the highest id that was registered for it. Replicas that others registered under our brokerName are not ours.
+A learner is started as one; until its master has dropped it from the SyncStateSet it counts as a member of the set.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.observed import going_claims, is_stuck_terminating
+from brokergroup_operator.reconcile.see.observed import derived, going_claims, is_stuck_terminating
 from controller_core.events import ADOPTED
 from rocketmq_remoting.address import host_of
 
@@ -31,7 +27,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.observe.member_view import MemberView
     from brokergroup_operator.reconcile.see.observed import Observed
-    from controller_core.model import BrokerGroupRecord, Replica
+    from controller_core.model import Replica
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +43,12 @@ class Membership:
         return next((item.pod for item in self.members if item.broker_id == broker_id), "")
 
 
+@derived
 def membership(seen: Observed) -> Membership:
     group = identity.name_of(seen.group)
     ours: list[Member] = []
     lost: list[Member] = []
-    for pod, replica in latest_by_pod(seen.record, group).items():
+    for pod, replica in carried(seen).items():
         member = Member(broker_id=replica.broker_id, pod=pod)
         # A registered id without a volume and without a pod: its log is gone. A new volume gets a new id (rule 4).
         gone = replica.registered and not _is_whole(seen, pod) and pod not in seen.pods
@@ -71,41 +68,40 @@ def _is_whole(seen: Observed, pod: str) -> bool:
 
 
 def is_broken(seen: Observed, member: Member) -> bool:
-    """Whether one of two volumes is gone and the other is not to be joined to a new one.
+    """Whether one of two volumes is gone, and the other is not to be joined to a new one.
 
-    The id lies on the store's volume, the messages on the commit log's: an empty log would come back under an id that by the record
-    has every message. A lone volume takes the id with it.
+    The id lies on the store's volume: an empty commit log would come back under an id that by the record has every message.
     """
     replica = seen.record.replicas.get(member.broker_id) if seen.record else None
     has_two = seen.group.spec.storage.commit_log is not None
     return replica is not None and replica.registered and has_two and not _is_whole(seen, member.pod)
 
 
-def latest_by_pod(record: BrokerGroupRecord | None, group: str) -> dict[str, Replica]:
+@derived
+def carried(seen: Observed) -> dict[str, Replica]:
     """The id that each pod of the group carries: the highest with which its broker registered, else that was reserved for it."""
-    carried: dict[str, Replica] = {}
-    for _, replica in sorted((record.replicas if record else {}).items()):
+    latest: dict[str, Replica] = {}
+    for _, replica in sorted((seen.record.replicas if seen.record else {}).items()):
         pod = replica.reserved_for
-        if names.broker_id_of_pod_name(group, pod) is None:
+        if names.broker_id_of_pod_name(identity.name_of(seen.group), pod) is None:
             continue
-        if replica.registered or pod not in carried or not carried[pod].registered:
-            carried[pod] = replica
-    return carried
+        if replica.registered or pod not in latest or not latest[pod].registered:
+            latest[pod] = replica
+    return latest
 
 
-def taken_in_vain(record: BrokerGroupRecord | None, group: str) -> dict[int, Member]:
+def taken_in_vain(seen: Observed) -> dict[int, Member]:
     """Ids that something in a pod took (1013) above the one with which the pod's broker registered, each with that pod's member."""
-    carried = latest_by_pod(record, group)
     return {
         broker_id: Member(broker_id=holder.broker_id, pod=replica.reserved_for)
-        for broker_id, replica in (record.replicas if record else {}).items()
-        if (holder := carried.get(replica.reserved_for)) is not None and broker_id > holder.broker_id
+        for broker_id, replica in (seen.record.replicas if seen.record else {}).items()
+        if (holder := carried(seen).get(replica.reserved_for)) is not None and broker_id > holder.broker_id
     }
 
 
 def _to_be_adopted(seen: Observed, group: str) -> list[str]:
     """Pods that run under ids which the record does not know: it was lost, and their brokers bring the ids back."""
-    known = latest_by_pod(seen.record, group)
+    known = carried(seen)
     return [
         name
         for name, pod in seen.pods.items()
@@ -132,6 +128,7 @@ def _ids_to_reserve(seen: Observed, group: str, count: int) -> tuple[Member, ...
     return tuple(Member(broker_id=broker_id, pod=names.pod_name(group, broker_id)) for broker_id in ids)
 
 
+@derived
 def wanted_learners(seen: Observed) -> frozenset[int]:
     spec = seen.group.spec
     if not spec.replication.learners:
@@ -140,23 +137,24 @@ def wanted_learners(seen: Observed) -> frozenset[int]:
     return beyond_voters(ids, replicas=spec.replicas, learners=spec.replication.learners)
 
 
-def is_learner(seen: Observed, member: Member, wanted: frozenset[int]) -> bool:
+def is_learner(seen: Observed, member: Member) -> bool:
     """What its pod was started as, or will be if it has none."""
     pod = seen.pods.get(member.pod)
-    return runs_as_learner(pod) if pod is not None else member.broker_id in wanted
+    return runs_as_learner(pod) if pod is not None else member.broker_id in wanted_learners(seen)
 
 
+@derived
 def never_masters(seen: Observed) -> frozenset[int]:
     """Return the ids that can't take over: learners, and members that are to become one or to stop being one."""
     running = {one.broker_id for one in membership(seen).members if runs_as_learner(seen.pods.get(one.pod))}
     return wanted_learners(seen) | running
 
 
+@derived
 def learning(seen: Observed) -> frozenset[int]:
     """Return the learners that have left the SyncStateSet: nothing rests on these."""
     in_set = seen.record.sync_state_set if seen.record else frozenset[int]()
-    wanted = wanted_learners(seen)
-    learners = {one.broker_id for one in membership(seen).members if is_learner(seen, one, wanted)}
+    learners = {one.broker_id for one in membership(seen).members if is_learner(seen, one)}
     return frozenset(learners - in_set)
 
 
@@ -216,10 +214,7 @@ class Standing:
 
     @property
     def contributes(self) -> bool:
-        """Without it the group would be worse off: it serves, acknowledges, or an election may need it.
-
-        A process that is not heard, and has no link, gives nothing that its disk does not keep, if that stays.
-        """
+        """Whether the group is worse off without its process: it serves, acknowledges, or has a seat on a disk that goes too."""
         return (self.is_live or self.disk_goes or self.view.acknowledges) and (self.has_seat or self.is_master)
 
     @property
@@ -265,13 +260,13 @@ class Standing:
         return "" if self.is_ready else f"pod {self.member.pod} is not ready"
 
 
+@derived
 def standings(seen: Observed) -> dict[int, Standing]:
     """By broker id, in their order; without those whose volume is lost."""
-    wanted = wanted_learners(seen)
-    return {member.broker_id: standing(seen, member, wanted) for member in membership(seen).members}
+    return {member.broker_id: _standing(seen, member) for member in membership(seen).members}
 
 
-def standing(seen: Observed, member: Member, wanted_learners: frozenset[int]) -> Standing:
+def _standing(seen: Observed, member: Member) -> Standing:
     record, pod = seen.record, seen.pods.get(member.pod)
     going = pod is not None and observed.being_deleted(pod)
     claim_goes = bool(going_claims(seen, member.pod))
@@ -293,16 +288,13 @@ def standing(seen: Observed, member: Member, wanted_learners: frozenset[int]) ->
         == str(member.broker_id),
         disk_goes=seen.group.spec.storage.ephemeral is not None or claim_goes,
         claim_goes=claim_goes,
-        is_learner=is_learner(seen, member, wanted_learners),
-        will_learn=member.broker_id in wanted_learners,
+        is_learner=is_learner(seen, member),
+        will_learn=member.broker_id in wanted_learners(seen),
     )
 
 
 def _is_at(pod: JsonObject | None, address: str | None) -> bool:
-    """Whether the registered address may be this pod's. A new pod has another one until its own process registers.
-
-    Behind the address of a Service or a node each process of the member answers, the present one too.
-    """
+    """Whether the registered address may be this pod's: a new pod has another. Behind a Service or a node each process answers."""
     if pod is None or address is None or names.ANNOTATION_ADDRESS in observed.annotations_of(pod):
         return True
     ips = pod_ips(pod)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import Reason
@@ -12,7 +13,7 @@ from brokergroup_operator.operations import scene
 from brokergroup_operator.reconcile import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
@@ -78,6 +79,42 @@ class Observed:
     credentials_problem: CredentialsError | None = None
     # When that Secret last changed (RFC 3339); empty if there is none, or it can't be read.
     credentials_changed_at: str = ""
+    # What `derived` functions have derived from the fields above. `replace` makes a view of its own, without it.
+    known: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def derived(derive: Callable[Concatenate[Observed, P], T]) -> Callable[Concatenate[Observed, P], T]:
+    """Make `derive` run once for each view and arguments, which must be hashable (`tests/reconcile/test_derived_once.py`)."""
+
+    @functools.wraps(derive)
+    def read(seen: Observed, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = (derive, *args, *kwargs.items())
+        if key not in seen.known:
+            seen.known[key] = derive(seen, *args, **kwargs)
+        value: T = seen.known[key]
+        return value
+
+    return read
+
+
+S = TypeVar("S")
+
+
+def rendered_once(render: Callable[[BrokerGroup, S], T]) -> Callable[[BrokerGroup, S], T]:
+    """Remember the last result: a pass asks for one group again and again. A group is frozen; another spec is another group."""
+    last: list[tuple[BrokerGroup, S, T]] = []
+
+    @functools.wraps(render)
+    def read(group: BrokerGroup, settings: S) -> T:
+        if not last or last[0][0] is not group or last[0][1] is not settings:
+            last[:] = [(group, settings, render(group, settings))]
+        return last[0][2]
+
+    return read
 
 
 being_deleted, pod_is_ready = scene.being_deleted, scene.pod_is_ready
@@ -191,11 +228,9 @@ def is_draining(node: JsonObject) -> bool:
     )
 
 
+@derived
 def going_claims(seen: Observed, pod_name: str) -> list[str]:
-    """The claims of this pod that are being deleted; none where the pod is being stopped itself.
-
-    Kubernetes keeps each until its pod has stopped; the data goes with it then.
-    """
+    """The claims of this pod that are being deleted: they, and their data, go when the pod stops. None where it is stopping."""
     pod = seen.pods.get(pod_name)
     if pod is None or being_deleted(pod):
         return []
@@ -203,6 +238,7 @@ def going_claims(seen: Observed, pod_name: str) -> list[str]:
     return [name for name in claims if name in seen.claims and being_deleted(seen.claims[name])]
 
 
+@derived
 def pods_on_going_claims(seen: Observed) -> dict[str, list[str]]:
     """The pods whose next stop takes their data along, each with its claims."""
     return {pod: claims for pod in sorted(seen.pods) if (claims := going_claims(seen, pod))}

@@ -1,7 +1,8 @@
 """The conditions that are there only while they are true. Pure.
 
 Alarms wait for a person, and say what that person can do; what each rests on is in docs/concepts/architecture.md: rule 7
-(Unfenced), rule 3 (EpochJump, Recovering), rule 2 (SeatLost). The others say what a user asked for, and what is less than promised.
+(Unfenced), rule 3 (EpochJump, Recovering), rule 2 (SeatLost). The others say what a user asked for, and what is less than
+promised.
 """
 
 from __future__ import annotations
@@ -256,11 +257,8 @@ def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
 def fenced(seen: Observed) -> Verdict | None:
     """A silent master's pod is being killed, and is not seen dead yet."""
     pods = [name for name, pod in sorted(seen.pods.items()) if names.FINALIZER_FENCE in observed.finalizers_of(pod)]
-    return (
-        yes(Reason.MASTER_STOPPED, f"{', '.join(pods)} was silent and is stopped before another serves")
-        if pods
-        else None
-    )
+    what = f"{', '.join(pods)} was silent and is stopped before another serves"
+    return yes(Reason.MASTER_STOPPED, what) if pods else None
 
 
 def volume_resizing(seen: Observed) -> Verdict | None:

@@ -20,6 +20,7 @@ from brokergroup_operator.reconcile.plan import Step, Verb, no, yes
 from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.render.broker_config import minimum_in_force
 from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.see.observed import moment, pod_trouble, pods_on_going_claims, why_not_stopped
 from brokergroup_operator.reconcile.tell import alarms
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.reconcile.decide.course import Course
     from brokergroup_operator.reconcile.plan import Verdict
-    from brokergroup_operator.reconcile.see.members import Membership, Standing
+    from brokergroup_operator.reconcile.see.members import Standing
     from brokergroup_operator.reconcile.see.observed import Observed
 
 
@@ -41,7 +42,7 @@ _REASONS: Final = {
 }
 
 
-def ready(seen: Observed, members: Membership, course: Course) -> Verdict:
+def ready(seen: Observed, course: Course) -> Verdict:
     """Everything is as the spec wants it, and writes are served."""
     if observed.being_deleted(seen.group_object):
         return no(Reason.DELETING, f"{len(seen.pods)} pods are still there")
@@ -50,14 +51,12 @@ def ready(seen: Observed, members: Membership, course: Course) -> Verdict:
     if _failing_over(seen):
         return no(Reason.FAILING_OVER, "The master is lost; another is being elected")
     pending = [one for one in course.standings.values() if not one.is_ready]
-    if members.to_reserve or pending:
-        waiting = ", ".join(one.member.pod for one in pending)
-        waiting = waiting or f"{len(members.to_reserve)} members without a broker id"
+    to_reserve = membership(seen).to_reserve
+    if to_reserve or pending:
+        waiting = ", ".join(one.member.pod for one in pending) or f"{len(to_reserve)} members without a broker id"
         return no(Reason.MEMBERS_PENDING, "; ".join([f"Waiting for {waiting}", *_facts(pending)]))
-    writes = available(seen, members)
-    if not writes.holds:
-        return writes
-    return _members_in_sync(course)
+    writes = available(seen)
+    return _members_in_sync(course) if writes.holds else writes
 
 
 def _members_in_sync(course: Course) -> Verdict:
@@ -74,12 +73,12 @@ def _facts(standings: Iterable[Standing]) -> list[str]:
     return [one.told for one in standings]
 
 
-def available(seen: Observed, members: Membership) -> Verdict:
+def available(seen: Observed) -> Verdict:
     master = seen.record.granted_master_id if seen.record else None
     if seen.record is None or master is None:
         reason = Reason.FAILING_OVER if _failing_over(seen) else Reason.NO_MASTER
         return no(reason, "No broker is master")
-    pod = members.pod_of(master)
+    pod = membership(seen).pod_of(master)
     if seen.snapshot is None or not seen.snapshot.writable:
         return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master in its epoch")
     if pod and not observed.pod_is_ready(seen.pods.get(pod)):
@@ -138,16 +137,23 @@ def _failing_over(seen: Observed) -> bool:
     return running is not None and running.kind is Kind.FAILOVER
 
 
-def all_conditions(seen: Observed, members: Membership, course: Course, *, invalid: Verdict | None) -> list[Condition]:
+def all_conditions(seen: Observed, course: Course, *, invalid: Verdict | None) -> list[Condition]:
     """Those that are always there, and of the others those that are true."""
     stall = yes(invalid.reason, invalid.message) if invalid else stalled(seen, course)
+    is_ready, is_available = ready(seen, course), available(seen)
+    if stall.holds and is_ready.holds:
+        # Of two conditions that are True kstatus takes one, and `kubectl wait` the other.
+        is_ready = no(stall.reason, stall.message)
+    if invalid is not None and invalid.reason is Reason.BROKER_NAME_TAKEN and not is_available.holds:
+        is_available = invalid  # a group with a master keeps the master's reason
     verdicts: dict[ConditionType, Verdict | None] = {
-        ConditionType.READY: invalid or _not_while(stall, ready(seen, members, course)),
-        ConditionType.AVAILABLE: _because(invalid, available(seen, members)),
+        ConditionType.READY: invalid or is_ready,
+        ConditionType.AVAILABLE: is_available,
         ConditionType.FAILOVER_SAFE: course.safe,
         ConditionType.REPLICATION_HEALTHY: replication_healthy(seen, course),
         ConditionType.UP_TO_DATE: invalid or up_to_date(seen, course),
-        ConditionType.RECONCILING: invalid or reconciling(seen, members, course, stall),
+        # Nor is it Reconciling: kstatus would say InProgress for ever.
+        ConditionType.RECONCILING: no(stall.reason, stall.message) if stall.holds else reconciling(seen, course),
         ConditionType.STALLED: stall,
         **alarms.all_alarms(seen, course),
     }
@@ -158,19 +164,6 @@ def all_conditions(seen: Observed, members: Membership, course: Course, *, inval
         for kind, verdict in verdicts.items()
         if verdict is not None
     ]
-
-
-def _not_while(stalled: Verdict, is_ready: Verdict) -> Verdict:
-    """A stalled group is not ready: of two conditions that are True kstatus takes one, and `kubectl wait` the other."""
-    if stalled.holds and is_ready.holds:
-        return no(stalled.reason, stalled.message)
-    return is_ready
-
-
-def _because(invalid: Verdict | None, is_available: Verdict) -> Verdict:
-    """A group without a master that waits for its name gets that as the reason; a group with a master keeps its own."""
-    waits = invalid is not None and invalid.reason is Reason.BROKER_NAME_TAKEN
-    return invalid if waits and invalid and not is_available.holds else is_available
 
 
 def condition_of(
@@ -194,14 +187,8 @@ PATIENCE_SECONDS: Final = 600.0
 SAID_BY_THE_SERVER: Final = "The API server refuses what the spec asks for: "
 
 
-def reconciling(seen: Observed, members: Membership, course: Course, hindrance: Verdict) -> Verdict:
-    """Work is under way; not while `hindrance`, the stall, is True: of two that are True kstatus takes one, InProgress for ever."""
-    if hindrance.holds:
-        return no(hindrance.reason, hindrance.message)
-    return _under_way(seen, members, course)
-
-
-def _under_way(seen: Observed, members: Membership, course: Course) -> Verdict:  # noqa: PLR0911 (one return per reason)
+def reconciling(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one return per reason)
+    """Whether work is under way; asked of a group that is not stalled."""
     if observed.being_deleted(seen.group_object):
         return yes(Reason.DELETING, f"{len(seen.pods)} pods are still there")
     if seen.group.spec.maintenance.hibernated:
@@ -210,17 +197,16 @@ def _under_way(seen: Observed, members: Membership, course: Course) -> Verdict: 
         return no(Reason.STABLE, "Nothing to do")
     if seen.group.spec.maintenance.paused:
         return no(Reason.STABLE, "Paused: nothing but the status is changed")
-    missing = [item.pod for item in members.members if item.pod not in seen.pods and course.runs(item.broker_id)]
-    waiting = [place_of(seen.group, item, seen.services) for item in members.members if item.pod in missing]
+    members = membership(seen)
+    missing = [item for item in members.members if item.pod not in seen.pods and course.runs(item.broker_id)]
+    waiting = [place_of(seen.group, item, seen.services) for item in missing]
     if without := [place.missing for place in waiting if place is not None and place.missing]:
         return yes(Reason.WAITING_FOR_ADDRESS, f"{without[0]}; its pod is made then")
     if members.to_reserve or missing:
-        what = ", ".join(missing) or f"{len(members.to_reserve)} members"
+        what = ", ".join(item.pod for item in missing) or f"{len(members.to_reserve)} members"
         return yes(Reason.CREATING_MEMBERS, f"Creating {what}")
-    for step in (course.repairing, course.moving, course.leaving, course.forgetting, *course.rollout):
-        if step is not None and (
-            step.acts or (step.verb is Verb.WAIT and step.reason is not Reason.WAITING_FOR_PERSON)
-        ):
+    for step in course.wanted:
+        if step.acts or (step.verb is Verb.WAIT and step.reason is not Reason.WAITING_FOR_PERSON):
             return yes(step.reason, _told(step))
     stopping = sorted(name for name, pod in seen.pods.items() if observed.being_deleted(pod))
     if stopping:
@@ -242,9 +228,8 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
     for name, pod in sorted(seen.pods.items()):
         # A bad image that was taken back is being repaired.
         if name not in replaced and (trouble := pod_trouble(pod, now=seen.now)) is not None:
-            sharers = (
-                f". {seen.host_ports_shared}" if seen.host_ports_shared and NO_FREE_PORTS in trouble.message else ""
-            )
+            in_the_way = seen.host_ports_shared if NO_FREE_PORTS in trouble.message else ""
+            sharers = f". {in_the_way}" if in_the_way else ""
             return yes(trouble.reason, f"{trouble.message}{sharers}{_held_up(course, name)}")
     if seen.group.spec.maintenance.hibernated and (held := pods_on_going_claims(seen)):
         return yes(Reason.CLAIM_BEING_DELETED, f"Not hibernated: {why_not_stopped(list(held))}")

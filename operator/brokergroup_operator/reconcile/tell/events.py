@@ -39,10 +39,7 @@ class EventPoster:
         self._told: dict[tuple[str, str, str, str], float] = {}
 
     async def post_once(self, group_object: JsonObject, note: Note) -> bool:
-        """For what a pass may run into again and again: the same note about the same group is posted once an hour.
-
-        Returns whether it was posted now.
-        """
+        """Post what passes may find again and again once an hour for each group. Return whether it was posted now."""
         metadata = group_object["metadata"]
         words = (str(metadata.get("namespace")), str(metadata["name"]), note.reason, note.message)
         now_seconds = time.monotonic()

@@ -36,6 +36,7 @@ from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.foreign import content_hash
+from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.see.observed import moment
 from brokergroup_operator.reconcile.tell.conditions import all_conditions
 from brokergroup_operator.reconcile.tell.events import transition_notes
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.reconcile.decide.course import Course
     from brokergroup_operator.reconcile.plan import Verdict
-    from brokergroup_operator.reconcile.see.members import Membership
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
     from controller_core.model import BrokerGroupRecord
@@ -57,9 +57,9 @@ LAGS_APART_SECONDS = 10.0
 
 
 def status_action(
-    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings, *, invalid: Verdict | None = None
+    seen: Observed, course: Course, settings: ReconcileSettings, *, invalid: Verdict | None = None
 ) -> Iterator[Action]:
-    status = build_status(seen, members, course, settings, invalid=invalid)
+    status = build_status(seen, course, settings, invalid=invalid)
     wanted: JsonObject = without_nulls(msgspec.to_builtins(status))
     stored: JsonObject = seen.group_object.get("status") or {}
     # The operator pod that carried a failover out writes it, whether or not it reconciles (observe/failover_history.py).
@@ -70,10 +70,7 @@ def status_action(
 
 
 def _only_lags(seen: Observed, wanted: JsonObject, before: JsonObject) -> bool:
-    """Nothing but how far members are behind, and that was written a moment ago: a group that catches up would write all the time.
-
-    When it was written, the API server itself has noted; the next look after that writes what is true then.
-    """
+    """Whether only lags changed since the last write, a moment ago by the API server's time: a group catches up all the time."""
     written = observed.last_written(seen.group_object, names.FIELD_MANAGER_STATUS)
     if not written or _in_order(_without_lags(wanted)) != _in_order(_without_lags(before)):
         return False
@@ -98,10 +95,11 @@ def _in_order(status: JsonObject) -> JsonObject:
 
 
 def build_status(
-    seen: Observed, members: Membership, course: Course, settings: ReconcileSettings, *, invalid: Verdict | None = None
+    seen: Observed, course: Course, settings: ReconcileSettings, *, invalid: Verdict | None = None
 ) -> BrokerGroupStatus:
-    record, conditions = seen.record, all_conditions(seen, members, course, invalid=invalid)
-    going = outdated_members(seen, members.members, settings, going=True)
+    record, members = seen.record, membership(seen).members
+    conditions = all_conditions(seen, course, invalid=invalid)
+    going = outdated_members(seen, members, settings, going=True)
     outdated = {item.member.pod for item in (*course.outdated, *going)}
     revision, before = update_revision(seen, settings), seen.group_object.get("status") or {}
     return BrokerGroupStatus(
@@ -112,18 +110,18 @@ def build_status(
         updated_replicas=sum(1 for name in seen.pods if name not in outdated),
         in_sync_replicas=len(record.sync_state_set) if record else 0,
         selector=identity.selector_text(identity.selector_labels(seen.group)),
-        master=_master(seen, members),
+        master=_master(seen),
         sync_state_set=SyncStateSetStatus(broker_ids=sorted(record.sync_state_set), epoch=record.sync_state_set_epoch)
         if record
         else None,
         members=[
             member_status(seen, course, member, revision="" if member.pod in outdated else revision)
-            for member in members.members
+            for member in members
         ],
         # While it holds its turn the update is not complete, though no old pod is left: the last new one has yet to come.
         current_revision=before.get("currentRevision") if outdated or course.turn is Turn.HOLDS else revision,
         update_revision=revision,
-        endpoints=_endpoints(seen, members),
+        endpoints=_endpoints(seen),
         unclean_elections=record.unclean_elections if record else 0,
         controller=_controller(seen, settings),
         durability=effective_durability(seen.group.spec),
@@ -153,7 +151,7 @@ def _phase(seen: Observed, true: dict[str, str]) -> str:
     return "Degraded" if "Available" in true else "Unavailable"
 
 
-def _endpoints(seen: Observed, members: Membership) -> Endpoints:
+def _endpoints(seen: Observed) -> Endpoints:
     group, namespace = identity.name_of(seen.group), identity.namespace_of(seen.group)
     port = seen.group.spec.network.listen_port
     service = names.members_service_name(group)
@@ -163,21 +161,20 @@ def _endpoints(seen: Observed, members: Membership) -> Endpoints:
             place.text
             if (place := place_of(seen.group, member, seen.services)) is not None and place.host
             else f"{member.pod}.{service}.{namespace}:{place.port if place else port}"
-            for member in members.members
+            for member in membership(seen).members
         ],
     )
 
 
-def _master(seen: Observed, members: Membership) -> MasterStatus | None:
+def _master(seen: Observed) -> MasterStatus | None:
     record = seen.record
     if record is None or (master := record.granted_master_id) is None:
         return None
-    pod = members.pod_of(master)
     before = (seen.group_object.get("status") or {}).get("master") or {}
     same = (before.get("brokerId"), before.get("epoch")) == (master, record.master_epoch)
     return MasterStatus(
         broker_id=master,
-        pod=pod,
+        pod=membership(seen).pod_of(master),
         address=record.address_of(master) or "",
         epoch=record.master_epoch,
         since=before.get("since") if same and before.get("since") else seen.now,
@@ -229,10 +226,7 @@ def member_status(seen: Observed, course: Course, member: Member, *, revision: s
 
 
 def _lag_bytes(seen: Observed, member: Member) -> int | None:
-    """Behind the master, rounded down to a power of two so that a busy group does not write its status all the time.
-
-    Below a mebibyte nothing is shown: heartbeats of different moments differ by that much.
-    """
+    """Behind the master, rounded down to a power of two, so that a busy group seldom writes its status. Below a mebibyte: 0."""
     record, live = seen.record, seen.snapshot.live if seen.snapshot else {}
     master = live.get(record.granted_master_id or 0) if record else None
     mine = live.get(member.broker_id)
