@@ -214,7 +214,7 @@ class Listener:
 
     asyncio opens an accepted socket in two later turns of its loop, and no longer does so once its ``Server`` is closed
     (gh-109564): the socket then stays open until the garbage collector finds it. So this class stops accepting first, lets the
-    accepted sockets open, and closes the server last. uvloop does not need it (``tests/remoting/test_stop.py``).
+    accepted sockets open, and closes the server last. uvloop does not need it (``tests/remoting/test_hostile_peers.py``).
     """
 
     def __init__(self, server: asyncio.Server) -> None:

@@ -2,7 +2,7 @@
 
 The log reports its writes and cuts to the flusher. The flusher fsyncs, here or in a thread, and only it moves ``durable_offset``,
 by which sends are acknowledged, slaves acknowledge, and indexes are written. Three rules
-(``tests/replica/test_durability.py``, with drawn lives ``tests/replica/test_faulty_disk.py``):
+(``tests/replica/test_durability.py``, also with drawn lives):
 
 * A file stays dirty until an fsync of it has *returned*. A flush that begins during another one syncs the file again.
 * A truncation begins a new generation. A flush of an older generation says nothing about bytes written later at its offsets.

@@ -18,7 +18,8 @@ from rocketmq_remoting.broker_protocol import (
     TopicRouteBody,
 )
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from tests.replica.support import Client, FakeController, RunningReplica, eventually, start_replica
+from tests.replica.support import Client, FakeController, RunningReplica, start_replica
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

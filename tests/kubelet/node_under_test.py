@@ -1,27 +1,25 @@
-"""A node for tests: one kubelet on one API, and waiting by looking, never by sleeping on."""
+"""A node for tests: one kubelet on one API, and the words of the tests."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.kube import KubernetesApi, NotFoundError
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
 from kube_sandbox.kubelet import Image, ImageCatalogue, LoopbackNetwork, PodNetwork, ProcessKubelet
 from kube_sandbox.kubelet.container import BackOffSettings
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from brokergroup_operator.json_object import JsonObject
     from kube_sandbox.client import KubeClient
 
 NAMESPACE = "default"
-Found = TypeVar("Found")
-DEADLINE_SECONDS = 20.0
 
 
 class Node:
@@ -96,27 +94,26 @@ class Node:
 
     async def until(self, name: str, holds: Callable[[JsonObject], object]) -> JsonObject:
         """The pod, as soon as ``holds`` is true of it."""
-        return await eventually(lambda: self._pod_if(name, holds))
 
-    async def _pod_if(self, name: str, holds: Callable[[JsonObject], object]) -> JsonObject | None:
-        pod = await self.pod(name)
-        return pod if pod is not None and holds(pod) else None
+        async def look() -> JsonObject | None:
+            pod = await self.pod(name)
+            return pod if pod is not None and holds(pod) else None
+
+        found: JsonObject = await eventually(look, every_seconds=0.02)
+        return found
 
     async def until_gone(self, name: str, uid: str) -> None:
         async def gone() -> bool:
             pod = await self.pod(name)
             return pod is None or pod["metadata"]["uid"] != uid
 
-        await eventually(gone)
+        await eventually(gone, every_seconds=0.02)
 
     async def until_output(self, name: str, expected: str, container: str = "main") -> str:
         """What the container's present start wrote, as soon as ``expected`` is in it."""
 
-        async def output() -> str | None:
-            text = self.output(name, container)
-            return text if expected in text else None
-
-        return await eventually(output)
+        await eventually(lambda: expected in self.output(name, container), every_seconds=0.02)
+        return self.output(name, container)
 
     def output(self, name: str, container: str = "main", start: int | None = None) -> str:
         found = self.data_dir.glob(f"logs/{NAMESPACE}_{name}_*/{container}/[0-9]*.log")
@@ -127,16 +124,6 @@ class Node:
 
     def pid(self, name: str, container: str = "main") -> int | None:
         return self.kubelet.container_pid(NAMESPACE, name, container)
-
-
-async def eventually(look: Callable[[], Awaitable[Found | None]]) -> Found:
-    """What ``look`` returns, as soon as that is neither None nor False; fails at the deadline."""
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while True:
-            found = await look()
-            if found:
-                return found
-            await asyncio.sleep(0.02)
 
 
 def pod_object(

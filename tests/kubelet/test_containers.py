@@ -6,7 +6,8 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
-from tests.kubelet.node_under_test import eventually, is_dead, is_ready, is_running, pod_object, state_of
+from tests.kubelet.node_under_test import is_dead, is_ready, is_running, pod_object, state_of
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,8 +184,5 @@ async def test_a_fence_finds_the_broker_of_its_own_pod_only(node: Node) -> None:
     (folder / "kill").touch()
     await node.until_output("a", f"killed {main}", "beside")
 
-    async def started_again() -> bool:
-        return node.pid("a") not in (None, main)
-
-    await eventually(started_again)
+    await eventually(lambda: node.pid("a") not in (None, main))
     assert node.pid("b") == other

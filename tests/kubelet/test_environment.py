@@ -12,7 +12,8 @@ import pytest
 from brokergroup_operator.kube.resources import CONFIG_MAPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, SECRETS
 from kube_sandbox.kubelet.environment import Image, ImageCatalogue, expand, mount_rewriter
 from kube_sandbox.kubelet.network import AddressCounter, AddressesUsedUpError, LoopbackNetwork
-from tests.kubelet.node_under_test import NAMESPACE, eventually, is_ready, pod_object, state_of
+from tests.kubelet.node_under_test import NAMESPACE, is_ready, pod_object, state_of
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from brokergroup_operator.json_object import JsonObject
@@ -150,10 +151,7 @@ async def test_a_config_map_and_a_secret_as_files(node: Node) -> None:
     await node.api.create(CONFIG_MAPS, config_map("settings", **{"broker.conf": "x = ${POD_IP}\n", "other": "y"}))
     container = {
         "env": [{"name": "CONFIG_DIR", "value": "/etc/rocketmq"}],
-        "volumeMounts": [
-            {"name": "config", "mountPath": "/etc/rocketmq"},
-            {"name": "secret", "mountPath": "/secret"},
-        ],
+        "volumeMounts": [{"name": "config", "mountPath": "/etc/rocketmq"}, {"name": "secret", "mountPath": "/secret"}],
     }
     items = [{"key": "broker.conf", "path": "sub/broker.conf"}]
     volumes = [
@@ -224,10 +222,7 @@ async def test_a_claim_is_bound_and_outlives_the_pod_and_goes_with_its_deletion(
     assert len(folders) == 1
     await node.api.delete(PERSISTENT_VOLUME_CLAIMS, "data", namespace=NAMESPACE)
 
-    async def removed() -> bool:
-        return not folders[0].exists()
-
-    await eventually(removed)
+    await eventually(lambda: not folders[0].exists())
 
 
 async def test_a_claim_in_use_is_kept_until_the_pod_is_gone(node: Node) -> None:

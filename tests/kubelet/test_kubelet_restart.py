@@ -1,4 +1,4 @@
-"""The kubelet may stop and start at any moment, or die: nothing outlives it unnoticed, and its pods come back."""
+"""The kubelet may stop, start or die at any moment, and the API be away: nothing outlives it unnoticed, and its pods come back."""
 
 from __future__ import annotations
 
@@ -13,15 +13,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.kube.resources import NODES
+from brokergroup_operator.kube import ApiError, KubernetesApi
+from brokergroup_operator.kube.resources import NODES, PODS
+from kube_sandbox.api_server.server import SandboxApiServer
+from kube_sandbox.client import KubeClient
 from kube_sandbox.kubelet.files import FolderInUseError, read_container_pid
 from kube_sandbox.kubelet.process import KUBELET_MARK, kill_leftovers
-from tests.kubelet.node_under_test import NAMESPACE, is_dead, is_ready, is_running, pod_object, state_of
-
-ROOT = Path(__file__).parents[2]
+from tests.kubelet.node_under_test import NAMESPACE, Node, is_dead, is_ready, is_running, pod_object, state_of
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from tests.kubelet.node_under_test import Node
+    from collections.abc import AsyncIterator
+
+    from aiohttp.web import BaseRequest
+
+
+ROOT = Path(__file__).parents[2]
 
 
 async def test_a_restarted_kubelet_starts_its_pods_again_on_new_addresses(node: Node) -> None:
@@ -166,3 +173,82 @@ async def test_a_kubelet_killed_outright_leaves_nothing_behind_after_its_next_st
     assert is_dead(pid)
     pod = await node.until("a", lambda pod: state_of(pod)["restartCount"] == 1 and is_running(pod))
     assert state_of(pod)["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
+
+
+class ApiThatGoesAway:
+    """An embedded API that stops and comes back at the same address with the same objects, and a node on it."""
+
+    node: Node
+
+    def __init__(self) -> None:
+        self.server = SandboxApiServer()
+
+    async def leave(self) -> None:
+        await self.server.stop()
+
+    async def come_back(self) -> None:
+        self.server = SandboxApiServer(port=self.server.port, store=self.server.store)
+        await self.server.start()
+
+
+@pytest.fixture
+async def away(tmp_path: Path) -> AsyncIterator[ApiThatGoesAway]:
+    away, kubeconfig = ApiThatGoesAway(), tmp_path / "kubeconfig"
+    await away.server.start()
+    away.server.write_kubeconfig(kubeconfig)
+    async with KubernetesApi.from_kubeconfig(kubeconfig) as api, KubeClient.from_kubeconfig(kubeconfig) as client:
+        away.node = Node(api, client, kubeconfig, tmp_path / "node")
+        await away.node.kubelet.start()
+        yield away
+        await away.node.kubelet.stop()
+    await away.server.stop()
+
+
+async def test_a_container_that_dies_meanwhile_is_started_again_and_told_later(away: ApiThatGoesAway) -> None:
+    node = away.node
+    _, pid = await node.started("a")
+    await away.leave()
+    with pytest.raises(ApiError):
+        await node.api.get(PODS, "a", namespace=NAMESPACE)
+    os.kill(pid, signal.SIGKILL)
+
+    await eventually(lambda: node.pid("a") not in (None, pid))
+    await away.come_back()
+    pod = await node.until("a", lambda pod: state_of(pod)["restartCount"] == 1 and is_running(pod))
+    assert state_of(pod)["lastState"]["terminated"]["exitCode"] == 137
+
+
+async def test_no_container_starts_before_its_address_is_in_the_api(away: ApiThatGoesAway) -> None:
+    """Bound by hand while the kubelet's status posts are refused: it waits."""
+    node = away.node
+
+    def refuse(request: BaseRequest) -> None:
+        if "/pods/" in request.path and request.path.endswith("/status"):
+            raise ConnectionResetError("cut by the test")
+
+    away.server.before_request = refuse
+    await node.create(pod_object("a"))
+
+    await node.until("a", lambda pod: pod["spec"].get("nodeName"))
+
+    await eventually(lambda: any(worker.address is not None for worker in node.kubelet._workers.values()))
+    assert node.pid("a") is None
+    away.server.before_request = None
+    pod = await node.until("a", is_ready)
+    assert pod["status"]["podIP"]
+
+
+async def test_a_deletion_meanwhile_is_carried_out_when_the_api_is_back(away: ApiThatGoesAway) -> None:
+    node = away.node
+    uid, pid = await node.started("a")
+    await away.leave()
+    away.server = SandboxApiServer(store=away.server.store)  # elsewhere: the kubelet does not see this one
+    await away.server.start()
+    async with KubernetesApi.from_url(away.server.url) as elsewhere:
+        await elsewhere.delete(PODS, "a", namespace=NAMESPACE)
+    port = int(node.api.url.rpartition(":")[2])
+    await away.server.stop()
+    away.server = SandboxApiServer(port=port, store=away.server.store)
+    await away.server.start()
+    await node.until_gone("a", uid)
+    assert is_dead(pid)

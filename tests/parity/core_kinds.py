@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.parity.bodies import CORE, pod
+from tests.parity.peer import CORE, pod
 
 if TYPE_CHECKING:
     from tests.parity.peer import Peer

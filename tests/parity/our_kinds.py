@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.parity.bodies import CLUSTERS, GROUPS, OPERATIONS, STATES, cluster, group, reason, state
+from tests.parity.peer import CLUSTERS, GROUPS, OPERATIONS, STATES, cluster, group, reason, state
 
 if TYPE_CHECKING:
     from tests.parity.peer import Peer

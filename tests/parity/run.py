@@ -29,7 +29,7 @@ import structlog  # noqa: E402
 import yaml  # noqa: E402
 
 from kube_sandbox.api_server.server import SandboxApiServer  # noqa: E402
-from tests.parity import core_kinds, custom_objects, our_kinds, reading  # noqa: E402
+from tests.parity import core_kinds, custom_objects, our_kinds  # noqa: E402
 from tests.parity.peer import Peer, shape_of  # noqa: E402
 from tests.sieve.workloads import WORKLOADS  # noqa: E402
 from tests.sieve.world import told  # noqa: E402
@@ -61,11 +61,11 @@ CONVERSATIONS: list[Conversation] = [
     our_kinds.broker_group_states,
     our_kinds.broker_group_operations,
     our_kinds.rocketmq_clusters,
-    reading.lists_and_collections,
-    reading.scale,
-    reading.tables,
-    reading.watches,
-    reading.watches_of_the_operator,
+    custom_objects.lists_and_collections,
+    custom_objects.scale,
+    custom_objects.tables,
+    custom_objects.watches,
+    custom_objects.watches_of_the_operator,
 ]
 # What kubectl and the plugin ask, beside what the operator does.
 OF_KUBECTL = frozenset(

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from kube_sandbox.api_server.server import SandboxApiServer
-from tests.parity import core_kinds, custom_objects, reading
+from tests.parity import core_kinds, custom_objects
 from tests.parity.peer import Peer
 from tests.parity.run import CONVERSATIONS, open_namespace, serve_kinds
 
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ANSWERS = Path(__file__).parent / "answers"
-OURS = (reading.tables, reading.watches_of_the_operator)
+OURS = (custom_objects.tables, custom_objects.watches_of_the_operator)
 RECORDED = [
     conversation
     for conversation in CONVERSATIONS
-    if conversation.__module__ in (core_kinds.__name__, custom_objects.__name__, reading.__name__)
-    and conversation not in OURS
+    if conversation.__module__ in (core_kinds.__name__, custom_objects.__name__) and conversation not in OURS
 ]
 
 

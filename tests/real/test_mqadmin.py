@@ -25,8 +25,9 @@ from tests.real.parts.mqadmin_output import Refusal
 from tests.real.parts.mqadmin_shell import AdminShell, start_shell
 from tests.real.parts.process import start
 from tests.support.java_rig import KEY, JavaRig, in_sync, plane_beside, record_of
+from tests.support.waiting import eventually
 from tests.upstream.java_controllers import start_dledger, wait_until_leading
-from tests.upstream.lab import Controller, WireGroup, eventually
+from tests.upstream.lab import Controller, WireGroup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -22,7 +22,6 @@ from rocketmq_remoting.address import (
 )
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_remoting.errors import RemotingConnectError
 from rocketmq_remoting.server import RemotingServer
 from tests.support.quiet_handler import QuietHandler
 
@@ -185,7 +184,7 @@ def test_no_text_raises_anything_else(text: str) -> None:
     assert Address.parse(str(address), "f") == address
 
 
-class Echo(QuietHandler):
+class SaysPeer(QuietHandler):
     """Answers with the host that it sees."""
 
     def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
@@ -193,7 +192,7 @@ class Echo(QuietHandler):
 
 
 async def test_a_wildcard_hears_both_families_and_sees_an_ipv4_peer_by_its_own_address(ipv6_loopback: str) -> None:
-    server, client = RemotingServer(Echo()), RemotingClient()
+    server, client = RemotingServer(SaysPeer()), RemotingClient()
     await server.start("::", 0)
     try:
         assert server.address == f"[::]:{server.port}"
@@ -209,7 +208,7 @@ async def test_a_wildcard_hears_both_families_and_sees_an_ipv4_peer_by_its_own_a
 
 async def test_a_client_bound_to_one_family_reaches_a_server_of_the_other(ipv6_loopback: str) -> None:
     """A pod of both families: bound to its IPv6 address it could dial no controller that has an IPv4 one."""
-    server, client = RemotingServer(Echo()), RemotingClient(local_host=ipv6_loopback)
+    server, client = RemotingServer(SaysPeer()), RemotingClient(local_host=ipv6_loopback)
     await server.start("127.0.0.1", 0)
     try:
         assert (await client.invoke(server.address, request(1), timeout_seconds=5.0)).remark == "127.0.0.1"
@@ -220,16 +219,7 @@ async def test_a_client_bound_to_one_family_reaches_a_server_of_the_other(ipv6_l
 
 async def test_without_ipv6_in_the_kernel_the_wildcard_is_that_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
-    server = RemotingServer(Echo())
+    server = RemotingServer(SaysPeer())
     await server.start("::", 0)
     assert server.host == "0.0.0.0"
     await server.stop(grace_seconds=0.1)
-
-
-async def test_an_address_without_a_port_is_a_failure_of_the_call() -> None:
-    client = RemotingClient()
-    with pytest.raises(
-        RemotingConnectError, match=r"address '\[::1\]': expected host:port, an IPv6 address in brackets"
-    ):
-        await client.invoke("[::1]", request(1), timeout_seconds=1.0)
-    await client.close()

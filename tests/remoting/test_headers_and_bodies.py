@@ -248,10 +248,7 @@ def test_ha_status_without_a_client_part_is_read() -> None:
     assert status.ha_client_runtime_info.master_addr is None
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [(None, ()), (b"null", ()), (b"[]", ()), (b'["a","b"]', ("a", "b"))],
-)
+@pytest.mark.parametrize(("body", "expected"), [(None, ()), (b"null", ()), (b"[]", ()), (b'["a","b"]', ("a", "b"))])
 def test_broker_names(body: bytes | None, expected: tuple[str, ...]) -> None:
     assert decode_broker_names(body) == expected
 

@@ -1,124 +1,59 @@
-"""What a peer must not be able to do: stop the loop, fill the memory, hold connections (-F34)."""
+"""What a peer must not be able to do: stop the loop, fill memory or log, hold connections, also of a server that stops."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import socket
 import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameDecoder, FrameLimits, encode
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_remoting.connection import RemotingConnection
 from rocketmq_remoting.errors import RemotingTimeoutError
-from rocketmq_remoting.limits import ConnectionSettings
+from rocketmq_remoting.limits import LINES_PER_WINDOW, WINDOW_SECONDS, ByteBudget, PeerLog
 from rocketmq_remoting.server import RemotingServer
 from tests.remoting.test_codec import NOT_FRAMES
+from tests.support.remoting_rig import ECHO, HOST, LATER, Handler, connected, serving
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable
 
-HOST = "127.0.0.1"
-NOW, LATER = 1, 2
+
 TURN = 64
+STRICT: dict[str, Any] = {
+    "limits": FrameLimits(max_frame_bytes=100_000, max_frame_bytes_until_known=1000),
+    "frame_timeout_seconds": 0.2,
+    "max_connections": 4,
+    "max_connections_per_host": 2,
+}
 
 
-class Handler:
-    def __init__(self) -> None:
-        self.seen: list[RemotingCommand] = []
-        self.gate = asyncio.Event()
-        self.open: set[RemotingConnection] = set()
-
-    def handle(
-        self, request: RemotingCommand, connection: RemotingConnection
-    ) -> RemotingCommand | Awaitable[RemotingCommand]:
-        self.seen.append(request)
-        return self._later(request) if request.code == LATER else request.answer(0, body=request.body)
-
-    async def _later(self, request: RemotingCommand) -> RemotingCommand:
-        await self.gate.wait()
-        return request.answer(0)
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        self.open.add(connection)
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        self.open.remove(connection)
-
-
-class FakeTransport(asyncio.Transport):
-    """Remembers what was asked of it."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("192.0.2.1", 40000)})
-        self.written: list[bytes] = []
-        self.reading = True
-        self.closing = False
-
-    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        self.written.append(bytes(data))
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def close(self) -> None:
-        self.closing = True
-
-    abort = close
-
-    def answers(self) -> list[RemotingCommand]:
-        return FrameDecoder().feed(b"".join(self.written))
-
-
-@pytest.fixture(autouse=True)
-async def _nothing_reaches_the_loop() -> AsyncIterator[None]:
+@pytest.fixture
+async def handler() -> AsyncIterator[Handler]:
     """An exception that asyncio would only log fails the test."""
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-    yield
+    yield Handler()
     assert reported == []
 
 
 @pytest.fixture
-def handler() -> Handler:
-    return Handler()
-
-
-async def serve(handler: Handler, **settings: Any) -> AsyncIterator[RemotingServer]:
-    server = RemotingServer(handler, **settings)
-    await server.start(HOST, 0)
-    yield server
-    await server.stop(grace_seconds=1)
-    assert not handler.open
-
-
-@pytest.fixture
 async def server(handler: Handler) -> AsyncIterator[RemotingServer]:
-    async for server in serve(handler):
+    async with serving(handler) as (server, _):
         yield server
 
 
 @pytest.fixture
 async def strict_server(handler: Handler) -> AsyncIterator[RemotingServer]:
-    limits = FrameLimits(max_frame_bytes=100_000, max_frame_bytes_until_known=1000)
-    async for server in serve(
-        handler, limits=limits, frame_timeout_seconds=0.2, max_connections=4, max_connections_per_host=2
-    ):
+    async with serving(handler, **STRICT) as (server, _):
         yield server
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - what is waited for happens in the code under test
-            await asyncio.sleep(0.001)
 
 
 async def read_to_end(reader: asyncio.StreamReader) -> bytes:
@@ -139,19 +74,19 @@ async def close(*writers: asyncio.StreamWriter) -> None:
 @pytest.mark.parametrize("data", NOT_FRAMES.values(), ids=NOT_FRAMES.keys())
 async def test_what_is_no_frame_closes_that_connection_and_no_other(server: RemotingServer, data: bytes) -> None:
     client = RemotingClient()
-    address = f"{server.host}:{server.port}"
-    await client.invoke(address, request(NOW), timeout_seconds=5)
+    address = server.address
+    await client.invoke(address, request(ECHO), timeout_seconds=5)
     reader, writer = await asyncio.open_connection(server.host, server.port)
     writer.write(data)
     assert await read_to_end(reader) == b""
-    assert (await client.invoke(address, request(NOW, body=b"x"), timeout_seconds=5)).body == b"x"
+    assert (await client.invoke(address, request(ECHO, body=b"x"), timeout_seconds=5)).body == b"x"
     await client.close()
     await close(writer)
 
 
 async def test_good_requests_before_a_bad_frame_are_answered(server: RemotingServer) -> None:
     reader, writer = await asyncio.open_connection(server.host, server.port)
-    writer.write(encode(request(NOW, body=b"a")) + struct.pack(">i", -1))
+    writer.write(encode(request(ECHO, body=b"a")) + struct.pack(">i", -1))
     [answer] = FrameDecoder().feed(await read_to_end(reader))
     assert answer.body == b"a"
     await close(writer)
@@ -173,7 +108,7 @@ async def test_a_frame_that_trickles_is_cut_off(strict_server: RemotingServer) -
 async def test_a_busy_connection_whose_reads_never_end_with_a_frame_is_kept(strict_server: RemotingServer) -> None:
     """Each read ends inside a frame, for longer than a single frame may take."""
     reader, writer = await asyncio.open_connection(strict_server.host, strict_server.port)
-    frame = encode(request(NOW, body=b"x" * 100))
+    frame = encode(request(ECHO, body=b"x" * 100))
     writer.write(frame[:10])
     deadline = asyncio.get_running_loop().time() + 0.6
     rounds = 0
@@ -193,40 +128,33 @@ async def test_a_busy_connection_whose_reads_never_end_with_a_frame_is_kept(stri
 
 
 async def test_an_idle_connection_is_closed(handler: Handler) -> None:
-    async for server in serve(handler, idle_timeout_seconds=0.1):
+    async with serving(handler, idle_timeout_seconds=0.1) as (server, _):
         reader, writer = await asyncio.open_connection(server.host, server.port)
         assert await read_to_end(reader) == b""
         await close(writer)
 
 
-async def test_a_length_beyond_the_limit_is_refused_before_its_bytes_come(strict_server: RemotingServer) -> None:
-    reader, writer = await asyncio.open_connection(strict_server.host, strict_server.port)
-    writer.write(struct.pack(">i", 1001))
-    assert await read_to_end(reader) == b""
-    await close(writer)
-
-
 async def test_a_known_peer_may_send_more(strict_server: RemotingServer, handler: Handler) -> None:
     _, writer = await asyncio.open_connection(strict_server.host, strict_server.port)
-    await until(lambda: len(handler.open) == 1)
-    next(iter(handler.open)).peer_is_known()
-    writer.write(encode(request(NOW, body=bytes(50_000))))
-    await until(lambda: len(handler.seen) == 1)
+    await eventually(lambda: handler.open_count == 1)
+    handler.opened[0].peer_is_known()
+    writer.write(encode(request(ECHO, body=bytes(50_000))))
+    await eventually(lambda: len(handler.seen) == 1)
     await close(writer)
 
 
 async def test_one_host_cannot_take_all_connections(strict_server: RemotingServer, handler: Handler) -> None:
     taken = [await asyncio.open_connection(strict_server.host, strict_server.port) for _ in range(2)]
-    await until(lambda: len(handler.open) == 2)
+    await eventually(lambda: handler.open_count == 2)
     reader, writer = await asyncio.open_connection(strict_server.host, strict_server.port)
     assert await read_to_end(reader) == b""
     elsewhere = RemotingClient(local_host="127.0.0.2")
-    address = f"{strict_server.host}:{strict_server.port}"
-    assert (await elsewhere.invoke(address, request(NOW), timeout_seconds=5)).code == 0
+    address = strict_server.address
+    assert (await elsewhere.invoke(address, request(ECHO), timeout_seconds=5)).code == 0
     await close(taken[0][1])
-    await until(lambda: len(handler.open) == 2)
+    await eventually(lambda: handler.open_count == 2)
     again, again_writer = await asyncio.open_connection(strict_server.host, strict_server.port)
-    again_writer.write(encode(request(NOW)))
+    again_writer.write(encode(request(ECHO)))
     assert await again.read(1)
     await elsewhere.close()
     await close(writer, taken[1][1], again_writer)
@@ -236,9 +164,9 @@ async def test_all_hosts_together_cannot_take_more_than_the_server_keeps(
     strict_server: RemotingServer, handler: Handler
 ) -> None:
     clients = [RemotingClient(local_host=f"127.0.0.{2 + number}") for number in range(4)]
-    address = f"{strict_server.host}:{strict_server.port}"
+    address = strict_server.address
     for client in clients:
-        await client.invoke(address, request(NOW), timeout_seconds=5)
+        await client.invoke(address, request(ECHO), timeout_seconds=5)
     reader, writer = await asyncio.open_connection(strict_server.host, strict_server.port)
     assert await read_to_end(reader) == b""
     for client in clients:
@@ -248,7 +176,7 @@ async def test_all_hosts_together_cannot_take_more_than_the_server_keeps(
 
 async def test_ten_thousand_requests_of_one_opaque_get_ten_thousand_answers(server: RemotingServer) -> None:
     reader, writer = await asyncio.open_connection(server.host, server.port)
-    frame = encode(request(NOW).with_opaque(7))
+    frame = encode(request(ECHO).with_opaque(7))
     writer.write(frame * 10_000)
     decoder, answers = FrameDecoder(), 0
     async with asyncio.timeout(30):
@@ -259,6 +187,7 @@ async def test_ten_thousand_requests_of_one_opaque_get_ten_thousand_answers(serv
     await close(writer)
 
 
+@pytest.mark.usefixtures("handler")
 async def test_answers_nobody_asked_for_are_dropped() -> None:
     """A server that answers opaques it was not asked for, then the right one, then the same one again."""
 
@@ -274,25 +203,18 @@ async def test_answers_nobody_asked_for_are_dropped() -> None:
     listener = await asyncio.start_server(answer_wildly, HOST, 0)
     client = RemotingClient()
     address = f"{HOST}:{listener.sockets[0].getsockname()[1]}"
-    answer = await client.invoke(address, request(NOW), timeout_seconds=5)
+    answer = await client.invoke(address, request(ECHO), timeout_seconds=5)
     assert answer.body == b"right"
     with pytest.raises(RemotingTimeoutError):
-        await client.invoke(address, request(NOW), timeout_seconds=0.05)
+        await client.invoke(address, request(ECHO), timeout_seconds=0.05)
     await client.close()
     listener.close()
     await listener.wait_closed()
 
 
-def connected(handler: Handler, **settings: Any) -> tuple[RemotingConnection, FakeTransport]:
-    connection = RemotingConnection(handler=handler, settings=ConnectionSettings(**settings))
-    transport = FakeTransport()
-    connection.connection_made(transport)
-    return connection, transport
-
-
 async def test_tiny_frames_are_taken_a_turn_at_a_time(handler: Handler) -> None:
     connection, transport = connected(handler)
-    connection.data_received(encode(request(NOW)) * 200)
+    connection.data_received(encode(request(ECHO)) * 200)
     for handled in (TURN, 2 * TURN, 3 * TURN):
         assert len(handler.seen) == handled
         assert not transport.reading
@@ -309,11 +231,11 @@ async def test_requests_beyond_the_allowed_wait_unread(handler: Handler) -> None
     await asyncio.sleep(0)
     assert len(handler.seen) == 2
     assert not transport.reading
-    handler.gate.set()
-    await until(lambda: len(handler.seen) == 10)
+    handler.gates[b""].set()
+    await eventually(lambda: len(handler.seen) == 10)
     await connection.wait_answered()
-    await until(lambda: transport.reading)
-    assert sorted(answer.opaque for answer in transport.answers()) == list(range(10))
+    await eventually(lambda: transport.reading)
+    assert sorted(opaque for opaque, _ in transport.answers()) == list(range(10))
     connection.connection_lost(None)
 
 
@@ -321,11 +243,11 @@ async def test_a_peer_that_does_not_read_is_not_read(handler: Handler) -> None:
     connection, transport = connected(handler)
     connection.pause_writing()
     assert not transport.reading
-    connection.data_received(encode(request(NOW)) * 1000)
+    connection.data_received(encode(request(ECHO)) * 1000)
     await asyncio.sleep(0)
     assert handler.seen == []
     connection.resume_writing()
-    await until(lambda: len(handler.seen) == 1000)
+    await eventually(lambda: len(handler.seen) == 1000)
     assert transport.reading
     connection.connection_lost(None)
 
@@ -340,14 +262,14 @@ async def test_a_peer_that_does_not_read_cannot_make_answers_pile_up(handler: Ha
         connection.pause_writing()
 
     transport.write = write_and_stop  # type: ignore[method-assign]
-    connection.data_received(encode(request(NOW, body=bytes(10_000))) * 200)
+    connection.data_received(encode(request(ECHO, body=bytes(10_000))) * 200)
     assert len(handler.seen) == 7
     connection.connection_lost(None)
 
 
 async def test_requests_go_no_further_when_the_peer_is_gone(handler: Handler) -> None:
     connection, transport = connected(handler)
-    connection.data_received(encode(request(NOW)) * 1000)
+    connection.data_received(encode(request(ECHO)) * 1000)
     transport.close()
     connection.connection_lost(None)
     await asyncio.sleep(0)
@@ -358,5 +280,107 @@ async def test_a_request_that_cannot_be_written_ends_at_its_deadline(handler: Ha
     connection, _ = connected(handler)
     connection.pause_writing()
     with pytest.raises(RemotingTimeoutError):
-        await connection.send_oneway(request(NOW, oneway=True), timeout_seconds=0.01)
+        await connection.send_oneway(request(ECHO, oneway=True), timeout_seconds=0.01)
     connection.connection_lost(None)
+
+
+HALF = 64 * 1024
+PER_HOST = 10 * HALF
+
+
+async def half_frame(port: int, host: str) -> asyncio.StreamWriter:
+    _, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
+    writer.write((2 * HALF).to_bytes(4, "big") + bytes(HALF - 4))
+    with contextlib.suppress(ConnectionError):
+        await writer.drain()
+    return writer
+
+
+async def test_half_frames_of_one_host_stay_within_its_share() -> None:
+    async with serving(max_unfinished_bytes=2 * PER_HOST, max_unfinished_bytes_per_host=PER_HOST) as (server, _):
+        budget = server._settings.budget
+        assert budget is not None
+        peers = [await half_frame(server.port, "127.0.0.2") for _ in range(30)]
+        await eventually(lambda: 0 < len(server.connections) <= 10)
+        assert 0 < budget.held_bytes <= PER_HOST
+        client = RemotingClient()
+        answer = await client.invoke(f"127.0.0.1:{server.port}", request(999), timeout_seconds=5.0)  # another host
+        assert answer.code == 3
+        await client.close()
+        for peer in peers:
+            peer.close()
+        await eventually(lambda: budget.held_bytes == 0)
+
+
+async def test_half_frames_of_many_hosts_stay_within_the_whole() -> None:
+    async with serving(max_unfinished_bytes=2 * PER_HOST, max_unfinished_bytes_per_host=PER_HOST) as (server, _):
+        budget = server._settings.budget
+        assert budget is not None
+        peers = [await half_frame(server.port, f"127.0.0.{host}") for host in range(2, 8) for _ in range(8)]
+        await eventually(lambda: 0 < len(server.connections) <= 20)
+        assert 0 < budget.held_bytes <= 2 * PER_HOST
+        for peer in peers:
+            peer.close()
+        await eventually(lambda: budget.held_bytes == 0)
+
+
+def test_what_is_given_back_can_be_held_again() -> None:
+    budget = ByteBudget(max_bytes=10, max_bytes_per_host=6)
+    assert budget.change("a", 6) is None
+    assert budget.change("a", 1) == "7 bytes of unfinished frames of one host, expected at most 6"
+    assert budget.change("a", -1) is None
+    assert budget.change("b", 5) == "11 bytes of unfinished frames of all hosts, expected at most 10"
+    budget.change("b", -5)
+    budget.change("a", -6)
+    assert budget.change("b", 6) is None
+
+
+def test_a_window_has_its_lines_and_the_next_one_says_how_many_were_left_out(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_seconds = 1000.0
+    monkeypatch.setattr("rocketmq_remoting.limits.time.monotonic", lambda: now_seconds)
+    log = PeerLog(logging.getLogger("tests.peer_log"))
+    for number in range(LINES_PER_WINDOW + 7):
+        log.warning("peer %d", number)
+    assert len(caplog.records) == LINES_PER_WINDOW
+    now_seconds += WINDOW_SECONDS
+    log.warning("peer again")
+    told = [record.getMessage() for record in caplog.records[LINES_PER_WINDOW:]]
+    assert told == ["7 more warnings about peers were left out", "peer again"]
+
+
+def test_a_peers_words_begin_no_line_of_their_own(caplog: pytest.LogCaptureFixture) -> None:
+    log = PeerLog(logging.getLogger("tests.peer_log"))
+    log.warning("%s: %r said %s", "peer", b"x", "name\n2026-11-23 ERROR made up\x1b[31m Ünï\u202e")
+    (record,) = caplog.records
+    assert record.getMessage() == "peer: b'x' said name\\n2026-11-23 ERROR made up\\x1b[31m Ünï\\u202e"
+
+
+LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning")
+@pytest.mark.parametrize("turns", range(6))
+@LOOPS
+def test_a_connection_of_the_very_last_turn_is_closed(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], turns: int
+) -> None:
+    handler = Handler()
+
+    async def accept_and_stop() -> socket.socket:
+        server = RemotingServer(handler)
+        await server.start("127.0.0.1", 0)
+        peer = socket.create_connection(("127.0.0.1", server.port), timeout=5)  # the kernel accepts it without the loop
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server.stop(grace_seconds=1)
+        return peer
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        peer = runner.run(accept_and_stop())
+    with peer:
+        peer.settimeout(1)
+        with contextlib.suppress(ConnectionResetError):  # as good an end as the other
+            assert peer.recv(1) == b""
+    assert handler.open_count == 0

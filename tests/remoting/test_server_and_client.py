@@ -1,4 +1,4 @@
-"""Server and client against each other on a real socket of the loopback interface."""
+"""Server and client on a real socket of the loopback interface; answers that are given later without a task."""
 
 from __future__ import annotations
 
@@ -13,56 +13,16 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameDecoder, encode
 from rocketmq_remoting.command import RemotingCommand, SerializeType, request
 from rocketmq_remoting.errors import RemotingConnectError, RemotingConnectionLostError, RemotingTimeoutError
-from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.handler import LaterAnswer
 from rocketmq_remoting.server import RemotingServer
+from tests.support.quiet_handler import QuietHandler
+from tests.support.remoting_rig import ECHO, FAIL, FAIL_LATER, HOST, LATER, SILENT, Handler, connected
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
 
     from rocketmq_remoting.connection import RemotingConnection
-
-HOST = "127.0.0.1"
-ECHO, LATER, FAIL, FAIL_LATER, SILENT = 1, 2, 3, 4, 5
-
-
-class Handler:
-    """Answers by code; LATER requests wait until the test lets them go, in the order it chooses."""
-
-    def __init__(self) -> None:
-        self.seen: list[RemotingCommand] = []
-        self.gates: dict[bytes, asyncio.Event] = {}
-        self.opened: list[RemotingConnection] = []
-        self.closed: list[RemotingConnection] = []
-
-    def handle(
-        self, request: RemotingCommand, connection: RemotingConnection
-    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        self.seen.append(request)
-        if request.code == ECHO:
-            return request.answer(0, body=request.body, ext_fields=request.ext_fields)
-        if request.code == LATER:
-            return self._later(request)
-        if request.code == FAIL:
-            raise ValueError("broken at once")
-        if request.code == FAIL_LATER:
-            return self._fail_later()
-        if request.code == SILENT:
-            return None
-        return not_supported(request)
-
-    async def _later(self, request: RemotingCommand) -> RemotingCommand:
-        await self.gates.setdefault(request.body or b"", asyncio.Event()).wait()
-        return request.answer(0, body=request.body)
-
-    async def _fail_later(self) -> RemotingCommand:
-        await asyncio.sleep(0)
-        raise KeyError("broken later")
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        self.opened.append(connection)
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        self.closed.append(connection)
 
 
 @pytest.fixture
@@ -89,12 +49,6 @@ def address(server: RemotingServer) -> str:
     return f"{server.host}:{server.port}"
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - what is waited for happens in the code under test
-            await asyncio.sleep(0.001)
-
-
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
 async def test_a_request_is_answered_in_its_own_encoding(
     server: RemotingServer, client: RemotingClient, serialize_type: SerializeType
@@ -115,13 +69,13 @@ async def test_answers_overtake_each_other(server: RemotingServer, client: Remot
         order.append(name)
 
     tasks = [asyncio.create_task(ask(name)) for name in (b"a", b"b", b"c")]
-    await until(lambda: len(handler.gates) == 3)
+    await eventually(lambda: len(handler.gates) == 3)
     assert len(server.connections) == 1
     echoed = await client.invoke(address(server), request(ECHO, body=b"meanwhile"), timeout_seconds=5)
     assert echoed.body == b"meanwhile"
     for name in (b"c", b"a", b"b"):
         handler.gates[name].set()
-        await until(partial(order.__contains__, name))
+        await eventually(partial(order.__contains__, name))
     await asyncio.gather(*tasks)
     assert order == [b"c", b"a", b"b"]
 
@@ -145,7 +99,7 @@ async def test_one_way_requests_are_never_answered(server: RemotingServer, handl
     writer.write(encode(request(ECHO, body=b"last").with_opaque(77)))
     [answer] = FrameDecoder().feed(await read_frame(reader))
     assert (answer.opaque, answer.body) == (77, b"last")
-    await until(lambda: not handler.opened[0].in_flight)
+    await eventually(lambda: not handler.opened[0].in_flight)
     assert len(handler.seen) == 5
     writer.close()
     assert await reader.read() == b""
@@ -153,13 +107,14 @@ async def test_one_way_requests_are_never_answered(server: RemotingServer, handl
 
 async def test_the_client_sends_one_way(server: RemotingServer, client: RemotingClient, handler: Handler) -> None:
     await client.invoke_oneway(address(server), request(ECHO, oneway=True, body=b"x"), timeout_seconds=3)
-    await until(lambda: len(handler.seen) == 1)
+    await eventually(lambda: len(handler.seen) == 1)
     assert handler.seen[0].is_oneway
 
 
 async def test_a_late_answer_is_dropped_and_the_connection_kept(
     server: RemotingServer, client: RemotingClient, handler: Handler
 ) -> None:
+    await client.invoke(address(server), request(ECHO), timeout_seconds=5)  # connecting must not eat up the deadline
     with pytest.raises(RemotingTimeoutError, match="code 2"):
         await client.invoke(address(server), request(LATER, body=b"a"), timeout_seconds=0.05)
     assert client.is_connected(address(server))
@@ -172,6 +127,7 @@ async def test_a_late_answer_is_dropped_and_the_connection_kept(
 async def test_a_silent_path_is_given_up_at_the_second_timeout(
     server: RemotingServer, client: RemotingClient, handler: Handler
 ) -> None:
+    await client.invoke(address(server), request(ECHO), timeout_seconds=5)  # connecting must not eat up the deadline
     for expected in (True, False):
         with pytest.raises(RemotingTimeoutError):
             await client.invoke(address(server), request(SILENT), timeout_seconds=0.05)
@@ -217,7 +173,7 @@ async def test_a_refused_connection_is_told_from_others(client: RemotingClient, 
 
 
 @pytest.mark.parametrize(
-    "bad", ["", "x", "x:", ":1", "x:0", "x:65536", "x:-1", "x:1e3", "x:" + "9" * 5000, "\0:1", "a..b:1"]
+    "bad", ["", "x", "x:", ":1", "x:0", "x:65536", "x:-1", "x:1e3", "x:" + "9" * 5000, "\0:1", "a..b:1", "[::1]"]
 )
 async def test_a_bad_address_is_a_failed_call(client: RemotingClient, bad: str) -> None:
     with pytest.raises(RemotingConnectError) as raised:
@@ -231,7 +187,7 @@ async def test_the_next_call_reconnects(client: RemotingClient, handler: Handler
     where = address(first)
     assert (await client.invoke(where, request(ECHO), timeout_seconds=3)).code == 0
     waiting = asyncio.create_task(client.invoke(where, request(LATER), timeout_seconds=10))
-    await until(lambda: len(handler.gates) == 1)
+    await eventually(lambda: len(handler.gates) == 1)
     await first.stop(grace_seconds=0)
     with pytest.raises(RemotingConnectionLostError):
         await waiting
@@ -270,7 +226,7 @@ async def test_both_sides_hear_of_the_end(handler: Handler) -> None:
     client = RemotingClient(on_connection_closed=ended.append)
     await client.invoke(address(server), request(ECHO), timeout_seconds=3)
     handler.opened[0].close()
-    await until(lambda: len(ended) == 1)
+    await eventually(lambda: len(ended) == 1)
     assert ended == [address(server)]
     assert handler.closed == handler.opened
     await client.close()
@@ -299,7 +255,7 @@ async def test_stopping_answers_what_is_being_handled(client: RemotingClient, ha
     server = RemotingServer(handler)
     await server.start(HOST, 0)
     asked = asyncio.create_task(client.invoke(address(server), request(LATER, body=b"a"), timeout_seconds=10))
-    await until(lambda: len(handler.gates) == 1)
+    await eventually(lambda: len(handler.gates) == 1)
     stopping = asyncio.create_task(server.stop(grace_seconds=10))
     await asyncio.sleep(0)
     handler.gates[b"a"].set()
@@ -312,7 +268,7 @@ async def test_stopping_does_not_wait_for_ever(client: RemotingClient, handler: 
     server = RemotingServer(handler)
     await server.start(HOST, 0)
     asked = asyncio.create_task(client.invoke(address(server), request(LATER), timeout_seconds=10))
-    await until(lambda: len(handler.gates) == 1)
+    await eventually(lambda: len(handler.gates) == 1)
     await server.stop(grace_seconds=0.01)
     with pytest.raises(RemotingConnectionLostError):
         await asked
@@ -323,12 +279,12 @@ async def test_a_handler_goes_on_when_its_peer_is_gone(server: RemotingServer, h
     """A decision half made is worse than an answer nobody reads."""
     _, writer = await asyncio.open_connection(server.host, server.port)
     writer.write(encode(request(LATER, body=b"a")))
-    await until(lambda: len(handler.gates) == 1)
+    await eventually(lambda: len(handler.gates) == 1)
     writer.transport.abort()
-    await until(lambda: len(handler.closed) == 1)
+    await eventually(lambda: len(handler.closed) == 1)
     assert handler.opened[0].in_flight == 1
     handler.gates[b"a"].set()
-    await until(lambda: handler.opened[0].in_flight == 0)
+    await eventually(lambda: handler.opened[0].in_flight == 0)
 
 
 async def test_an_answer_that_does_not_fit_becomes_a_system_error(client: RemotingClient) -> None:
@@ -354,3 +310,137 @@ async def test_a_closed_client_refuses(server: RemotingServer, client: RemotingC
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
     length = await reader.readexactly(4)
     return length + await reader.readexactly(int.from_bytes(length, "big"))
+
+
+class LaterHandler(QuietHandler):
+    """Answers nothing by itself, or at once if told so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[RemotingCommand, LaterAnswer]] = []
+        self.at_once = False
+
+    def handle(self, request: RemotingCommand, connection: RemotingConnection) -> LaterAnswer:
+        later = LaterAnswer()
+        self.waiting.append((request, later))
+        if self.at_once:
+            later.give(request.answer(0))
+        return later
+
+    def give(self, *positions: int) -> None:
+        for position in positions:
+            asked, later = self.waiting[position]
+            later.give(asked.answer(position))
+
+
+@pytest.fixture
+def later() -> LaterHandler:
+    return LaterHandler()
+
+
+def ask(connection: RemotingConnection, *opaques: int) -> None:
+    connection.data_received(b"".join(encode(request(1).with_opaque(opaque)) for opaque in opaques))
+
+
+async def test_answers_of_one_turn_leave_in_one_write_in_the_order_they_are_given(later: LaterHandler) -> None:
+    connection, transport = connected(later)
+    ask(connection, 10, 11, 12)
+    assert connection.in_flight == 3
+    assert transport.writes == []
+    later.give(2, 0)
+    assert connection.in_flight == 1
+    await asyncio.sleep(0)
+    assert len(transport.writes) == 1
+    later.give(1)
+    await asyncio.sleep(0)
+    assert transport.answers() == [(12, 2), (10, 0), (11, 1)]
+    assert len(transport.writes) == 2
+    connection.connection_lost(None)
+
+
+async def test_an_answer_that_was_given_before_it_was_returned_leaves_with_the_others(later: LaterHandler) -> None:
+    connection, transport = connected(later)
+    later.at_once = True
+    ask(connection, 1, 2)
+    assert transport.answers() == [(1, 0), (2, 0)]
+    assert len(transport.writes) == 1
+    assert not connection.in_flight
+    connection.connection_lost(None)
+
+
+async def test_only_the_first_answer_counts(later: LaterHandler) -> None:
+    connection, transport = connected(later)
+    ask(connection, 5)
+    later.give(0)
+    later.waiting[0][1].give(later.waiting[0][0].answer(99))
+    await asyncio.sleep(0)
+    assert transport.answers() == [(5, 0)]
+    connection.connection_lost(None)
+
+
+async def test_what_was_given_is_sent_before_the_connection_closes(later: LaterHandler) -> None:
+    connection, transport = connected(later)
+    ask(connection, 1, 2)
+    later.give(0, 1)
+    connection.close()
+    assert transport.closing
+    assert transport.answers() == [(1, 0), (2, 1)]
+    connection.connection_lost(None)
+    await asyncio.sleep(0)
+
+
+async def test_who_waits_for_all_answers_waits_for_those_given_later(later: LaterHandler) -> None:
+    connection, _ = connected(later)
+    ask(connection, 1, 2)
+    waiting = asyncio.create_task(connection.wait_answered())
+    await asyncio.sleep(0)
+    later.give(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    later.give(1)
+    await asyncio.wait_for(waiting, 5)
+    connection.connection_lost(None)
+
+
+async def test_given_up_answers_are_not_waited_for_and_not_sent(later: LaterHandler) -> None:
+    connection, transport = connected(later)
+    ask(connection, 1)
+    waiting = asyncio.create_task(connection.wait_answered())
+    await asyncio.sleep(0)
+    connection.cancel_in_flight()
+    await asyncio.wait_for(waiting, 5)
+    later.give(0)
+    await asyncio.sleep(0)
+    assert transport.writes == []
+    connection.connection_lost(None)
+
+
+async def test_they_count_as_being_handled(later: LaterHandler) -> None:
+    connection, transport = connected(later, max_in_flight=2)
+    ask(connection, *range(5))
+    assert len(later.waiting) == 2
+    later.give(0)
+    assert len(later.waiting) == 2, "who gives an answer must not find himself in another handler"
+    await asyncio.sleep(0)
+    assert len(later.waiting) == 3
+    later.give(1, 2)
+    await asyncio.sleep(0)
+    later.give(3, 4)
+    await asyncio.sleep(0)
+    assert transport.answers() == [(opaque, opaque) for opaque in range(5)]
+    connection.connection_lost(None)
+
+
+async def test_a_lost_connection_loses_only_its_own_answers(later: LaterHandler) -> None:
+    first, gone = connected(later)
+    second, stays = connected(later)
+    ask(first, 1)
+    ask(second, 2)
+    first.connection_lost(None)
+    gone.closing = True
+    later.give(0, 1)
+    await asyncio.sleep(0)
+    assert gone.writes == []
+    assert stays.answers() == [(2, 1)]
+    assert not first.in_flight
+    second.connection_lost(None)

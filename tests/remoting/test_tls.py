@@ -8,6 +8,7 @@ import logging
 import shutil
 import socket
 import ssl
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import uvloop
 
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameLimits, encode
-from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingConnectError, RemotingError
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.tls import (
@@ -31,34 +32,12 @@ from rocketmq_remoting.tls import (
 )
 from rocketmq_remoting.tls_front import FrontTransport
 from tests.security.certificates import Authority, make_authority
+from tests.support.remoting_rig import ECHO, HOST, Handler, serving
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
     from pathlib import Path
-
-    from rocketmq_remoting.connection import RemotingConnection
-
-HOST = "127.0.0.1"
-ECHO = 1
-
-
-class Handler:
-    """Answers with the body, and remembers what it was told of the peer."""
-
-    def __init__(self) -> None:
-        self.connections: list[RemotingConnection] = []
-        self.opened = 0
-        self.closed = 0
-
-    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        self.connections.append(connection)
-        return command.answer(0, body=command.body)
-
-    def connection_opened(self, connection: RemotingConnection) -> None:
-        self.opened += 1
-
-    def connection_closed(self, connection: RemotingConnection) -> None:
-        self.closed += 1
 
 
 @pytest.fixture(scope="module")
@@ -83,22 +62,6 @@ def files_of(authority: Authority, name: str) -> TlsFiles:
     )
 
 
-@contextlib.asynccontextmanager
-async def serving(settings: TlsServerSettings | None, **more: Any) -> AsyncIterator[tuple[RemotingServer, Handler]]:
-    """A server, and the promise that nothing reached the event loop and every opened connection was closed."""
-    reported: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-    handler = Handler()
-    server = RemotingServer(handler, tls=settings, **more)
-    await server.start(HOST, 0)
-    try:
-        yield server, handler
-    finally:
-        await server.stop(grace_seconds=1)
-    assert handler.opened == handler.closed
-    assert reported == []
-
-
 async def ask(server: RemotingServer, tls: TlsFiles | None, body: bytes = b"x") -> bytes | None:
     """What comes back; None where there was no connection or it was closed instead of an answer."""
     client = RemotingClient(tls=ClientTls(tls) if tls is not None else None, connect_timeout_seconds=5)
@@ -108,12 +71,6 @@ async def ask(server: RemotingServer, tls: TlsFiles | None, body: bytes = b"x") 
         return None
     finally:
         await client.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - what is waited for happens in the code under test
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -132,12 +89,12 @@ def test_what_a_mode_serves(
     long_body = bytes(range(256)) * 4096
 
     async def scenario() -> None:
-        async with serving(settings) as (server, handler):
+        async with serving(tls=settings) as (server, handler):
             assert await ask(server, None, long_body) == (long_body if plain_served else None)
             trusting, checking = TlsFiles(), TlsFiles(ca=authority.certificate)
             for files in (trusting, checking):
                 assert await ask(server, files, long_body) == (long_body if tls_served else None)
-            served = [connection.tls_version for connection in handler.connections]
+            served = [connection.tls_version for connection in handler.asked_over]
             assert served == [""] * plain_served + ["TLSv1.3"] * 2 * tls_served
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
@@ -169,21 +126,21 @@ async def test_a_client_certificate_is_asked_for_checked_and_told(
         mode=TlsMode.ENFORCING, files=files_of(authority, "server"), client_certificates=wanted
     )
     shows = {None: TlsFiles(), "ours": files_of(authority, "client"), "stranger": files_of(stranger, "client")}[shown]
-    async with serving(settings) as (server, handler):
+    async with serving(tls=settings) as (server, handler):
         answer = await ask(server, replace(shows, ca=authority.certificate))
         assert answer == (b"x" if served else None)
-        assert [connection.certificate_names for connection in handler.connections] == [names] * served
-        assert all(connection.is_known == bool(names) for connection in handler.connections)
+        assert [connection.certificate_names for connection in handler.asked_over] == [names] * served
+        assert all(connection.is_known == bool(names) for connection in handler.asked_over)
 
 
 async def test_a_client_does_not_speak_to_a_server_it_cannot_check(authority: Authority, stranger: Authority) -> None:
     settings = TlsServerSettings(mode=TlsMode.ENFORCING, files=files_of(authority, "server"))
-    async with serving(settings) as (server, handler):
+    async with serving(tls=settings) as (server, handler):
         client = RemotingClient(tls=ClientTls(TlsFiles(ca=stranger.certificate)))
         with pytest.raises(RemotingConnectError, match="TLS handshake failed") as raised:
             await client.invoke(f"{HOST}:{server.port}", request(ECHO), timeout_seconds=5)
         assert not raised.value.refused
-        assert not handler.connections
+        assert not handler.asked_over
         await client.close()
 
 
@@ -216,7 +173,7 @@ async def test_nothing_older_than_tls_1_2_is_spoken(authority: Authority, versio
         else contextlib.nullcontext()
     ):
         context.minimum_version = context.maximum_version = version
-    async with serving(settings) as (server, _):
+    async with serving(tls=settings) as (server, _):
         if version < ssl.TLSVersion.TLSv1_2:
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await asyncio.open_connection(HOST, server.port, ssl=context)
@@ -232,7 +189,7 @@ async def test_a_renewed_certificate_serves_new_connections_and_leaves_old_ones_
     authority = make_authority(tmp_path)
     files = authority.issue("server")
     settings = TlsServerSettings(mode=TlsMode.ENFORCING, files=files, check_files_seconds=0.01)
-    async with serving(settings) as (server, _):
+    async with serving(tls=settings) as (server, _):
 
         async def serial() -> str:
             context = client_context(TlsFiles(ca=authority.certificate))
@@ -265,15 +222,15 @@ async def test_a_broken_new_certificate_is_reported_and_not_used_until_it_is_who
     def told(level: int) -> list[str]:
         return [record.getMessage() for record in caplog.records if record.levelno == level]
 
-    async with serving(settings) as (server, _):
+    async with serving(tls=settings) as (server, _):
         files.certificate.write_text("-----BEGIN CERTIFICATE-----\nhalf of it", encoding="utf-8")
-        await until(lambda: bool(told(logging.ERROR)))
+        await eventually(lambda: bool(told(logging.ERROR)))
         assert await ask(server, TlsFiles(ca=authority.certificate)) == b"x"
         files.certificate.unlink()
-        await until(lambda: len(told(logging.ERROR)) == 2)
+        await eventually(lambda: len(told(logging.ERROR)) == 2)
         assert await ask(server, TlsFiles(ca=authority.certificate)) == b"x"
         shutil.move(kept, files.certificate)
-        await until(lambda: bool(told(logging.INFO)))
+        await eventually(lambda: bool(told(logging.INFO)))
         assert await ask(server, TlsFiles(ca=authority.certificate)) == b"x"
     assert "cannot be used, the old ones stay in force" in told(logging.ERROR)[0]
     assert str(files.certificate) in told(logging.ERROR)[0]
@@ -287,8 +244,6 @@ def test_a_certificate_and_the_key_of_another_do_not_load(tmp_path: Path) -> Non
 
 
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
-    import subprocess
-
     authority = make_authority(tmp_path)
     files = authority.issue("server")
     locked = tmp_path / "locked.key"
@@ -331,13 +286,13 @@ async def test_half_a_handshake_is_closed_in_time(authority: Authority, sent: in
         mode=TlsMode.ENFORCING, files=files_of(authority, "server"), handshake_timeout_seconds=0.1
     )
     hello = hello_of()
-    async with serving(settings) as (server, handler):
+    async with serving(tls=settings) as (server, handler):
         reader, writer = await asyncio.open_connection(HOST, server.port)
         writer.write(hello if sent < 0 else hello[:sent])
         async with asyncio.timeout(10):
             with contextlib.suppress(ConnectionResetError):
                 await reader.read()
-        await until(lambda: handler.closed == 1)
+        await eventually(lambda: len(handler.closed) == 1)
         writer.transport.abort()
 
 
@@ -346,7 +301,7 @@ async def test_a_plain_peer_that_says_nothing_is_not_hurried(authority: Authorit
     settings = TlsServerSettings(
         mode=TlsMode.PERMISSIVE, files=files_of(authority, "server"), handshake_timeout_seconds=0.02
     )
-    async with serving(settings) as (server, _):
+    async with serving(tls=settings) as (server, _):
         reader, writer = await asyncio.open_connection(HOST, server.port)
         await asyncio.sleep(0.1)
         writer.write(encode(request(ECHO)))
@@ -358,15 +313,15 @@ async def test_handshakes_under_way_are_bounded_and_their_places_come_back(autho
     settings = TlsServerSettings(
         mode=TlsMode.PERMISSIVE, files=files_of(authority, "server"), max_handshakes=3, handshake_timeout_seconds=0.5
     )
-    async with serving(settings) as (server, handler):
+    async with serving(tls=settings) as (server, handler):
         writers = []
         for _ in range(5):
             _, writer = await asyncio.open_connection(HOST, server.port)
             writer.write(hello_of()[:50])
             writers.append(writer)
-        await until(lambda: handler.closed == 2)
+        await eventually(lambda: len(handler.closed) == 2)
         assert await ask(server, None) == b"x"  # plain ones are not handshakes
-        await until(lambda: handler.closed == 6)
+        await eventually(lambda: len(handler.closed) == 6)
         assert await ask(server, TlsFiles()) == b"x"
         for writer in writers:
             writer.transport.abort()
@@ -393,7 +348,7 @@ async def test_no_session_outlives_the_files_it_was_made_under(tmp_path: Path, v
     settings = TlsServerSettings(mode=TlsMode.ENFORCING, files=authority.issue("server"), check_files_seconds=0.01)
     context = client_context(TlsFiles(ca=authority.certificate))
     context.minimum_version = context.maximum_version = version
-    async with serving(settings) as (server, _):
+    async with serving(tls=settings) as (server, _):
         session, _, before = await asyncio.to_thread(_asked_over, server.port, context)
         _, resumed, _ = await asyncio.to_thread(_asked_over, server.port, context, session)
         assert resumed is (version is ssl.TLSVersion.TLSv1_2)
@@ -408,7 +363,7 @@ async def test_no_session_outlives_the_files_it_was_made_under(tmp_path: Path, v
 async def test_renegotiation_is_refused(authority: Authority) -> None:
     """TLS 1.2 knows it: a peer that asks for a new handshake on a standing connection burns our time, not his."""
     settings = TlsServerSettings(mode=TlsMode.ENFORCING, files=files_of(authority, "server"))
-    async with serving(settings) as (server, handler):
+    async with serving(tls=settings) as (server, handler):
         program = await asyncio.create_subprocess_exec(
             *("openssl", "s_client", "-connect", f"{HOST}:{server.port}", "-tls1_2"),
             *("-CAfile", str(authority.certificate)),
@@ -425,31 +380,29 @@ async def test_renegotiation_is_refused(authority: Authority) -> None:
             said = await program.stdout.read()
             await program.wait()
         assert b"no renegotiation" in said.lower() or b"no_renegotiation" in said.lower()
-        assert not handler.connections
+        assert not handler.asked_over
 
 
 async def test_plain_bytes_inside_an_established_connection_close_it(authority: Authority) -> None:
     settings = TlsServerSettings(mode=TlsMode.PERMISSIVE, files=files_of(authority, "server"))
-    async with serving(settings) as (server, handler):
+    async with serving(tls=settings) as (server, handler):
         client = RemotingClient(tls=ClientTls(TlsFiles()))
         await client.invoke(f"{HOST}:{server.port}", request(ECHO), timeout_seconds=5)
         [connection] = server.connections
         transport = next(iter(client._connections.values()))._transport
         assert isinstance(transport, FrontTransport)
         transport.raw.write(encode(request(ECHO)))
-        await until(lambda: not connection.is_open)
-        assert len(handler.connections) == 1
+        await eventually(lambda: not connection.is_open)
+        assert len(handler.asked_over) == 1
         await client.close()
 
 
 async def test_tls_changes_nothing_of_the_frame_limits(authority: Authority) -> None:
     settings = TlsServerSettings(
-        mode=TlsMode.ENFORCING,
-        files=files_of(authority, "server"),
-        client_certificates=ClientCertificates.OPTIONAL,
+        mode=TlsMode.ENFORCING, files=files_of(authority, "server"), client_certificates=ClientCertificates.OPTIONAL
     )
     limits = FrameLimits(max_frame_bytes=100_000, max_frame_bytes_until_known=1000)
-    async with serving(settings, limits=limits) as (server, _):
+    async with serving(tls=settings, limits=limits) as (server, _):
         assert await ask(server, TlsFiles(), bytes(2000)) is None
         assert await ask(server, files_of(authority, "client"), bytes(2000)) == bytes(2000)
         assert await ask(server, files_of(authority, "client"), bytes(200_000)) is None
@@ -457,19 +410,20 @@ async def test_tls_changes_nothing_of_the_frame_limits(authority: Authority) -> 
 
 async def test_unknown_peers_take_places_from_each_other_only(authority: Authority) -> None:
     settings = TlsServerSettings(
-        mode=TlsMode.PERMISSIVE,
-        files=files_of(authority, "server"),
-        client_certificates=ClientCertificates.OPTIONAL,
+        mode=TlsMode.PERMISSIVE, files=files_of(authority, "server"), client_certificates=ClientCertificates.OPTIONAL
     )
     known = RemotingClient(tls=ClientTls(files_of(authority, "client")))
-    async with serving(settings, max_unknown_connections=3, max_unknown_connections_per_host=3) as (server, handler):
+    async with serving(tls=settings, max_unknown_connections=3, max_unknown_connections_per_host=3) as (
+        server,
+        handler,
+    ):
         address = f"{HOST}:{server.port}"
         await known.invoke(address, request(ECHO), timeout_seconds=5)
         crowd = [await asyncio.open_connection(HOST, server.port) for _ in range(6)]
-        await until(lambda: handler.closed == 3)
+        await eventually(lambda: len(handler.closed) == 3)
         assert (await known.invoke(address, request(ECHO, body=b"still"), timeout_seconds=5)).body == b"still"
         for _, writer in crowd:
             writer.transport.abort()
-        await until(lambda: handler.closed == 6)
+        await eventually(lambda: len(handler.closed) == 6)
         assert await ask(server, None) == b"x"
         await known.close()

@@ -1,21 +1,21 @@
-"""Fixtures of the end-to-end tests: a fake controller, a client, and a starter of replicas that stops them again."""
+"""Fixtures of the tests of running replicas: a fake controller, a client, and the lab of both and of replicas."""
 
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.controller.conftest import start_plane
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, start_replica
+from tests.replica.support import Client, FakeController, Lab
 from tests.security.certificates import Authority, make_authority
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-__all__ = ["client", "controller", "start", "start_plane"]
+__all__ = ["start_plane"]
 
 
 @pytest.fixture
@@ -41,15 +41,9 @@ async def client() -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def start(controller: FakeController, tmp_path: Path) -> AsyncIterator[Starter]:
-    started: list[RunningReplica] = []
-
-    async def starter(name: str, **keys: Any) -> RunningReplica:
-        replica = await start_replica(tmp_path / name, controller.address, **keys)
-        started.append(replica)
-        return replica
-
-    yield starter
-    for replica in started:
+async def lab(controller: FakeController, client: Client, tmp_path: Path) -> AsyncIterator[Lab]:
+    made = Lab(controller, client, tmp_path)
+    yield made
+    for replica in made.started:
         if not replica.task.done():
             await replica.stop()

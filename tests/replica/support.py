@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,8 +42,11 @@ from rocketmq_replica.configuration import parse_configuration
 from rocketmq_replica.process import ReplicaProcess
 from tests.replica.stores import log_of
 from tests.support.quiet_handler import QuietHandler
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from brokergroup_operator.controller.plane import ControllerPlane
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.connection import RemotingConnection
@@ -60,13 +62,6 @@ def fresh_address() -> str:
     """A loopback address that no other test uses."""
     number = next(_addresses)
     return f"127.{66 + os.getpid() % 60}.{os.getpid() // 60 % 250}.{number % 250 + 1}"
-
-
-async def eventually(what: Callable[[], object], *, within_seconds: float = 15.0) -> None:
-    """Wait until ``what`` returns something true."""
-    async with asyncio.timeout(within_seconds):
-        while not what():  # noqa: ASYNC110 - what is waited for belongs to other parts
-            await asyncio.sleep(0.005)
 
 
 @dataclass
@@ -327,107 +322,121 @@ def send_fields(topic: str = "Topic", *, properties: str = "", queue_id: int = 0
 
 
 class Client:
-    """A producer and consumer."""
+    """A producer and consumer; it asks a replica, or whatever listens at an address."""
 
     def __init__(self) -> None:
         self.remoting = RemotingClient()
 
+    async def ask(
+        self, at: RunningReplica | str, code: int, *, timeout_seconds: float = 10.0, **what: Any
+    ) -> RemotingCommand:
+        """``ext_fields`` and ``body`` as ``request`` takes them."""
+        address = at if isinstance(at, str) else at.address
+        return await self.remoting.invoke(address, request(code, **what), timeout_seconds=timeout_seconds)
+
     async def send(
-        self, address: str, body: bytes, *, timeout_seconds: float = 5.0, topic: str = "Topic", **more: Any
+        self, at: RunningReplica | str, body: bytes, *, timeout_seconds: float = 5.0, topic: str = "Topic", **more: Any
     ) -> RemotingCommand:
         """310; `more` as `send_fields` takes it."""
-        command = request(RequestCode.SEND_MESSAGE_V2, ext_fields=send_fields(topic, **more), body=body)
-        return await self.remoting.invoke(address, command, timeout_seconds=timeout_seconds)
+        fields = send_fields(topic, **more)
+        return await self.ask(
+            at, RequestCode.SEND_MESSAGE_V2, timeout_seconds=timeout_seconds, ext_fields=fields, body=body
+        )
 
     async def pull(
-        self, address: str, offset: int, *, topic: str = "Topic", queue_id: int = 0, suspend_ms: int = 0, **more: str
+        self,
+        at: RunningReplica | str,
+        offset: int,
+        *,
+        topic: str = "Topic",
+        queue_id: int = 0,
+        suspend_ms: int = 0,
+        **more: str,
     ) -> RemotingCommand:
-        ext_fields = {
-            "consumerGroup": "CG",
-            "topic": topic,
-            "queueId": str(queue_id),
-            "queueOffset": str(offset),
-            "maxMsgNums": "100",
-            "sysFlag": "6" if suspend_ms else "4",
-            "commitOffset": "0",
-            "subscription": "*",
-            "subVersion": "0",
-            "suspendTimeoutMillis": str(suspend_ms),
-        }
-        command = request(RequestCode.PULL_MESSAGE, ext_fields=ext_fields | more)
-        return await self.remoting.invoke(address, command, timeout_seconds=10.0)
+        fields = {"consumerGroup": "CG", "topic": topic, "queueId": str(queue_id), "queueOffset": str(offset)}
+        fields |= {"maxMsgNums": "100", "sysFlag": "6" if suspend_ms else "4", "commitOffset": "0"}
+        fields |= {"subscription": "*", "subVersion": "0", "suspendTimeoutMillis": str(suspend_ms)}
+        return await self.ask(at, RequestCode.PULL_MESSAGE, ext_fields=fields | more)
 
-    async def pull_all(self, address: str, *, topic: str = "Topic", queue_id: int = 0) -> list[StoredMessage]:
+    async def pull_all(
+        self, at: RunningReplica | str, *, topic: str = "Topic", queue_id: int = 0
+    ) -> list[StoredMessage]:
         messages: list[StoredMessage] = []
         while True:
-            answer = await self.pull(address, len(messages), topic=topic, queue_id=queue_id)
+            answer = await self.pull(at, len(messages), topic=topic, queue_id=queue_id)
             if answer.code != ResponseCode.SUCCESS:
                 assert answer.code == ResponseCode.PULL_NOT_FOUND, answer
                 return messages
             messages += decode_records(answer.body or b"")
 
-    async def table(self, address: str, code: int, **ext_fields: str) -> dict[str, Any]:
+    async def bodies(self, at: RunningReplica | str, **which: Any) -> list[bytes]:
+        """Of every message of a queue."""
+        return [message.body for message in await self.pull_all(at, **which)]
+
+    async def table(self, at: RunningReplica | str, code: int, **ext_fields: str) -> dict[str, Any]:
         """The document of a successful answer."""
-        answer = await self.ask(address, code, ext_fields=ext_fields)
+        answer = await self.ask(at, code, ext_fields=ext_fields)
         assert answer.code == ResponseCode.SUCCESS, answer
         document: dict[str, Any] = json.loads(answer.body or b"")
         return document
 
-    async def status(self, address: str) -> HARuntimeInfoBody:
-        return HARuntimeInfoBody.decode((await self.ask(address, RequestCode.GET_BROKER_HA_STATUS)).body)
+    async def status(self, at: RunningReplica | str) -> HARuntimeInfoBody:
+        return HARuntimeInfoBody.decode((await self.ask(at, RequestCode.GET_BROKER_HA_STATUS)).body)
 
-    async def send_back(self, address: str, offset: int, *, level: int | str = 0, **more: str) -> RemotingCommand:
+    async def send_back(
+        self, at: RunningReplica | str, offset: int, *, level: int | str = 0, **more: str
+    ) -> RemotingCommand:
         fields = {"offset": str(offset), "group": "CG", "delayLevel": str(level), "originTopic": "Topic"} | more
-        return await self.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=fields)
+        return await self.ask(at, RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=fields)
 
-    async def commit(self, address: str, offset: int, **more: str) -> int:
+    async def commit(self, at: RunningReplica | str, offset: int, **more: str) -> int:
         """The code of the answer to a consumer group's commit."""
         fields = {"consumerGroup": "CG", "topic": "Topic", "queueId": "0", "commitOffset": str(offset)} | more
-        return (await self.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)).code
-
-    async def ask(
-        self, address: str, code: int, *, body: bytes | None = None, ext_fields: dict[str, str] | None = None
-    ) -> RemotingCommand:
-        command = request(code, ext_fields=ext_fields, body=body)
-        return await self.remoting.invoke(address, command, timeout_seconds=5.0)
+        return (await self.ask(at, RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)).code
 
 
-Starter = Callable[..., Awaitable[RunningReplica]]
+@dataclass
+class Lab:
+    """What a story of replicas needs: a controller by which the test decides, a client, and replicas, stopped at the end."""
 
+    controller: FakeController
+    client: Client
+    folder: Path
+    started: list[RunningReplica] = field(default_factory=list)
 
-async def start_master(start: Starter, **keys: Any) -> RunningReplica:
-    """The first replica of a group, which is elected."""
-    replica = await start("r1", **keys)
-    await eventually(lambda: replica.role == "MASTER")
-    return replica
+    async def start(self, name: str, **keys: Any) -> RunningReplica:
+        replica = await start_replica(self.folder / name, self.controller.address, **keys)
+        self.started.append(replica)
+        return replica
 
+    async def master(self, **keys: Any) -> RunningReplica:
+        """The first replica of a group, which is elected."""
+        replica = await self.start("r1", **keys)
+        await eventually(lambda: replica.role == "MASTER")
+        return replica
 
-async def start_group(
-    start: Starter, controller: FakeController, count: int = 3, **keys: Any
-) -> tuple[RunningReplica, ...]:
-    """Replicas started one after the other, so that the first is master; all in sync."""
-    replicas = []
-    for number in range(1, count + 1):
-        replica = await start(f"r{number}", **keys)
-        await eventually(lambda: replica.role != "FENCED")  # noqa: B023 - awaited in this turn of the loop
-        replicas.append(replica)
-    members = frozenset(range(1, count + 1))
-    await eventually(lambda: controller.members == members)
-    await eventually(lambda: replicas[0].term.sync_state.members == members)
-    return tuple(replicas)
+    async def group(self, count: int = 3, **keys: Any) -> tuple[RunningReplica, ...]:
+        """Replicas started one after the other, so that the first is master; all in sync."""
+        replicas = []
+        for number in range(1, count + 1):
+            replica = await self.start(f"r{number}", **keys)
+            await eventually(lambda: replica.role != "FENCED")  # noqa: B023 - awaited in this turn of the loop
+            replicas.append(replica)
+        members = frozenset(range(1, count + 1))
+        await eventually(lambda: self.controller.members == members)
+        await eventually(lambda: replicas[0].term.sync_state.members == members)
+        return tuple(replicas)
 
+    async def pair(self, **keys: Any) -> tuple[RunningReplica, RunningReplica]:
+        """A master and its slave in sync."""
+        one, two = await self.group(2, **keys)
+        return one, two
 
-async def start_pair(start: Starter, controller: FakeController, **keys: Any) -> tuple[RunningReplica, RunningReplica]:
-    """A master and its slave in sync."""
-    one, two = await start_group(start, controller, 2, **keys)
-    return one, two
-
-
-async def change_master(controller: FakeController, to: RunningReplica) -> None:
-    """An election that the new master alone is told."""
-    controller.decide(to.broker_id)
-    await controller.notify(to.broker_id)
-    await eventually(lambda: to.role == "MASTER")
+    async def change_master(self, to: RunningReplica) -> None:
+        """An election that the new master alone is told."""
+        self.controller.decide(to.broker_id)
+        await self.controller.notify(to.broker_id)
+        await eventually(lambda: to.role == "MASTER")
 
 
 def record_of(plane: ControllerPlane, name: str = BROKER_NAME) -> BrokerGroupRecord | None:

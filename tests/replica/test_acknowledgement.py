@@ -263,14 +263,6 @@ def test_9897_two_slaves_that_leave_together_are_proposed_out_together_or_one_af
     assert acknowledged_offset(ALL_ACK, each, max_offset=200) < 200, "until it is granted, nothing rests on it"
 
 
-def test_a_member_that_lags_too_long_is_proposed_out() -> None:
-    each = state({1, 2}, {2: 100})
-    each.acknowledged(each.links[2], 100, max_offset=100, now_seconds=10.0)
-    each.links[2].sent(200, 10.5)
-    assert each.propose(now_seconds=25.0, allowed_lag_seconds=LAG) is None
-    assert each.propose(now_seconds=25.1, allowed_lag_seconds=LAG) == Proposal(frozenset({1}), 5)
-
-
 def test_a_member_under_steady_load_stays_although_it_never_holds_the_last_byte() -> None:
     each = state({1, 2}, {2: 0})
     slave = each.links[2]
@@ -300,27 +292,6 @@ def test_the_replicated_offset_never_goes_back() -> None:
     assert each.advance(max_offset=100, now_seconds=0.0) == 100
     each.link_opened(SlaveProgress(2, ack_offset=40))
     assert each.advance(max_offset=100, now_seconds=0.0) == 100
-
-
-def test_waiters_leave_in_order_and_nobody_queues_behind_another() -> None:
-    room: PendingAcks[str] = PendingAcks()
-    for name, end, deadline in (("a", 10, 3.0), ("b", 20, 9.0), ("c", 30, 3.2), ("d", 40, 3.1)):
-        room.wait(name, end_offset=end, deadline_seconds=deadline)
-    assert room.release(19) == ["a"]
-    assert room.due(3.05) == []
-    assert room.next_deadline_seconds() == 3.1
-    due = room.due(3.2)
-    assert [each.waiter for each in due] == ["d", "c"], "although b, before them in the log, waits longer"
-    room.leave(due[0])
-    room.wait_until(due[1], 5.0)
-    assert room.next_deadline_seconds() == 5.0
-    assert room.release(100) == ["b", "c"]
-    assert room.due(99.0) == []
-    assert room.next_deadline_seconds() is None
-    room.wait("e", end_offset=40, deadline_seconds=4.0)
-    assert len(room) == 1
-    assert room.clear() == ["e"]
-    assert len(room) == 0
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks.replica_groups import TOPIC, Figures, Group, cost_of_waiting, judge_targets, produce
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, start_master
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.replica.support import FakeController, Lab, RunningReplica
 
 
 async def loaded_group(one: RunningReplica, controller: FakeController, root: Path) -> Group:
@@ -22,13 +23,11 @@ async def loaded_group(one: RunningReplica, controller: FakeController, root: Pa
     return group
 
 
-async def test_every_answer_is_a_message_and_a_missing_one_is_noticed(
-    start: Starter, controller: FakeController, client: Client, tmp_path: Path
-) -> None:
-    one = await start_master(start)
-    group = await loaded_group(one, controller, tmp_path / "group")
+async def test_every_answer_is_a_message_and_a_missing_one_is_noticed(lab: Lab, tmp_path: Path) -> None:
+    one = await lab.master()
+    group = await loaded_group(one, lab.controller, tmp_path / "group")
     try:
-        assert len(await client.pull_all(one.address, topic=TOPIC)) == group.acknowledged
+        assert len(await lab.client.pull_all(one, topic=TOPIC)) == group.acknowledged
         assert await group.lost_messages() == 0
         group.acknowledged += 3
         assert await group.lost_messages() == 3

@@ -1,4 +1,4 @@
-"""Consumer groups: bounded and saved off the event loop; their members are notified when one joins or leaves (40)."""
+"""Consumer groups: bounded, notified of members (40); what they send back comes again, over restarts and failovers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,27 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rocketmq_remoting.client import RemotingClient
-from rocketmq_remoting.client_protocol import NotifyConsumerIdsChangedRequestHeader
+from rocketmq_remoting.client_protocol import (
+    BatchedMessage,
+    ConsumerSendMsgBackRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+    encode_batch,
+)
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.message_record import Host, StoredMessage, decode_records
 from rocketmq_replica import topics
+from rocketmq_replica.broker import wall_clock_ms
 from rocketmq_replica.clients import consumers as consumers_module
+from rocketmq_replica.clients import read_requests
 from rocketmq_replica.clients.client_requests import MAX_GROUPS_OF_ONE_CLIENT
 from rocketmq_replica.clients.consumers import CLIENT_EXPIRY_SECONDS, Clients
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, start_master
+from rocketmq_replica.clients.delayed_delivery import SCHEDULE_TOPIC, DelayedDelivery
+from rocketmq_replica.clients.send_requests import destination
+from rocketmq_replica.property_values import delay_levels
+from tests.replica.support import Client, Lab, RunningReplica, send_fields
 from tests.support.quiet_handler import QuietHandler
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,13 +41,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-async def one(start: Starter, controller: FakeController) -> RunningReplica:
-    return await start_master(start)
+async def one(lab: Lab) -> RunningReplica:
+    return await lab.master()
 
 
 async def beat(client: Client, replica: RunningReplica, groups: list[str]) -> RemotingCommand:
     body = {"clientID": "c", "consumerDataSet": [{"groupName": group} for group in groups]}
-    return await client.ask(replica.address, RequestCode.HEART_BEAT, body=json.dumps(body).encode())
+    return await client.ask(replica, RequestCode.HEART_BEAT, body=json.dumps(body).encode())
 
 
 class Syncs:
@@ -55,23 +67,21 @@ class Syncs:
         monkeypatch.setattr(os, "fsync", fsync)
 
 
-async def test_a_heartbeat_of_thousands_of_groups_is_refused_and_costs_nothing(
-    one: RunningReplica, client: Client
-) -> None:
+async def test_a_heartbeat_of_thousands_of_groups_is_refused_and_costs_nothing(lab: Lab, one: RunningReplica) -> None:
     before = one.process.broker.topics.all()
-    answer = await beat(client, one, [f"g{number}" for number in range(2000)])
+    answer = await beat(lab.client, one, [f"g{number}" for number in range(2000)])
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == f"heartbeat: 2000 consumer groups, expected at most {MAX_GROUPS_OF_ONE_CLIENT}"
     assert one.process.broker.topics.all() == before
 
 
 async def test_many_groups_are_saved_once_and_not_on_the_event_loop(
-    one: RunningReplica, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    lab: Lab, one: RunningReplica, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     groups = [f"g{number}" for number in range(MAX_GROUPS_OF_ONE_CLIENT)]
     await asyncio.sleep(0)
     syncs = Syncs(monkeypatch)
-    assert (await beat(client, one, groups)).code == ResponseCode.SUCCESS
+    assert (await beat(lab.client, one, groups)).code == ResponseCode.SUCCESS
     path = tmp_path / "r1" / "config" / "topics.json"
     await eventually(lambda: path.exists() and f"%RETRY%{groups[-1]}" in path.read_text())
     assert syncs.on_the_loop == 0
@@ -79,25 +89,25 @@ async def test_many_groups_are_saved_once_and_not_on_the_event_loop(
 
 
 async def test_groups_and_topics_are_bounded_in_all(
-    one: RunningReplica, client: Client, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, one: RunningReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumers_module, "MAX_GROUPS", 3)
-    assert (await beat(client, one, ["a", "b"])).code == ResponseCode.SUCCESS
-    refused = await beat(client, one, ["a", "c", "d"])
+    assert (await beat(lab.client, one, ["a", "b"])).code == ResponseCode.SUCCESS
+    refused = await beat(lab.client, one, ["a", "c", "d"])
     assert (refused.code, refused.remark) == (
         ResponseCode.SYSTEM_ERROR,
         "heartbeat: 2 new consumer groups beside 2, expected at most 3",
     )
-    assert (await beat(client, one, ["a", "b", "c"])).code == ResponseCode.SUCCESS
+    assert (await beat(lab.client, one, ["a", "b", "c"])).code == ResponseCode.SUCCESS
     monkeypatch.setattr(topics, "MAX_TOPICS", len(one.process.broker.topics.all()))
-    refused = await client.send(one.address, b"x", topic="OneTooMany")
+    refused = await lab.client.send(one, b"x", topic="OneTooMany")
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert "expected at most" in (refused.remark or "")
 
 
 @pytest.mark.parametrize("group", ["", "a b", "line\nbreak", "x" * 300])
-async def test_what_is_no_name_is_no_group(one: RunningReplica, client: Client, group: str) -> None:
-    answer = await beat(client, one, ["good", group])
+async def test_what_is_no_name_is_no_group(lab: Lab, one: RunningReplica, group: str) -> None:
+    answer = await beat(lab.client, one, ["good", group])
     assert answer.code == ResponseCode.SYSTEM_ERROR
     expected = f"groupName {group[:50]!r}: its retry topic" if group else "a consumer group without groupName"
     assert (answer.remark or "").startswith(f"heartbeat: {expected}")
@@ -167,14 +177,12 @@ async def test_who_stays_hears_of_who_leaves(consumers: list[Consumer]) -> None:
     assert consumers[1].told == ["CG"]
 
 
-async def test_a_broken_connection_is_a_leave(one: RunningReplica, consumers: list[Consumer], client: Client) -> None:
+async def test_a_broken_connection_is_a_leave(lab: Lab, one: RunningReplica, consumers: list[Consumer]) -> None:
     await consumers[1].remoting.close()
     await eventually(lambda: consumers[0].told == ["CG"] * 3)
     code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
-    assert (await client.table(one.address, code, consumerGroup="CG"))["consumerIdList"] == ["one"]
-    assert (
-        await client.ask(one.address, code, ext_fields={"consumerGroup": "Unknown"})
-    ).code == ResponseCode.SYSTEM_ERROR
+    assert (await lab.client.table(one, code, consumerGroup="CG"))["consumerIdList"] == ["one"]
+    assert (await lab.client.ask(one, code, ext_fields={"consumerGroup": "Unknown"})).code == ResponseCode.SYSTEM_ERROR
 
 
 def test_a_client_that_spoke_over_another_connection_since_stays() -> None:
@@ -194,3 +202,184 @@ def test_who_was_silent_for_too_long_comes_anew() -> None:
     clients.heartbeat("one", ["G"], connection, now_seconds=0.0)
     assert clients.heartbeat("one", ["G"], connection, now_seconds=CLIENT_EXPIRY_SECONDS) == set()
     assert clients.heartbeat("one", ["G"], connection, now_seconds=2 * CLIENT_EXPIRY_SECONDS + 1) == {"G"}
+
+
+RETRY_TOPIC = "%RETRY%CG"
+NEVER = "2h"
+
+
+async def retried(client: Client, replica: RunningReplica) -> list[bytes]:
+    return await client.bodies(replica, topic=RETRY_TOPIC)
+
+
+async def until_retried(client: Client, replica: RunningReplica, expected: list[bytes]) -> None:
+    async def they_came() -> bool:
+        return await retried(client, replica) == expected
+
+    await eventually(they_came)
+
+
+@pytest.mark.parametrize(
+    ("asked", "times", "level"), [(0, 0, 3), (0, 4, 7), (2, 0, 2), (18, 9, 18)], ids=["first", "later", "asked", "last"]
+)
+def test_the_level_is_javas(asked: int, times: int, level: int) -> None:
+    header = ConsumerSendMsgBackRequestHeader(group="CG", delay_level=asked)
+    here = Host("127.0.0.1", 1)
+    message = StoredMessage("T", b"", 0, 0, 0, 0, 0, 0, here, 0, here, times, 0, b"", 100)
+    assert destination(message, header).delay_level == level
+
+
+async def test_it_waits_for_its_level_and_not_longer(lab: Lab) -> None:
+    one = await lab.master(messageDelayLevel=f"{NEVER} 1h")
+    await lab.client.send(one, b"again")
+    assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
+    assert (await lab.client.send_back(one, 0, level=2)).code == ResponseCode.SUCCESS
+    assert await retried(lab.client, one) == []
+    waits = [(await lab.client.pull_all(one, topic=SCHEDULE_TOPIC, queue_id=level))[0] for level in (0, 1)]
+    assert [each.properties["REAL_TOPIC"] for each in waits] == [RETRY_TOPIC, RETRY_TOPIC]
+    delayed: DelayedDelivery = one.process.delayed
+    delayed.deliver(now_ms=waits[1].store_timestamp_ms + 3_600_000 - 1)
+    assert await retried(lab.client, one) == []
+    delayed.deliver(now_ms=waits[1].store_timestamp_ms + 3_600_000)
+    assert await retried(lab.client, one) == [b"again"]
+    delayed.deliver(now_ms=waits[0].store_timestamp_ms + 7_200_000)
+    found = await lab.client.pull_all(one, topic=RETRY_TOPIC)
+    assert [(each.body, each.reconsume_times, "DELAY" in each.properties) for each in found] == [
+        (b"again", 1, False)
+    ] * 2
+
+
+async def test_a_consumer_that_sends_it_itself_waits_too(lab: Lab) -> None:
+    one = await lab.master(messageDelayLevel=NEVER)
+    properties = "DELAY\x011\x02RETRY_TOPIC\x01T\x02"
+    answer = await lab.client.send(one, b"x", topic=RETRY_TOPIC, properties=properties)
+    assert answer.code == ResponseCode.SUCCESS
+    assert await retried(lab.client, one) == []
+    assert len(await lab.client.pull_all(one, topic=SCHEDULE_TOPIC)) == 1
+
+
+async def test_a_batch_is_no_retry(lab: Lab) -> None:
+    """As in Java: its messages might wait in several queues."""
+    one = await lab.master()
+    fields = send_fields(RETRY_TOPIC, m="true")
+    body = encode_batch([BatchedMessage(0, b"x", b""), BatchedMessage(0, b"y", b"")])
+    answer = await lab.client.ask(one, RequestCode.SEND_BATCH_MESSAGE, ext_fields=fields, body=body)
+    assert (answer.code, answer.remark) == (13, "batch request does not support retry group")
+
+
+async def test_the_next_process_goes_on_where_it_was(lab: Lab) -> None:
+    one = await lab.master(messageDelayLevel="0s")
+    await lab.client.send(one, b"first")
+    await lab.client.send_back(one, 0, level=1)
+    await until_retried(lab.client, one, [b"first"])
+    await eventually(lambda: one.process.delayed._offsets.get(1) == 1)
+    await one.stop()
+    again = await lab.master(messageDelayLevel="0s")
+    await lab.client.send(again, b"second")
+    second = (await lab.client.pull_all(again))[1]
+    await lab.client.send_back(again, second.physical_offset, level=1)
+    await until_retried(lab.client, again, [b"first", b"second"])
+
+
+async def test_nothing_counts_as_delivered_before_it_is_confirmed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second copy is lost with a master that nobody followed: the offset must not say that it was delivered."""
+    one = await lab.master(messageDelayLevel=NEVER)
+    await lab.client.send(one, b"again")
+    await lab.client.send_back(one, 0, level=1)
+    store = one.process.store
+    confirmed = store.confirm_offset
+    late = wall_clock_ms() + 10 * 3_600_000
+    monkeypatch.setattr(one.process.broker, "stored_without_waiting", lambda: None)  # nothing is settled in this moment
+    assert not one.process.delayed.deliver(now_ms=late)
+    assert store.max_offset > confirmed == store.confirm_offset
+    assert one.process.delayed._offsets.get(1) == 0
+    one.process.broker.settle()
+    store.flush()
+    one.process.delayed.deliver(now_ms=late)
+    assert one.process.delayed._offsets.get(1) == 1
+    assert await retried(lab.client, one) == [b"again"]
+
+
+async def test_another_master_delivers_what_waits(lab: Lab) -> None:
+    one = await lab.master(messageDelayLevel=NEVER)
+    two = await lab.start("r2", messageDelayLevel="0s")
+    await eventually(lambda: lab.controller.members == {1, 2})
+    await lab.client.send(one, b"again")
+    assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
+    await one.stop()
+    await lab.change_master(two)
+    await eventually(lambda: two.process.broker.topics.find(RETRY_TOPIC))
+    await until_retried(lab.client, two, [b"again"])
+
+
+@pytest.mark.parametrize("value", ["", "5", "1x", "s", "1s " * 65, "-1s"])
+def test_delays_that_are_none_are_refused(value: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        delay_levels(value)
+
+
+async def subscribe(client: Client, replica: RunningReplica, tags: list[str], version: int) -> None:
+    text = "||".join(tags) or "*"
+    subscription = {
+        "topic": "Topic",
+        "subString": text,
+        "tagsSet": tags,
+        "subVersion": version,
+        "expressionType": "TAG",
+    }
+    body = {"clientID": "c", "consumerDataSet": [{"groupName": "CG", "subscriptionDataSet": [subscription]}]}
+    answer = await client.ask(replica, RequestCode.HEART_BEAT, body=json.dumps(body).encode())
+    assert answer.code == ResponseCode.SUCCESS
+
+
+async def test_a_pull_without_a_subscription_goes_by_the_heartbeat(lab: Lab) -> None:
+    """As Java's push consumers pull: bit 4 of sysFlag is not set."""
+    one = await lab.master()
+    for number, tag in enumerate(("red", "blue", "red", "green")):
+        await lab.client.send(one, b"%d" % number, properties=f"TAGS\x01{tag}\x02")
+
+    async def pulled(sys_flag: int = 0) -> bytes:
+        answer = await lab.client.pull(one, 0, sysFlag=str(sys_flag), subscription="green")
+        return b"".join(each.body for each in decode_records(answer.body or b""))
+
+    assert await pulled(sys_flag=4) == b"3"
+    await subscribe(lab.client, one, ["red"], 5)
+    assert await pulled() == b"02"
+    assert await pulled(sys_flag=4) == b"3"
+    await subscribe(lab.client, one, ["blue"], 4)
+    assert await pulled() == b"02", "an older word than what is known"
+    await subscribe(lab.client, one, [], 6)
+    assert await pulled() == b"0123"
+
+
+async def test_messages_are_found_by_key(lab: Lab) -> None:
+    one = await lab.master()
+    for number in range(10):
+        properties = f"KEYS\x01even{number % 2} k{number}\x02UNIQ_KEY\x01U{number}\x02"
+        answer = await lab.client.send(one, b"%d" % number, queue_id=number % 4, properties=properties)
+        assert answer.code == ResponseCode.SUCCESS
+
+    async def found(key: str, **more: str) -> tuple[int, set[bytes]]:
+        fields = {"topic": "Topic", "key": key, "maxNum": "32", "beginTimestamp": "0", "endTimestamp": str(2**63 - 1)}
+        answer = await lab.client.ask(one, RequestCode.QUERY_MESSAGE, ext_fields=fields | more)
+        return answer.code, {each.body for each in decode_records(answer.body or b"")}
+
+    assert await found("k7") == (0, {b"7"})
+    assert await found("even0") == (0, {b"0", b"2", b"4", b"6", b"8"})
+    assert await found("U3", _UNIQUE_KEY_QUERY="true") == (0, {b"3"})
+    assert (await found("even1", maxNum="2"))[0] == 0
+    assert len((await found("even1", maxNum="2"))[1]) == 2
+    assert await found("U3") == (ResponseCode.QUERY_NOT_FOUND, set())
+    assert await found("k7", endTimestamp="1") == (ResponseCode.QUERY_NOT_FOUND, set())
+    assert await found("k7", topic="Other") == (ResponseCode.QUERY_NOT_FOUND, set())
+    assert (await found(""))[0] == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_query_that_would_read_too_much_says_so(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_requests, "MOST_READ", 2)
+    one = await lab.master()
+    for _ in range(3):
+        await lab.client.send(one, b"x")
+    fields = {"topic": "Topic", "key": "k", "maxNum": "1"}
+    answer = await lab.client.ask(one, RequestCode.QUERY_MESSAGE, ext_fields=fields)
+    assert (answer.code, answer.remark) == (1, "more than 2 messages of Topic in this time: ask for a shorter one")

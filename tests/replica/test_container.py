@@ -39,7 +39,8 @@ from rocketmq_replica.configuration import (
 )
 from rocketmq_replica.log import disk
 from rocketmq_replica.property_values import ConfigurationError
-from tests.replica.support import Client, configuration_text, eventually, fresh_address, is_complete, record_of
+from tests.replica.support import Client, configuration_text, fresh_address, is_complete, record_of
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -239,7 +240,7 @@ async def test_a_killed_container_is_replaced_by_others_at_once(world: World, cl
     await eventually(lambda: all(world.container_of_master(group) is outside for group in groups), within_seconds=30)
     await eventually(lambda: all(outside.role(group) == "MASTER" for group in groups))
     for group in groups:
-        assert [message.body for message in await client.pull_all(world.master(group))] == [b"kept"]
+        assert await client.bodies(world.master(group)) == [b"kept"]
     ids = {group: world.record(group).replicas.keys() for group in groups}
     process = await _start_process(inside, groups)
     await eventually(lambda: all(world.complete(group, size=2) for group in groups), within_seconds=30)

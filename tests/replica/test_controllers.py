@@ -1,8 +1,9 @@
-"""A replica and its controllers: the start question by question, the search for the leader, heartbeats to each of them."""
+"""A replica and its controllers: every way through a start (issue 30, a), the search for the leader, heartbeats."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -25,20 +26,13 @@ from rocketmq_replica.controller.start_up import Question, StartUp, Verdict, jud
 from rocketmq_replica.ha.links import DIVERGED_PAUSE_SECONDS, FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS, ReconnectBackoff
 from rocketmq_replica.process import PartEndedError
 from rocketmq_replica.role_change import BrokerIdentity, GroupInfo, MasterSeen
-from tests.replica.support import (
-    Client,
-    FakeController,
-    RunningReplica,
-    Starter,
-    configuration_text,
-    eventually,
-    fresh_address,
-    start_master,
-    start_replica,
-)
+from tests.replica.start_world import Disk, Event, Fault, Leads, Moment, Planes, Walk, play
+from tests.replica.support import Client, Lab, RunningReplica, configuration_text, fresh_address, start_replica
+from tests.support.draws import sample
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from rocketmq_remoting.client import RemotingClient
@@ -221,14 +215,12 @@ async def test_what_was_asked_of_a_leader_that_is_cut_off_has_an_unknown_outcome
         await client.replica_info()
 
 
-async def test_1008_has_the_leader_looked_for_anew(
-    start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = await start_master(start)
+async def test_1008_has_the_leader_looked_for_anew(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await lab.master()
     forgotten: list[bool] = []
     monkeypatch.setattr(one.process.controller, "forget_leader", lambda: forgotten.append(True))
-    controller.decide(1)
-    await controller.notify(1)
+    lab.controller.decide(1)
+    await lab.controller.notify(1)
     assert forgotten
 
 
@@ -236,7 +228,7 @@ DEAD = "127.0.0.1:1"
 
 
 async def table(client: Client, replica: RunningReplica) -> dict[str, Any]:
-    shown: dict[str, Any] = (await client.table(replica.address, RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
+    shown: dict[str, Any] = (await client.table(replica, RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
     return shown
 
 
@@ -244,10 +236,13 @@ async def until_shown(
     client: Client, replica: RunningReplica, holds: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
     await replica.process.listening.wait()
-    async with asyncio.timeout(15):
-        while not holds(shown := await table(client, replica)):  # noqa: ASYNC110 - it shows by asking only
-            await asyncio.sleep(0.05)
-        return shown
+
+    async def look() -> dict[str, Any]:
+        shown = await table(client, replica)
+        return shown if holds(shown) else {}
+
+    found: dict[str, Any] = await eventually(look, every_seconds=0.05)
+    return found
 
 
 def test_each_controller_has_its_own_fact() -> None:
@@ -262,57 +257,53 @@ def test_each_controller_has_its_own_fact() -> None:
     assert [fact.address for fact in health.facts(now_seconds=13.0)] == ["b:1", "c:1"], "a:1 is no controller any more"
 
 
-async def test_one_that_cannot_be_reached_is_named_and_delays_nothing(
-    controller: FakeController, client: Client, tmp_path: Path
-) -> None:
-    replica = await start_replica(tmp_path / "r1", f"{DEAD};{controller.address}")
-    await eventually(lambda: 1 in controller.heartbeats)
-    shown = await until_shown(client, replica, lambda each: each["controllersWithoutHeartbeat"] == DEAD)
+async def test_one_that_cannot_be_reached_is_named_and_delays_nothing(lab: Lab, tmp_path: Path) -> None:
+    replica = await start_replica(tmp_path / "r1", f"{DEAD};{lab.controller.address}")
+    await eventually(lambda: 1 in lab.controller.heartbeats)
+    shown = await until_shown(lab.client, replica, lambda each: each["controllersWithoutHeartbeat"] == DEAD)
     assert shown["controllerRegistered"] == "true"
     assert f"no heartbeat to controller {DEAD} for" in shown[f"controllerHeartbeatProblem.{DEAD}"]
     assert "none was ever sent" in shown[f"controllerHeartbeatProblem.{DEAD}"]
-    assert f"controllerHeartbeatProblem.{controller.address}" not in shown
-    before = controller.requests.count(RequestCode.BROKER_HEARTBEAT)
-    await eventually(lambda: controller.requests.count(RequestCode.BROKER_HEARTBEAT) > before + 2)
+    assert f"controllerHeartbeatProblem.{lab.controller.address}" not in shown
+    before = lab.controller.requests.count(RequestCode.BROKER_HEARTBEAT)
+    await eventually(lambda: lab.controller.requests.count(RequestCode.BROKER_HEARTBEAT) > before + 2)
     await replica.stop()
 
 
-async def test_a_replica_that_is_not_registered_says_why_none_is_sent(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
-    controller.refused[RequestCode.CONTROLLER_REGISTER_BROKER] = ResponseCode.SYSTEM_ERROR
-    replica = await start("r1")
-    key = f"controllerHeartbeatProblem.{controller.address}"
-    shown = await until_shown(client, replica, lambda each: key in each)
+async def test_a_replica_that_is_not_registered_says_why_none_is_sent(lab: Lab) -> None:
+    lab.controller.refused[RequestCode.CONTROLLER_REGISTER_BROKER] = ResponseCode.SYSTEM_ERROR
+    replica = await lab.start("r1")
+    key = f"controllerHeartbeatProblem.{lab.controller.address}"
+    shown = await until_shown(lab.client, replica, lambda each: key in each)
     assert "not registered: CONTROLLER_REGISTER_BROKER: code 1, the test says so" in shown[key]
-    assert (shown["controllerRegistered"], controller.heartbeats) == ("false", {})
-    controller.refused.clear()
-    await eventually(lambda: 1 in controller.heartbeats)
-    assert (await table(client, replica))["controllerRegistered"] == "true"
+    assert (shown["controllerRegistered"], lab.controller.heartbeats) == ("false", {})
+    lab.controller.refused.clear()
+    await eventually(lambda: 1 in lab.controller.heartbeats)
+    assert (await table(lab.client, replica))["controllerRegistered"] == "true"
 
 
-async def test_a_mastership_from_before_the_registration_is_refused(start: Starter, controller: FakeController) -> None:
+async def test_a_mastership_from_before_the_registration_is_refused(lab: Lab) -> None:
     """Rule 6: it was granted to an earlier process, and what that one reported may not be on this disk."""
-    controller.refused[RequestCode.CONTROLLER_REGISTER_BROKER] = ResponseCode.SYSTEM_ERROR
-    replica = await start("r1")
-    await eventually(lambda: RequestCode.CONTROLLER_REGISTER_BROKER in controller.requests)
-    controller.addresses[1] = replica.address
-    controller.decide(1)
-    answer = await controller.notify(1)
+    lab.controller.refused[RequestCode.CONTROLLER_REGISTER_BROKER] = ResponseCode.SYSTEM_ERROR
+    replica = await lab.start("r1")
+    await eventually(lambda: RequestCode.CONTROLLER_REGISTER_BROKER in lab.controller.requests)
+    lab.controller.addresses[1] = replica.address
+    lab.controller.decide(1)
+    answer = await lab.controller.notify(1)
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "masterEpoch=1: expected one granted to this process" in (answer.remark or "")
     assert replica.role == "FENCED"
-    controller.refused.clear()
+    lab.controller.refused.clear()
     await eventually(lambda: replica.role == "MASTER")
-    assert (replica.process.broker.master.master_epoch, 1 in controller.heartbeats) == (2, True)
+    assert (replica.process.broker.master.master_epoch, 1 in lab.controller.heartbeats) == (2, True)
 
 
 @pytest.mark.parametrize("how", ["cancelled", "raised"])
 async def test_a_heartbeat_task_that_dies_ends_the_process(
-    how: str, controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replica = await start_replica(tmp_path / "r1", controller.address)
-    await eventually(lambda: 1 in controller.heartbeats)
+    replica = await start_replica(tmp_path / "r1", lab.controller.address)
+    await eventually(lambda: 1 in lab.controller.heartbeats)
 
     def die(*_args: object, **_kwargs: object) -> RemotingCommand:
         if how == "raised":
@@ -323,3 +314,113 @@ async def test_a_heartbeat_task_that_dies_ends_the_process(
     with pytest.raises(ExceptionGroup) as caught:
         await replica.task
     assert caught.group_contains(ZeroDivisionError if how == "raised" else PartEndedError)
+
+
+FIND = RequestCode.CONTROLLER_GET_METADATA_INFO
+NEXT_ID = RequestCode.CONTROLLER_GET_NEXT_BROKER_ID
+APPLY = RequestCode.CONTROLLER_APPLY_BROKER_ID
+REGISTER = RequestCode.CONTROLLER_REGISTER_BROKER
+ELECT = RequestCode.CONTROLLER_ELECT_MASTER
+POLL = RequestCode.CONTROLLER_GET_REPLICA_INFO
+OF_THE_DISK = {
+    Disk.NEW: (FIND, NEXT_ID, APPLY, REGISTER),
+    Disk.APPLIED: (FIND, APPLY, REGISTER),
+    Disk.KNOWN: (FIND, REGISTER),
+    Disk.WAS_MASTER: (FIND, REGISTER),
+}
+FAULTS_OF_ONE = {NEXT_ID: (), APPLY: (Fault.ID_REFUSED,), ELECT: (Fault.NOBODY_ELECTED, Fault.NOT_REGISTERED)}
+FAULTS = [fault for fault in Fault if fault not in (Fault.NONE, Fault.ID_REFUSED, Fault.NOBODY_ELECTED)]
+
+
+def questions(disk: Disk, leads: Leads) -> tuple[RequestCode, ...]:
+    """What this start asks, in order."""
+    return (*OF_THE_DISK[disk], *([ELECT] if leads is Leads.NOBODY else []), POLL)
+
+
+def starts() -> Iterator[tuple[Disk, Leads]]:
+    return itertools.product(Disk, Leads)
+
+
+def faulty_answers() -> Iterator[Walk]:
+    """Each answer lost, late, refused or unknown, while one thing happens."""
+    for (disk, leads), lasts, event in itertools.product(starts(), (False, True), Event):
+        for question in questions(disk, leads):
+            for fault in (*FAULTS, *FAULTS_OF_ONE.get(question, ())):
+                yield Walk(disk, leads, Planes.ONE, question, fault, lasts, event, Moment(question))
+
+
+def moments() -> Iterator[Walk]:
+    """One thing at each moment, while the registration is answered, not answered, or refused."""
+    for (disk, leads), event, planes in itertools.product(starts(), Event, (Planes.ONE, Planes.THREE)):
+        asked = questions(disk, leads)
+        for moment in (Moment(), *(Moment(code, done=done) for code in asked for done in (False, True))):
+            for fault in (Fault.NONE, Fault.ANSWER_LOST, Fault.CODE_1):
+                yield Walk(disk, leads, planes, REGISTER, fault, event=event, moment=moment)
+
+
+def unreachable() -> Iterator[Walk]:
+    """Several controllers, of which some cannot be reached, answer nothing, or refuse everything."""
+    for (disk, leads), planes, event in itertools.product(starts(), Planes, Event):
+        for question, fault in itertools.product(questions(disk, leads), (Fault.NONE, Fault.ANSWER_LOST, Fault.RESET)):
+            yield Walk(disk, leads, planes, question, fault, event=event, moment=Moment(REGISTER))
+
+
+WALKS = list(dict.fromkeys((*faulty_answers(), *moments(), *unreachable())))
+
+
+@pytest.mark.sampled
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("disk", "leads"), [(disk.name, leads.name) for disk, leads in starts()])
+def test_each_ends_registered_and_heard_by_every_controller(disk: str, leads: str, tmp_path: Path) -> None:
+    of_this_start = [walk for walk in WALKS if (walk.disk.name, walk.leads.name) == (disk, leads)]
+    wrong = {}
+    for number, walk in enumerate(sample(of_this_start, 15)):
+        complaints = play(walk, tmp_path / str(number)).complaints
+        if complaints:
+            wrong[str(walk)] = complaints
+    assert not wrong
+
+
+# The fault that two real clusters met, and its siblings; each was red before the two facts were told apart.
+NAMED = {
+    "a 1008 while 1003 is not answered": Walk(fault=Fault.ANSWER_LOST, event=Event.TOLD_OTHER, moment=Moment(REGISTER)),
+    "a 1008 while 1003 is lost": Walk(fault=Fault.REQUEST_LOST, event=Event.TOLD_OTHER, moment=Moment(REGISTER)),
+    "a 1008 before 1003 is refused": Walk(fault=Fault.CODE_1, event=Event.TOLD_OTHER, moment=Moment(FIND, done=True)),
+    "a 1008 before anything, 1003 too late": Walk(fault=Fault.TOO_LATE, event=Event.TOLD_OTHER),
+    "the first master by a 1008": Walk(
+        Disk.NEW, Leads.NOBODY, fault=Fault.ANSWER_LOST, event=Event.TOLD_SELF, moment=Moment(REGISTER)
+    ),
+    "the grant of an earlier process": Walk(
+        Disk.WAS_MASTER, Leads.NOBODY, fault=Fault.REQUEST_LOST, event=Event.TOLD_SELF, moment=Moment(REGISTER)
+    ),
+    "1003 is refused as unknown for long": Walk(
+        fault=Fault.NOT_REGISTERED, lasts=True, event=Event.TOLD_OTHER, moment=Moment(REGISTER)
+    ),
+    "the controller that was asked dies": Walk(
+        planes=Planes.THREE, fault=Fault.ANSWER_LOST, event=Event.CONTROLLER_DIES, moment=Moment(REGISTER)
+    ),
+    "one plane refuses everything": Walk(Disk.NEW, planes=Planes.ONE_IS_SICK),
+    "two are frozen": Walk(
+        planes=Planes.TWO_ARE_FROZEN, fault=Fault.RESET, event=Event.TOLD_OTHER, moment=Moment(REGISTER)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_one_that_was_seen_and_its_siblings(name: str, tmp_path: Path) -> None:
+    assert play(NAMED[name], tmp_path / "store").complaints == []
+
+
+def test_a_walk_meets_what_it_names(tmp_path: Path) -> None:
+    """Else the walks above could pass because nothing ever happens in them."""
+    met = [play(walk, tmp_path / str(number)) for number, walk in enumerate(sample(WALKS, 40))]
+    assert sum(world.happened for world in met) > 20
+    assert sum(bool(world.fault_hits) for world in met) > 15
+
+
+def test_an_application_whose_answer_is_lost_burns_no_id(tmp_path: Path) -> None:
+    walk = Walk(
+        Disk.NEW, question=APPLY, fault=Fault.ANSWER_LOST, event=Event.CONTROLLERS_DIE, moment=Moment(APPLY, done=True)
+    )
+    world = play(walk, tmp_path / "store")
+    assert (world.complaints, world.record.next_id) == ([], 2)

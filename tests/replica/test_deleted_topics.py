@@ -17,207 +17,179 @@ from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.log import disk, side_files
 from rocketmq_replica.log.side_files import TooManyDeletionsError
 from tests.replica.stores import open_store, put
-from tests.replica.support import (
-    Client,
-    FakeController,
-    RunningReplica,
-    Starter,
-    change_master,
-    eventually,
-    start_master,
-    start_pair,
-)
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketmq_replica.log.message_store import MessageStore
+    from tests.replica.support import Client, Lab, RunningReplica
 
 SUCCESS = ResponseCode.SUCCESS
 DELETE = RequestCode.DELETE_TOPIC_IN_BROKER
 
 
 async def delete(client: Client, replica: RunningReplica, topic: str) -> tuple[int, str]:
-    answer = await client.ask(replica.address, DELETE, ext_fields={"topic": topic})
+    answer = await client.ask(replica, DELETE, ext_fields={"topic": topic})
     return answer.code, answer.remark or ""
 
 
 async def topics_of(client: Client, replica: RunningReplica) -> set[str]:
-    return set((await client.table(replica.address, RequestCode.GET_ALL_TOPIC_CONFIG))["topicConfigTable"])
-
-
-async def commit(client: Client, replica: RunningReplica, topic: str, offset: int) -> int:
-    return await client.commit(replica.address, offset, topic=topic)
+    return set((await client.table(replica, RequestCode.GET_ALL_TOPIC_CONFIG))["topicConfigTable"])
 
 
 async def offset_table(client: Client, replica: RunningReplica) -> dict[str, dict[str, int]]:
     table: dict[str, dict[str, int]]
-    table = (await client.table(replica.address, RequestCode.GET_ALL_CONSUMER_OFFSET))["offsetTable"]
+    table = (await client.table(replica, RequestCode.GET_ALL_CONSUMER_OFFSET))["offsetTable"]
     return table
 
 
-async def bodies(client: Client, replica: RunningReplica, topic: str) -> list[bytes]:
-    return [message.body for message in await client.pull_all(replica.address, topic=topic)]
-
-
-async def test_what_java_answers_is_answered(start: Starter, controller: FakeController, client: Client) -> None:
-    one, two = await start_pair(start, controller)
-    assert (await client.send(one.address, b"x", topic="T")).code == SUCCESS
-    assert await delete(client, two, "T") == (ResponseCode.SYSTEM_ERROR, "this broker is no master")
-    assert "T" in await topics_of(client, one)
+async def test_what_java_answers_is_answered(lab: Lab) -> None:
+    one, two = await lab.pair()
+    assert (await lab.client.send(one, b"x", topic="T")).code == SUCCESS
+    assert await delete(lab.client, two, "T") == (ResponseCode.SYSTEM_ERROR, "this broker is no master")
+    assert "T" in await topics_of(lab.client, one)
     version = one.process.broker.topics.data_version()
-    assert await delete(client, one, "T") == (SUCCESS, "")
-    assert "T" not in await topics_of(client, one)
+    assert await delete(lab.client, one, "T") == (SUCCESS, "")
+    assert "T" not in await topics_of(lab.client, one)
     assert one.process.broker.topics.data_version() != version, "a Java slave copies only another version"
-    assert await delete(client, one, "T") == (SUCCESS, ""), "a topic that is not there is no error"
-    assert await delete(client, one, " ") == (ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+    assert await delete(lab.client, one, "T") == (SUCCESS, ""), "a topic that is not there is no error"
+    assert await delete(lab.client, one, " ") == (ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
     for name in ("TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "broker-a", "DefaultCluster"):
         remark = f"The topic[{name}] is conflict with system topic."
-        assert await delete(client, one, name) == (ResponseCode.INVALID_PARAMETER, remark)
+        assert await delete(lab.client, one, name) == (ResponseCode.INVALID_PARAMETER, remark)
 
 
-async def test_a_topic_made_and_deleted_within_one_copy_is_not_there_after_a_failover(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
-    one, two = await start_pair(start, controller)
+async def test_a_topic_made_and_deleted_within_one_copy_is_not_there_after_a_failover(lab: Lab) -> None:
+    one, two = await lab.pair()
     await two.process.metadata.copy()
     for number in range(3):
-        assert (await client.send(one.address, b"%d" % number, topic="Passing")).code == SUCCESS
-    assert await commit(client, one, "Passing", 2) == SUCCESS
-    assert (await client.send(one.address, b"kept", topic="Kept")).code == SUCCESS
-    assert await commit(client, one, "Kept", 1) == SUCCESS
-    assert await delete(client, one, "Passing") == (SUCCESS, "")
-    assert await commit(client, one, "Passing", 3) == ResponseCode.TOPIC_NOT_EXIST, "its consumers go on committing"
+        assert (await lab.client.send(one, b"%d" % number, topic="Passing")).code == SUCCESS
+    assert await lab.client.commit(one, 2, topic="Passing") == SUCCESS
+    assert (await lab.client.send(one, b"kept", topic="Kept")).code == SUCCESS
+    assert await lab.client.commit(one, 1, topic="Kept") == SUCCESS
+    assert await delete(lab.client, one, "Passing") == (SUCCESS, "")
+    assert await lab.client.commit(one, 3, topic="Passing") == ResponseCode.TOPIC_NOT_EXIST, (
+        "its consumers go on committing"
+    )
     await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
     await two.process.metadata.copy()
     await one.stop()
-    await change_master(controller, two)
-    assert {"Passing", "Kept"} & await topics_of(client, two) == {"Kept"}
-    assert (await client.pull(two.address, 0, topic="Passing")).code == ResponseCode.TOPIC_NOT_EXIST
-    assert await offset_table(client, two) == {"Kept@CG": {"0": 1}}
-    again = await start("r1")
+    await lab.change_master(two)
+    assert {"Passing", "Kept"} & await topics_of(lab.client, two) == {"Kept"}
+    assert (await lab.client.pull(two, 0, topic="Passing")).code == ResponseCode.TOPIC_NOT_EXIST
+    assert await offset_table(lab.client, two) == {"Kept@CG": {"0": 1}}
+    again = await lab.start("r1")
     await eventually(lambda: again.role == "SLAVE")
     await again.process.metadata.copy()
-    assert "Passing" not in await topics_of(client, again)
+    assert "Passing" not in await topics_of(lab.client, again)
 
 
-async def test_a_slave_forgets_the_offsets_of_a_topic_that_is_deleted_a_second_time(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
-    one, two = await start_pair(start, controller)
+async def test_a_slave_forgets_the_offsets_of_a_topic_that_is_deleted_a_second_time(lab: Lab) -> None:
+    one, two = await lab.pair()
     for _ in range(2):
-        answer = await client.send(one.address, b"x", topic="Only")
+        answer = await lab.client.send(one, b"x", topic="Only")
         number = int((answer.ext_fields or {})["queueOffset"])
-        assert await commit(client, one, "Only", number + 1) == SUCCESS
+        assert await lab.client.commit(one, number + 1, topic="Only") == SUCCESS
         await two.process.metadata.copy()
-        assert await offset_table(client, two) == {"Only@CG": {"0": number + 1}}
-        assert await delete(client, one, "Only") == (SUCCESS, "")
-        assert await offset_table(client, one) == {}
+        assert await offset_table(lab.client, two) == {"Only@CG": {"0": number + 1}}
+        assert await delete(lab.client, one, "Only") == (SUCCESS, "")
+        assert await offset_table(lab.client, one) == {}
         await two.process.metadata.copy()
-        assert await offset_table(client, two) == {}
+        assert await offset_table(lab.client, two) == {}
 
 
-async def test_a_crash_between_the_topics_end_and_that_of_its_offsets_leaves_none(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
+async def test_a_crash_between_the_topics_end_and_that_of_its_offsets_leaves_none(lab: Lab) -> None:
     """Offsets are saved every few seconds."""
-    one, _ = await start_pair(start, controller)
-    assert (await client.send(one.address, b"x", topic="Only")).code == SUCCESS
-    assert await delete(client, one, "Only") == (SUCCESS, "")
+    one, _ = await lab.pair()
+    assert (await lab.client.send(one, b"x", topic="Only")).code == SUCCESS
+    assert await delete(lab.client, one, "Only") == (SUCCESS, "")
     for topic in ("Only", "Kept"):
         one.process._offsets.put("CG", topic, 0, 1)
     await one.stop()
-    one = await start_master(start)
-    assert await offset_table(client, one) == {"Kept@CG": {"0": 1}}
+    one = await lab.master()
+    assert await offset_table(lab.client, one) == {"Kept@CG": {"0": 1}}
 
 
-async def test_a_crash_before_a_topic_that_was_made_again_is_saved_keeps_its_offsets(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
+async def test_a_crash_before_a_topic_that_was_made_again_is_saved_keeps_its_offsets(lab: Lab) -> None:
     """Without them a group that begins at the end would skip what it has not read."""
-    one, _ = await start_pair(start, controller)
-    assert (await client.send(one.address, b"x", topic="Again")).code == SUCCESS
-    assert await delete(client, one, "Again") == (SUCCESS, "")
+    one, _ = await lab.pair()
+    assert (await lab.client.send(one, b"x", topic="Again")).code == SUCCESS
+    assert await delete(lab.client, one, "Again") == (SUCCESS, "")
     table = one.process.configuration.root_folder / "config" / "topics.json"
     before = table.read_bytes()
     for _ in range(2):
-        assert (await client.send(one.address, b"new", topic="Again")).code == SUCCESS
-    assert await commit(client, one, "Again", 2) == SUCCESS
+        assert (await lab.client.send(one, b"new", topic="Again")).code == SUCCESS
+    assert await lab.client.commit(one, 2, topic="Again") == SUCCESS
     await one.stop()
     table.write_bytes(before)
-    one = await start_master(start)
-    assert await offset_table(client, one) == {"Again@CG": {"0": 2}}
-    assert "Again" in await topics_of(client, one)
+    one = await lab.master()
+    assert await offset_table(lab.client, one) == {"Again@CG": {"0": 2}}
+    assert "Again" in await topics_of(lab.client, one)
 
 
-async def test_a_deleted_topic_stays_so_over_a_restart_and_its_numbers_go_on(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
+async def test_a_deleted_topic_stays_so_over_a_restart_and_its_numbers_go_on(lab: Lab) -> None:
     """Java begins with 0 again, and its slaves, which keep their queues, then drop the first messages as repeated."""
-    one, two = await start_pair(start, controller)
+    one, two = await lab.pair()
     for number in range(3):
-        assert (await client.send(one.address, b"old %d" % number, topic="T")).code == SUCCESS
-    assert await delete(client, one, "T") == (SUCCESS, "")
+        assert (await lab.client.send(one, b"old %d" % number, topic="T")).code == SUCCESS
+    assert await delete(lab.client, one, "T") == (SUCCESS, "")
     await two.process.metadata.copy()
     await one.stop()
-    one = await start_master(start)
-    assert "T" not in await topics_of(client, one)
-    await controller.notify(2)
-    await eventually(lambda: controller.members == {1, 2})
-    answer = await client.send(one.address, b"new", topic="T")
+    one = await lab.master()
+    assert "T" not in await topics_of(lab.client, one)
+    await lab.controller.notify(2)
+    await eventually(lambda: lab.controller.members == {1, 2})
+    answer = await lab.client.send(one, b"new", topic="T")
     assert (answer.code, (answer.ext_fields or {})["queueOffset"]) == (SUCCESS, "3")
     await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
     await two.process.metadata.copy()
     await one.stop()
-    await change_master(controller, two)
-    moved = await client.pull(two.address, 0, topic="T")
+    await lab.change_master(two)
+    moved = await lab.client.pull(two, 0, topic="T")
     assert moved.code == ResponseCode.PULL_OFFSET_MOVED
     assert (moved.ext_fields or {})["nextBeginOffset"] == "3"
-    answer = await client.pull(two.address, 3, topic="T")
+    answer = await lab.client.pull(two, 3, topic="T")
     assert [message.body for message in decode_records(answer.body or b"")] == [b"new"]
 
 
-async def test_a_deletion_that_no_slave_copied_ends_with_its_master(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
+async def test_a_deletion_that_no_slave_copied_ends_with_its_master(lab: Lab) -> None:
     """The new master lists the topic, so its messages are there again, at the old master too: nobody loses what others serve."""
-    one, two = await start_pair(start, controller)
-    assert (await client.send(one.address, b"old", topic="T")).code == SUCCESS
+    one, two = await lab.pair()
+    assert (await lab.client.send(one, b"old", topic="T")).code == SUCCESS
     await two.process.metadata.copy()
-    assert await delete(client, one, "T") == (SUCCESS, "")
+    assert await delete(lab.client, one, "T") == (SUCCESS, "")
     await one.stop()
-    await change_master(controller, two)
-    assert await bodies(client, two, "T") == [b"old"]
-    one = await start("r1")
-    await eventually(lambda: controller.members == {1, 2})
+    await lab.change_master(two)
+    assert await lab.client.bodies(two, topic="T") == [b"old"]
+    one = await lab.start("r1")
+    await eventually(lambda: lab.controller.members == {1, 2})
     await one.process.metadata.copy()
     await two.stop()
-    await change_master(controller, one)
-    assert await bodies(client, one, "T") == [b"old"]
+    await lab.change_master(one)
+    assert await lab.client.bodies(one, topic="T") == [b"old"]
 
 
-async def test_a_pull_that_waits_at_a_deleted_topic_is_answered(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
-    one, _ = await start_pair(start, controller)
-    assert (await client.send(one.address, b"x", topic="T")).code == SUCCESS
-    waiting = asyncio.create_task(client.pull(one.address, 1, topic="T", suspend_ms=9000))
+async def test_a_pull_that_waits_at_a_deleted_topic_is_answered(lab: Lab) -> None:
+    one, _ = await lab.pair()
+    assert (await lab.client.send(one, b"x", topic="T")).code == SUCCESS
+    waiting = asyncio.create_task(lab.client.pull(one, 1, topic="T", suspend_ms=9000))
     await eventually(lambda: bool(one.process.pulls._held))
-    assert await delete(client, one, "T") == (SUCCESS, "")
+    assert await delete(lab.client, one, "T") == (SUCCESS, "")
     assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 async def test_a_master_that_tells_no_deletions_brings_a_listed_topic_back_and_no_other(
-    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a Java master: what it lists it serves whole; of what it does not list the slave's own mark is the only word."""
-    one, two = await start_pair(start, controller)
+    one, two = await lab.pair()
     for topic in ("Listed", "Gone"):
-        assert (await client.send(one.address, b"x", topic=topic)).code == SUCCESS
+        assert (await lab.client.send(one, b"x", topic=topic)).code == SUCCESS
     listed = one.process.broker.topics.find("Listed")
     assert listed is not None
     for topic in ("Listed", "Gone"):
-        assert await delete(client, one, topic) == (SUCCESS, "")
+        assert await delete(lab.client, one, topic) == (SUCCESS, "")
     await two.process.metadata.copy()
     assert two.process.store.deleted_topics.keys() == {"Listed", "Gone"}
     one.process.broker.topics.put(listed, now_ms=1)
@@ -225,22 +197,20 @@ async def test_a_master_that_tells_no_deletions_brings_a_listed_topic_back_and_n
     monkeypatch.setattr(one.process.broker.topics, "adopt", lambda *_, **__: None)
     await two.process.metadata.copy()
     assert two.process.store.deleted_topics.keys() == {"Gone"}
-    await change_master(controller, two)
-    assert {"Listed", "Gone"} & await topics_of(client, two) == {"Listed"}
-    assert await bodies(client, two, "Listed") == [b"x"]
+    await lab.change_master(two)
+    assert {"Listed", "Gone"} & await topics_of(lab.client, two) == {"Listed"}
+    assert await lab.client.bodies(two, topic="Listed") == [b"x"]
 
 
-async def test_a_master_whose_log_begins_above_a_mark_takes_it_away_from_nobody(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
+async def test_a_master_whose_log_begins_above_a_mark_takes_it_away_from_nobody(lab: Lab) -> None:
     """It drops marks of messages that it has no more; a slave keeps its log for longer, and they would be there again."""
-    one, two = await start_pair(start, controller)
-    assert (await client.send(one.address, b"x", topic="T")).code == SUCCESS
-    assert await delete(client, one, "T") == (SUCCESS, "")
+    one, two = await lab.pair()
+    assert (await lab.client.send(one, b"x", topic="T")).code == SUCCESS
+    assert await delete(lab.client, one, "T") == (SUCCESS, "")
     await two.process.metadata.copy()
     mark = two.process.store.deleted_topics["T"]
-    assert (await client.send(one.address, b"new", topic="T")).code == SUCCESS
-    document = await client.table(one.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+    assert (await lab.client.send(one, b"new", topic="T")).code == SUCCESS
+    document = await lab.client.table(one, RequestCode.GET_ALL_TOPIC_CONFIG)
     document |= {"deletedTopics": {}, "logBeginsAt": mark.end_offset}
     two.process.metadata._take_topics(document)
     assert two.process.store.deleted_topics == {"T": mark}
@@ -248,18 +218,16 @@ async def test_a_master_whose_log_begins_above_a_mark_takes_it_away_from_nobody(
     assert two.process.store.deleted_topics == {}
 
 
-async def test_a_disk_that_takes_no_deletion_keeps_the_topic(
-    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, _ = await start_pair(start, controller)
-    assert (await client.send(one.address, b"x", topic="T")).code == SUCCESS
+async def test_a_disk_that_takes_no_deletion_keeps_the_topic(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = await lab.pair()
+    assert (await lab.client.send(one, b"x", topic="T")).code == SUCCESS
     with monkeypatch.context() as patch:
         patch.setattr(disk, "rename", _no_space)
-        code, remark = await delete(client, one, "T")
+        code, remark = await delete(lab.client, one, "T")
     assert (code, remark) == (ResponseCode.SYSTEM_ERROR, "topic T not deleted, ask again: [Errno 28] no space")
-    assert "T" in await topics_of(client, one)
-    assert await bodies(client, one, "T") == [b"x"]
-    assert await delete(client, one, "T") == (SUCCESS, "")
+    assert "T" in await topics_of(lab.client, one)
+    assert await lab.client.bodies(one, topic="T") == [b"x"]
+    assert await delete(lab.client, one, "T") == (SUCCESS, "")
 
 
 def _no_space(*_: object) -> None:
@@ -303,24 +271,22 @@ def test_what_is_deleted_is_what_was_there_before_in_every_file_and_after_every_
     store.close()
 
 
-async def test_too_many_deletions_bring_no_topic_back(
-    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_many_deletions_bring_no_topic_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever may make topics may delete them, again and again."""
     monkeypatch.setattr(side_files, "MAX_DELETED_TOPICS", 2)
-    one, two = await start_pair(start, controller)
+    one, two = await lab.pair()
     for topic in ("A", "B", "C"):
-        assert (await client.send(one.address, b"x", topic=topic)).code == SUCCESS
-    assert await delete(client, one, "A") == await delete(client, one, "B") == (SUCCESS, "")
-    code, remark = await delete(client, one, "C")
+        assert (await lab.client.send(one, b"x", topic=topic)).code == SUCCESS
+    assert await delete(lab.client, one, "A") == await delete(lab.client, one, "B") == (SUCCESS, "")
+    code, remark = await delete(lab.client, one, "C")
     assert code == ResponseCode.SYSTEM_ERROR
     assert "2 deleted topics have messages in the log, expected at most 2" in remark
-    assert await bodies(client, one, "C") == [b"x"], "it is there as it was"
+    assert await lab.client.bodies(one, topic="C") == [b"x"], "it is there as it was"
     await two.process.metadata.copy()
     await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
     await one.stop()
-    await change_master(controller, two)
-    assert {"A", "B", "C"} & await topics_of(client, two) == {"C"}
+    await lab.change_master(two)
+    assert {"A", "B", "C"} & await topics_of(lab.client, two) == {"C"}
 
 
 def test_marks_of_messages_that_are_gone_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

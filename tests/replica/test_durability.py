@@ -1,4 +1,4 @@
-"""What is said to be on the disk is on the disk, also when an fsync fails, is late, or overtaken by a truncation.
+"""What is said to be on the disk is there, also when an fsync fails, is late or overtaken; with drawn lives (``faulty_lives.py``).
 
 The disk is made faulty where the operating system is called (``os.fsync``, ``os.fdatasync``), never in the code under test.
 """
@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rocketmq_replica.broker import now
+from rocketmq_replica.log import disk
 from rocketmq_replica.log.disk import StoreFileError
+from rocketmq_replica.log.log_flusher import Flush, LogFlusher
 from rocketmq_replica.role_change import GroupInfo
 from rocketmq_replica.upkeep import SaveLoop
+from tests.replica.faulty_lives import live
 from tests.replica.stores import damage, log_of, open_store
 from tests.replica.test_crash_safety import FILE_BYTES, Replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
 
 SELF = 7
 EIO = OSError(errno.EIO, "Input/output error")
@@ -185,3 +189,36 @@ def test_a_truncation_below_what_was_confirmed_is_no_damage(tmp_path: Path) -> N
     assert (store.max_offset, log_of(store)[ends[1] :]) == (ends[1], b"")
     assert ends[3] < FILE_BYTES
     store.close()
+
+
+LIVES = 200
+
+
+def test_what_was_promised_is_there_after_every_life(tmp_path: Path) -> None:
+    lives = [live(seed, tmp_path / "life") for seed in range(LIVES)]
+    assert sum(life.acknowledged for life in lives) > LIVES
+    assert sum(life.faults for life in lives) > LIVES / 2
+
+
+def _finishes_whatever_was_cut(self: LogFlusher, flush: Flush) -> None:
+    self.durable_offset = max(self.durable_offset, flush.end_offset)
+    self._dirty.clear()
+
+
+def _forgets_failures(self: LogFlusher, flush: Flush) -> None:
+    for descriptor in flush.descriptors:
+        try:
+            disk.sync_data(descriptor)
+        except OSError:
+            self._dirty.clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("finish", _finishes_whatever_was_cut), ("run", _forgets_failures)], ids=["cut", "failed"]
+)
+def test_a_flusher_that_promises_too_much_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, wrong: object
+) -> None:
+    monkeypatch.setattr(LogFlusher, name, wrong)
+    with pytest.raises(AssertionError, match="--seed"):
+        [live(seed, tmp_path / "life") for seed in range(LIVES)]

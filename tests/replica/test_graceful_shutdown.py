@@ -8,56 +8,47 @@ import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_replica.controller import roles
-from tests.replica.support import (
-    Client,
-    FakeController,
-    RunningReplica,
-    Starter,
-    eventually,
-    start_master,
-    start_pair,
-)
+from tests.replica.support import Client, FakeController, Lab, RunningReplica
+from tests.support.waiting import eventually
 
 SUCCESS = ResponseCode.SUCCESS
 
 
-async def test_a_master_that_is_stopped_serves_until_somebody_else_is_master(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
-    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+async def test_a_master_that_is_stopped_serves_until_somebody_else_is_master(lab: Lab) -> None:
+    one, two = await lab.pair(stopHandOverTimeout=60_000)
     one.stop_event.set()
     for number in range(3):
-        assert (await client.send(one.address, b"%d" % number)).code == SUCCESS
+        assert (await lab.client.send(one, b"%d" % number)).code == SUCCESS
     assert not one.task.done()
-    controller.decide(2)
-    await controller.notify(1)
+    lab.controller.decide(2)
+    await lab.controller.notify(1)
     # Routes still name it: whoever connects anew is sent away at once, and does not wait for an address that is gone.
     assert (await Client().send(one.address, b"late")).code == ResponseCode.SYSTEM_BUSY
     await asyncio.wait_for(one.task, 15)
-    await controller.notify(2)
+    await lab.controller.notify(2)
     assert two.role == "MASTER"
-    assert [each.body for each in await client.pull_all(two.address)] == [b"0", b"1", b"2"]
+    assert await lab.client.bodies(two) == [b"0", b"1", b"2"]
 
 
 async def test_a_master_whose_slaves_are_taken_from_it_a_moment_before_it_is_told_hands_over(
-    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Our operator's order: commit, slaves sent to nowhere, then 1008 for the old master."""
     monkeypatch.setattr(roles, "_UNLINKED_SECONDS", 60.0)
-    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
-    assert (await client.send(one.address, b"kept")).code == SUCCESS
-    controller.silent.add(RequestCode.CONTROLLER_GET_REPLICA_INFO)  # 1004 goes on telling the old state meanwhile
-    controller.decide(2)
+    one, two = await lab.pair(stopHandOverTimeout=60_000)
+    assert (await lab.client.send(one, b"kept")).code == SUCCESS
+    lab.controller.silent.add(RequestCode.CONTROLLER_GET_REPLICA_INFO)  # 1004 goes on telling the old state meanwhile
+    lab.controller.decide(2)
     two.process.ha_client.retire()
     await eventually(lambda: not one.process.broker.has_successors)
     one.stop_event.set()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(asyncio.shield(one.task), 0.2)
-    assert (await controller.notify(1)).code == SUCCESS
+    assert (await lab.controller.notify(1)).code == SUCCESS
     assert (await Client().send(one.address, b"late")).code == ResponseCode.SYSTEM_BUSY
     await asyncio.wait_for(one.task, 15)
-    await controller.notify(2)
-    assert [each.body for each in await client.pull_all(two.address)] == [b"kept"]
+    await lab.controller.notify(2)
+    assert await lab.client.bodies(two) == [b"kept"]
 
 
 def refuse_another_set(controller: FakeController) -> None:
@@ -66,84 +57,82 @@ def refuse_another_set(controller: FakeController) -> None:
     controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = failed
 
 
-async def test_a_master_whose_members_do_not_come_back_is_not_kept(
-    start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_master_whose_members_do_not_come_back_is_not_kept(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roles, "_UNLINKED_SECONDS", 0.1)
-    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
-    refuse_another_set(controller)
+    one, two = await lab.pair(stopHandOverTimeout=60_000)
+    refuse_another_set(lab.controller)
     await asyncio.wait_for(two.stop(), 15)
     await asyncio.wait_for(one.stop(), 15)
-    assert controller.members == {1, 2}
+    assert lab.controller.members == {1, 2}
 
 
 async def test_a_master_that_is_elected_again_while_it_leaves_hands_over_again(
-    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the second in which it sent clients away it linked again, joined the set, and was elected: then it left as master."""
     monkeypatch.setattr(roles, "_SEND_AWAY_SECONDS", 60.0)
-    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    one, two = await lab.pair(stopHandOverTimeout=60_000)
     one.stop_event.set()
-    controller.decide(2)
-    await controller.notify(1)
-    await controller.notify(2)
+    lab.controller.decide(2)
+    await lab.controller.notify(1)
+    await lab.controller.notify(2)
     await eventually(lambda: two.role == "MASTER")
     assert not one.process.ha_client.linked
-    controller.decide(1)
-    await controller.notify(1)
+    lab.controller.decide(1)
+    await lab.controller.notify(1)
     await eventually(lambda: one.role == "MASTER")
-    await controller.notify(2)
+    await lab.controller.notify(2)
     await eventually(lambda: one.process.broker.has_successors)
-    assert (await client.send(one.address, b"kept")).code == SUCCESS
+    assert (await lab.client.send(one, b"kept")).code == SUCCESS
     assert not one.task.done()
     monkeypatch.setattr(roles, "_SEND_AWAY_SECONDS", 0.0)
-    controller.decide(2)
-    await controller.notify(1)
-    await controller.notify(2)
+    lab.controller.decide(2)
+    await lab.controller.notify(1)
+    await lab.controller.notify(2)
     await asyncio.wait_for(one.task, 15)
     assert not one.process.ha_client.linked
-    assert [each.body for each in await client.pull_all(two.address)] == [b"kept"]
+    assert await lab.client.bodies(two) == [b"kept"]
 
 
 async def test_a_slave_that_is_stopped_acknowledges_until_it_is_left_out_of_the_set(
-    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(roles, "_LEAVE_SET_SECONDS", 60.0)
-    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
-    refuse_another_set(controller)
-    asked = controller.requests.count(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
+    one, two = await lab.pair(stopHandOverTimeout=60_000)
+    refuse_another_set(lab.controller)
+    asked = lab.controller.requests.count(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
     two.stop_event.set()
-    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET) > asked)
-    assert (await client.send(one.address, b"while the controller refuses")).code == SUCCESS
-    assert controller.members == {1, 2}
+    await eventually(lambda: lab.controller.requests.count(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET) > asked)
+    assert (await lab.client.send(one, b"while the controller refuses")).code == SUCCESS
+    assert lab.controller.members == {1, 2}
     assert two.log == one.log
-    controller.refused.clear()
+    lab.controller.refused.clear()
     await asyncio.wait_for(two.task, 10)
-    assert controller.members == {1}
-    assert (await client.send(one.address, b"alone")).code == SUCCESS
+    assert lab.controller.members == {1}
+    assert (await lab.client.send(one, b"alone")).code == SUCCESS
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["nobody leaves it out", "no controller knows the group"])
 async def test_a_slave_that_is_not_left_out_of_the_set_ends_nevertheless(
-    start: Starter, controller: FakeController, monkeypatch: pytest.MonkeyPatch, *, known: bool
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, *, known: bool
 ) -> None:
     monkeypatch.setattr(roles, "_LEAVE_SET_SECONDS", 0.1 if known else roles._LEAVE_SET_SECONDS)
-    _one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
-    refuse_another_set(controller)
+    _one, two = await lab.pair(stopHandOverTimeout=60_000)
+    refuse_another_set(lab.controller)
     if not known:
         unknown = ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
-        controller.refused[RequestCode.CONTROLLER_GET_REPLICA_INFO] = unknown
+        lab.controller.refused[RequestCode.CONTROLLER_GET_REPLICA_INFO] = unknown
     await asyncio.wait_for(two.stop(), 15)
-    assert controller.members == {1, 2}
+    assert lab.controller.members == {1, 2}
 
 
-async def test_a_learner_is_in_no_set_and_waits_for_no_controller(start: Starter, controller: FakeController) -> None:
-    await start_master(start)
-    learner = await start("r2", asyncLearner="true", stopHandOverTimeout=60_000)
+async def test_a_learner_is_in_no_set_and_waits_for_no_controller(lab: Lab) -> None:
+    await lab.master()
+    learner = await lab.start("r2", asyncLearner="true", stopHandOverTimeout=60_000)
     await eventually(lambda: learner.process.ha_client.linked)
-    await controller.go_away()
+    await lab.controller.go_away()
     await asyncio.wait_for(learner.stop(), 15)
-    assert controller.members == {1}
+    assert lab.controller.members == {1}
 
 
 async def relinked(replica: RunningReplica, before: object) -> None:
@@ -154,62 +143,60 @@ async def relinked(replica: RunningReplica, before: object) -> None:
 
 @pytest.mark.parametrize("answered_first", [False, True], ids=["away before", "away after an answer"])
 async def test_a_slave_acknowledges_until_a_controller_is_back_and_leaves_it_out(
-    start: Starter, controller: FakeController, client: Client, *, answered_first: bool
+    lab: Lab, *, answered_first: bool
 ) -> None:
     """The only operator was killed as a pod of a rolling update was told to end: nothing was acknowledged until it was back."""
-    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+    one, two = await lab.pair(stopHandOverTimeout=60_000)
     before = two.process.ha_client.connection
     if answered_first:
-        refuse_another_set(controller)
-        asked = controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+        refuse_another_set(lab.controller)
+        asked = lab.controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO)
         two.stop_event.set()
-        await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) > asked)
-    await controller.go_away()
+        await eventually(lambda: lab.controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) > asked)
+    await lab.controller.go_away()
     two.stop_event.set()
     await relinked(two, before)
     for number in range(3):
-        assert (await client.send(one.address, b"%d" % number)).code == SUCCESS
+        assert (await lab.client.send(one, b"%d" % number)).code == SUCCESS
     with pytest.raises(TimeoutError):  # longer than it waits for a controller that answers
         await asyncio.wait_for(asyncio.shield(two.task), 1.5 * roles._LEAVE_SET_SECONDS)
-    assert (await client.send(one.address, b"still")).code == SUCCESS
-    assert (two.log, controller.members) == (one.log, frozenset({1, 2}))
-    controller.refused.clear()
-    await controller.come_back()
+    assert (await lab.client.send(one, b"still")).code == SUCCESS
+    assert (two.log, lab.controller.members) == (one.log, frozenset({1, 2}))
+    lab.controller.refused.clear()
+    await lab.controller.come_back()
     await asyncio.wait_for(two.task, 15)
-    assert controller.members == {1}
-    assert (await client.send(one.address, b"alone")).code == SUCCESS
+    assert lab.controller.members == {1}
+    assert (await lab.client.send(one, b"alone")).code == SUCCESS
 
 
-async def test_a_slave_ends_though_no_controller_comes_back(start: Starter, controller: FakeController) -> None:
-    _one, two = await start_pair(start, controller, stopHandOverTimeout=200)
-    await controller.go_away()
+async def test_a_slave_ends_though_no_controller_comes_back(lab: Lab) -> None:
+    _one, two = await lab.pair(stopHandOverTimeout=200)
+    await lab.controller.go_away()
     await asyncio.wait_for(two.stop(), 15)
-    assert controller.members == {1, 2}
+    assert lab.controller.members == {1, 2}
 
 
 @pytest.mark.parametrize("first", ["master", "slave"])
-async def test_a_slave_whose_master_is_gone_too_waits_for_no_controller(
-    start: Starter, controller: FakeController, first: str
-) -> None:
-    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+async def test_a_slave_whose_master_is_gone_too_waits_for_no_controller(lab: Lab, first: str) -> None:
+    one, two = await lab.pair(stopHandOverTimeout=60_000)
     before = two.process.ha_client.connection
-    await controller.go_away()
+    await lab.controller.go_away()
     if first == "slave":
         two.stop_event.set()
         await relinked(two, before)
     one.task.cancel()
     await asyncio.wait([one.task])
     await asyncio.wait_for(two.stop(), 15)
-    assert controller.members == {1, 2}
+    assert lab.controller.members == {1, 2}
 
 
-async def test_a_master_whom_nobody_could_succeed_is_not_kept(start: Starter, controller: FakeController) -> None:
-    one, two = await start_pair(start, controller, stopHandOverTimeout=60_000)
+async def test_a_master_whom_nobody_could_succeed_is_not_kept(lab: Lab) -> None:
+    one, two = await lab.pair(stopHandOverTimeout=60_000)
     one.stop_event.set()
     await asyncio.wait_for(two.stop(), 15)
     await asyncio.wait_for(one.task, 15)
 
 
-async def test_a_hand_over_that_nobody_sees_to_ends(start: Starter, controller: FakeController) -> None:
-    one, _two = await start_pair(start, controller, stopHandOverTimeout=100)
+async def test_a_hand_over_that_nobody_sees_to_ends(lab: Lab) -> None:
+    one, _two = await lab.pair(stopHandOverTimeout=100)
     await asyncio.wait_for(one.stop(), 15)

@@ -23,7 +23,8 @@ from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, encode
 from rocketmq_remoting.errors import RemotingConnectError
 from rocketmq_replica.configuration import parse_configuration
 from tests.controller.conftest import QUICK
-from tests.replica.support import BROKER_NAME, Client, RunningReplica, configuration_text, eventually, start_replica
+from tests.replica.support import BROKER_NAME, Client, RunningReplica, configuration_text, start_replica
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

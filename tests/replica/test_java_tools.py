@@ -14,7 +14,8 @@ from rocketmq_replica.broker_container import BrokerContainer, run_container
 from rocketmq_replica.configuration import ContainerConfiguration, parse_configuration
 from tests.real.parts import install, java
 from tests.real.parts.process import RealProcessError
-from tests.replica.support import Client, configuration_text, eventually, fresh_address
+from tests.replica.support import Client, configuration_text, fresh_address
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

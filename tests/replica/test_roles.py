@@ -1,4 +1,4 @@
-"""What a controller's statement about the master changes, and what a master does not know counts against it."""
+"""What a controller's statement about the master changes, and which connections count as slaves (upstream #1893, #3015)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_replica.controller import client as controller_client
+from rocketmq_replica.ha.frames import Acknowledgement, Handshake
 from rocketmq_replica.role_change import GroupInfo, MasterSeen, RoleChange, judge_role
-from tests.replica.support import Client, FakeController, Starter, eventually, start_master
+from tests.replica.support import Lab, RunningReplica, fresh_address
+from tests.support.waiting import eventually
 
 ME, OTHER, THIRD = 1, 2, 3
 HERE, THERE, ELSEWHERE = "h:1", "h:2", "h:3"
@@ -76,15 +78,9 @@ MASTER: dict[str, Any] = {"known": MasterSeen(5, ME, HERE), "is_master": True, "
         (Case(epoch=6, master=ME, address=HERE, last_log_epoch=7), RoleChange.WENT_BACK),
         (Case(epoch=7, last_log_epoch=7), RoleChange.FOLLOW_ON),
         (Case(epoch=6, master=ME, address=HERE, last_log_epoch=6), RoleChange.TERM_OF_ANOTHER_PROCESS),
-        (
-            Case(epoch=6, master=ME, address=HERE, last_log_epoch=6, last_log_epoch_is_empty=True),
-            RoleChange.BEGIN_TERM,
-        ),
+        (Case(epoch=6, master=ME, address=HERE, last_log_epoch=6, last_log_epoch_is_empty=True), RoleChange.BEGIN_TERM),
         (Case(epoch=6, master=ME, address=HERE, last_log_epoch=6, **MASTER), RoleChange.CONTINUE_TERM),
-        (
-            Case(epoch=1, known=MasterSeen(), last_log_epoch=-1, is_slave=False, linked=False),
-            RoleChange.FOLLOW,
-        ),
+        (Case(epoch=1, known=MasterSeen(), last_log_epoch=-1, is_slave=False, linked=False), RoleChange.FOLLOW),
     ],
 )
 def test_each_word(case: Case, change: RoleChange) -> None:
@@ -121,39 +117,35 @@ def test_only_a_higher_epoch_changes_the_role_and_none_below_the_log(case: Case)
     "code", [None, ResponseCode.SYSTEM_ERROR, ResponseCode.CONTROLLER_JRAFT_INTERNAL_ERROR, ResponseCode.SUCCESS]
 )
 async def test_a_1001_whose_outcome_is_open_is_waited_for_until_it_is_known(
-    start: Starter,
-    controller: FakeController,
-    client: Client,
-    monkeypatch: pytest.MonkeyPatch,
-    code: ResponseCode | None,
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, code: ResponseCode | None
 ) -> None:
     """Not answered (upstream #5663), or "not decided in time", and committed: the larger set may be the one that counts."""
     monkeypatch.setattr(controller_client, "CALL_TIMEOUT_SECONDS", 0.2)
-    one = await start_master(start, slaveTimeout=400)
-    controller.silent = {RequestCode.CONTROLLER_GET_REPLICA_INFO}
+    one = await lab.master(slaveTimeout=400)
+    lab.controller.silent = {RequestCode.CONTROLLER_GET_REPLICA_INFO}
     if code is None:
-        controller.silent |= {RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET}
+        lab.controller.silent |= {RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET}
     else:
-        controller.granted_but_answered[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = code
-    two = await start("r2", slaveTimeout=400)
-    await eventually(lambda: controller.members == {1, 2})
+        lab.controller.granted_but_answered[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = code
+    two = await lab.start("r2", slaveTimeout=400)
+    await eventually(lambda: lab.controller.members == {1, 2})
     assert one.term.sync_state.members == {1}
     two.process.ha_client.leave()
     await eventually(lambda: not one.process.ha_server.connections)
-    assert (await client.send(one.address, b"one copy")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
-    controller.silent.clear()
-    controller.granted_but_answered.clear()
-    await eventually(lambda: controller.members == {1})
+    assert (await lab.client.send(one, b"one copy")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    lab.controller.silent.clear()
+    lab.controller.granted_but_answered.clear()
+    await eventually(lambda: lab.controller.members == {1})
     await eventually(lambda: one.term.sync_state.waited_for == {1})
-    assert (await client.send(one.address, b"alone, and everybody knows")).code == ResponseCode.SUCCESS
+    assert (await lab.client.send(one, b"alone, and everybody knows")).code == ResponseCode.SUCCESS
 
 
 async def test_an_answer_to_a_question_from_before_the_pause_confirms_nothing(
-    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waited in the socket's buffer while somebody else may have been elected."""
-    one = await start_master(start, slaveTimeout=10_000)
-    await start("r2", slaveTimeout=10_000)
+    one = await lab.master(slaveTimeout=10_000)
+    await lab.start("r2", slaveTimeout=10_000)
     await eventually(lambda: one.term.sync_state.members == {1, 2})
     manager, term = one.process.manager, one.term
     answered = asyncio.Event()
@@ -164,8 +156,8 @@ async def test_an_answer_to_a_question_from_before_the_pause_confirms_nothing(
         info = await ask()
         if not answered.is_set():
             answered.set()
-            polls.append(controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO))
-            controller.silent = {RequestCode.CONTROLLER_GET_REPLICA_INFO}
+            polls.append(lab.controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO))
+            lab.controller.silent = {RequestCode.CONTROLLER_GET_REPLICA_INFO}
             term._last_look_seconds -= 100.0
             one.process.broker.settle()  # an acknowledgement that was in a buffer as well
         return info
@@ -173,20 +165,18 @@ async def test_an_answer_to_a_question_from_before_the_pause_confirms_nothing(
     monkeypatch.setattr(manager._controller, "replica_info", ask_and_stand_still)
     manager.poll_soon()
     await answered.wait()
-    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) > polls[0])
+    await eventually(lambda: lab.controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) > polls[0])
     assert not term.trusted
-    controller.silent.clear()
+    lab.controller.silent.clear()
     await eventually(lambda: term.trusted)
-    assert (await client.send(one.address, b"after the thaw")).code == ResponseCode.SUCCESS
+    assert (await lab.client.send(one, b"after the thaw")).code == ResponseCode.SUCCESS
 
 
 @pytest.mark.parametrize("jump", [9000, 2**31 - 2])
-async def test_an_epoch_from_nowhere_is_obeyed_only_when_a_controller_has_it(
-    start: Starter, controller: FakeController, client: Client, jump: int
-) -> None:
+async def test_an_epoch_from_nowhere_is_obeyed_only_when_a_controller_has_it(lab: Lab, jump: int) -> None:
     """1008 is not authenticated: an epoch that no controller has would make this replica deaf to all that they say later."""
-    one = await start_master(start, syncBrokerMetadataPeriod=60_000)
-    epoch, asked = controller.master_epoch, controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+    one = await lab.master(syncBrokerMetadataPeriod=60_000)
+    epoch, asked = lab.controller.master_epoch, lab.controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO)
     fields = {
         "masterBrokerId": "9",
         "masterEpoch": str(epoch + jump),
@@ -194,11 +184,93 @@ async def test_an_epoch_from_nowhere_is_obeyed_only_when_a_controller_has_it(
         "syncStateSetEpoch": "9",
     }
     code = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
-    answer = await client.ask(one.address, code, ext_fields=fields, body=controller.set_body())
+    answer = await lab.client.ask(one, code, ext_fields=fields, body=lab.controller.set_body())
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert f"masterEpoch={epoch + jump}: expected at most" in (answer.remark or "")
-    await eventually(lambda: controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) > asked)
+    await eventually(lambda: lab.controller.requests.count(RequestCode.CONTROLLER_GET_REPLICA_INFO) > asked)
     assert (one.role, one.process.broker.master.master_epoch) == ("MASTER", epoch)
-    controller.master_epoch += jump
-    await controller.notify(1)
+    lab.controller.master_epoch += jump
+    await lab.controller.notify(1)
     await eventually(lambda: one.process.broker.master.master_epoch == epoch + jump)
+
+
+class Stranger:
+    """Says that it is a broker and that it holds whatever it is sent, and more."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.received = b""
+        self.closed = asyncio.Event()
+
+    async def dial(self, one: RunningReplica, broker_id: int, *, at: str = "") -> None:
+        host, _, port = (at or one.process.configuration.ha_address).rpartition(":")
+        self._reader, self.writer = await asyncio.open_connection(host, int(port), local_addr=(self.host, 0))
+        self.writer.write(Handshake(broker_id).encode())
+        self._task = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        try:
+            while data := await self._reader.read(65536):
+                self.received += data
+        except ConnectionError:
+            pass
+        self.closed.set()
+
+    async def hang_up(self) -> None:
+        self.writer.close()
+        await self.closed.wait()
+        await self._task
+
+
+@pytest.mark.parametrize("broker_id", [2, 7])
+async def test_a_stranger_is_sent_nothing_and_turned_away(lab: Lab, broker_id: int) -> None:
+    one, _two = await lab.pair()
+    stranger = Stranger(fresh_address())
+    await stranger.dial(one, broker_id)
+    await stranger.closed.wait()
+    assert stranger.received == b""
+    assert one.term.sync_state.links.keys() == {2}
+    await stranger.hang_up()
+
+
+async def test_behind_services_an_id_of_the_group_has_to_do(lab: Lab) -> None:
+    """Members are known by addresses that no connection comes from: who says no id of the group is still turned away."""
+    one = await lab.master(bindAddress=(own := fresh_address()))
+    await lab.start("r2", bindAddress=(other := fresh_address()))
+    await eventually(lambda: lab.controller.heartbeats.keys() == {1, 2})
+    assert one.process.configuration.broker_ip != own
+    served = f"{own}:{one.process.configuration.ha_port}"
+    stranger, slave = Stranger(fresh_address()), Stranger(other)
+    await stranger.dial(one, 7, at=served)
+    await stranger.closed.wait()
+    assert stranger.received == b""
+    await slave.dial(one, 2, at=served)
+    await eventually(lambda: one.term.sync_state.links.keys() == {2})
+    await stranger.hang_up()
+    await slave.hang_up()
+
+
+async def test_a_strangers_acknowledgement_in_a_members_name_acknowledges_nothing(lab: Lab) -> None:
+    """While no controller answers it waits outside; its word would make one copy count as two."""
+    one, two = await lab.pair(slaveTimeout=700)
+    lab.controller.silent = {RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET}
+    two.process.ha_client.leave()
+    await eventually(lambda: not one.process.ha_server.connections)
+    stranger = Stranger(fresh_address())
+    await stranger.dial(one, 2)
+    await eventually(lambda: one.process.ha_server.connections)
+    send = asyncio.create_task(lab.client.send(one, b"one copy"))
+    await eventually(lambda: one.term.waiting_count == 1)
+    stranger.writer.write(Acknowledgement(one.process.store.max_offset).encode())
+    assert (await send).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    await stranger.hang_up()
+
+
+async def test_a_slave_waits_outside_until_a_controller_answers(lab: Lab) -> None:
+    one = await lab.master()
+    lab.controller.refused[RequestCode.CONTROLLER_GET_SYNC_STATE_DATA] = ResponseCode.SYSTEM_ERROR
+    await lab.start("r2")
+    await eventually(lambda: lab.controller.requests.count(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA) > 2)
+    assert not one.term.sync_state.links
+    lab.controller.refused.clear()
+    await eventually(lambda: lab.controller.members == {1, 2})

@@ -16,13 +16,13 @@ from rocketmq_remoting.tls import ClientTls, TlsFiles
 from rocketmq_replica.configuration import client_tls, parse_configuration, server_tls
 from rocketmq_replica.controller.operator_requests import OPERATORS_ONLY
 from rocketmq_replica.property_values import ConfigurationError
-from tests.replica.support import FakeController, eventually, tls_keys
+from tests.replica.support import Client, FakeController, Lab, tls_keys
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from rocketmq_remoting.connection import RemotingConnection
-    from tests.replica.support import Client, RunningReplica, Starter
     from tests.security.certificates import Authority
 
 SECRET = "planted-secret-of-the-group"
@@ -89,20 +89,10 @@ async def ask(
     return await client.remoting.invoke(address, command, timeout_seconds=5.0)
 
 
-async def master_and_slave(start: Starter, controller: FakeController, **keys: object) -> tuple[RunningReplica, ...]:
-    master = await start("one", **keys)
-    await eventually(lambda: master.role == "MASTER")
-    slave = await start("two", **keys)
-    await eventually(lambda: controller.members == {1, 2})
-    return master, slave
-
-
-async def test_everything_asked_of_a_controller_is_signed(
-    controller: StrictController, start: Starter, client: Client
-) -> None:
-    master, slave = await master_and_slave(start, controller, **KEYS)
+async def test_everything_asked_of_a_controller_is_signed(controller: StrictController, lab: Lab) -> None:
+    master, slave = await lab.pair(**KEYS)
     await eventually(lambda: {1, 2} <= controller.heartbeats.keys())
-    assert (await client.send(master.address, b"one")).code == SUCCESS
+    assert (await lab.client.send(master, b"one")).code == SUCCESS
     await slave.stop()
     await eventually(lambda: controller.members == {1})
     assert controller.unsigned == []
@@ -113,80 +103,80 @@ async def test_everything_asked_of_a_controller_is_signed(
 
 @pytest.mark.parametrize("signed_as", [None, STRANGER, LIAR], ids=["unsigned", "unknown key", "wrong signature"])
 async def test_nobody_but_the_operator_changes_a_replica(
-    controller: StrictController, start: Starter, client: Client, signed_as: Credentials | None
+    controller: StrictController, lab: Lab, signed_as: Credentials | None
 ) -> None:
     assert set(OPERATORS_REQUESTS) == OPERATORS_ONLY
-    replica = await start("one", **KEYS)
+    replica = await lab.start("one", **KEYS)
     await eventually(lambda: replica.role == "MASTER")
-    assert (await client.send(replica.address, b"x", topic="T")).code == SUCCESS
+    assert (await lab.client.send(replica, b"x", topic="T")).code == SUCCESS
     before = (replica.process.broker.master, replica.process.broker.policy.min_in_sync_replicas)
     for code in OPERATORS_REQUESTS:
-        answer = await ask(client, replica.address, code, signed_as)
+        answer = await ask(lab.client, replica.address, code, signed_as)
         assert answer.code == REFUSED, code
         assert not answer.body
         assert SECRET not in (answer.remark or "")
     assert (replica.process.broker.master, replica.process.broker.policy.min_in_sync_replicas) == before
     assert replica.role == "MASTER"
-    assert [message.body for message in await client.pull_all(replica.address, topic="T")] == [b"x"]
+    assert await lab.client.bodies(replica, topic="T") == [b"x"]
     for code in QUESTIONS:  # by a slave that has not been restarted with the key yet, or a controller with a wrong one
-        assert (await ask(client, replica.address, code, signed_as, ext_fields={}, body=None)).code == SUCCESS, code
+        assert (await ask(lab.client, replica.address, code, signed_as, ext_fields={}, body=None)).code == SUCCESS, code
 
 
-async def test_the_operator_is_heard(controller: StrictController, start: Starter, client: Client) -> None:
-    replica = await start("one", **KEYS)
+async def test_the_operator_is_heard(controller: StrictController, lab: Lab) -> None:
+    replica = await lab.start("one", **KEYS)
     await eventually(lambda: replica.role == "MASTER")
     for code in OPERATORS_REQUESTS.keys() - {RequestCode.NOTIFY_BROKER_ROLE_CHANGED}:
-        assert (await ask(client, replica.address, code, GROUP)).code == SUCCESS, code
+        assert (await ask(lab.client, replica.address, code, GROUP)).code == SUCCESS, code
     assert replica.process.broker.policy.min_in_sync_replicas == 99
-    assert (await ask(client, replica.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, GROUP)).code == SUCCESS
+    assert (await ask(lab.client, replica.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, GROUP)).code == SUCCESS
     assert replica.role == "SLAVE"
     assert replica.process.broker.master.broker_id == 9
 
 
-async def test_the_check_can_be_turned_off_like_javas(
-    controller: StrictController, start: Starter, client: Client
-) -> None:
-    replica = await start("one", **KEYS, authenticationEnabled="false")
+async def test_the_check_can_be_turned_off_like_javas(controller: StrictController, lab: Lab) -> None:
+    replica = await lab.start("one", **KEYS, authenticationEnabled="false")
     await eventually(lambda: replica.role == "MASTER")
-    assert (await ask(client, replica.address, RequestCode.UPDATE_BROKER_CONFIG, None)).code == SUCCESS
+    assert (await ask(lab.client, replica.address, RequestCode.UPDATE_BROKER_CONFIG, None)).code == SUCCESS
     assert controller.unsigned == []
 
 
 async def test_a_key_can_be_changed_without_a_time_in_which_the_operator_is_not_heard(
-    controller: StrictController, start: Starter, client: Client
+    controller: StrictController, lab: Lab
 ) -> None:
     """The check is turned off by who has the old key, and stays on where there is none to check with."""
-    replica = await start("one", **KEYS)
+    replica = await lab.start("one", **KEYS)
     await eventually(lambda: replica.role == "MASTER")
     update = RequestCode.UPDATE_BROKER_CONFIG
-    assert (await ask(client, replica.address, update, LIAR, body=b"authenticationEnabled=false")).code == REFUSED
-    assert (await ask(client, replica.address, update, GROUP, body=b"authenticationEnabled=false")).code == SUCCESS
-    assert (await ask(client, replica.address, update, LIAR, body=b"minInSyncReplicas=2")).code == SUCCESS
-    shown = await ask(client, replica.address, RequestCode.GET_BROKER_CONFIG, None)
+    assert (await ask(lab.client, replica.address, update, LIAR, body=b"authenticationEnabled=false")).code == REFUSED
+    assert (await ask(lab.client, replica.address, update, GROUP, body=b"authenticationEnabled=false")).code == SUCCESS
+    assert (await ask(lab.client, replica.address, update, LIAR, body=b"minInSyncReplicas=2")).code == SUCCESS
+    shown = await ask(lab.client, replica.address, RequestCode.GET_BROKER_CONFIG, None)
     assert decode_properties(shown.body)["authenticationEnabled"] == "false"
-    assert (await ask(client, replica.address, update, LIAR, body=b"authenticationEnabled=true")).code == SUCCESS
-    assert (await ask(client, replica.address, update, LIAR, body=b"minInSyncReplicas=1")).code == REFUSED
+    assert (await ask(lab.client, replica.address, update, LIAR, body=b"authenticationEnabled=true")).code == SUCCESS
+    assert (await ask(lab.client, replica.address, update, LIAR, body=b"minInSyncReplicas=1")).code == REFUSED
     controller.unsigned.clear()
 
 
-async def test_a_check_without_a_key_cannot_be_turned_on(start: Starter, client: Client) -> None:
-    replica = await start("one")
+async def test_a_check_without_a_key_cannot_be_turned_on(lab: Lab) -> None:
+    replica = await lab.start("one")
     update = RequestCode.UPDATE_BROKER_CONFIG
     await eventually(replica.process.listening.is_set)
-    answer = await ask(client, replica.address, update, None, body=b"minInSyncReplicas=3\nauthenticationEnabled=true")
+    answer = await ask(
+        lab.client, replica.address, update, None, body=b"minInSyncReplicas=3\nauthenticationEnabled=true"
+    )
     assert answer.code == REFUSED
     assert "authenticationEnabled=true: expected innerClient" in (answer.remark or "")
     assert replica.process.broker.policy.min_in_sync_replicas == 1, "all of a request or nothing"
 
 
 async def test_the_secret_is_told_to_nobody(
-    controller: StrictController, start: Starter, client: Client, caplog: pytest.LogCaptureFixture
+    controller: StrictController, lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        replica = await start("one", **KEYS)
+        replica = await lab.start("one", **KEYS)
         await eventually(lambda: replica.role == "MASTER")
-        answer = await ask(client, replica.address, RequestCode.GET_BROKER_CONFIG, GROUP)
-        await ask(client, replica.address, RequestCode.GET_BROKER_CONFIG, LIAR)
+        answer = await ask(lab.client, replica.address, RequestCode.GET_BROKER_CONFIG, GROUP)
+        await ask(lab.client, replica.address, RequestCode.GET_BROKER_CONFIG, LIAR)
         await replica.stop()
     assert "innerClientAuthenticationCredentials" not in decode_properties(answer.body)
     assert SECRET.encode() not in (answer.body or b"")
@@ -214,13 +204,11 @@ def test_bad_credentials_are_refused_without_showing_them(value: str) -> None:
     assert raised.value.__suppress_context__
 
 
-async def test_permissive_takes_both(
-    controller: StrictController, authority: Authority, start: Starter, client: Client
-) -> None:
+async def test_permissive_takes_both(controller: StrictController, lab: Lab, authority: Authority) -> None:
     keys = tls_keys(authority, mode="permissive") | {"tls.enable": "false"} | KEYS
-    replica = await start("one", **keys)
+    replica = await lab.start("one", **keys)
     await eventually(lambda: replica.role == "MASTER")
-    assert (await client.send(replica.address, b"plainly")).code == SUCCESS
+    assert (await lab.client.send(replica, b"plainly")).code == SUCCESS
     sealed = RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))
     try:
         answer = await sealed.invoke(

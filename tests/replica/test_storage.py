@@ -21,12 +21,13 @@ from rocketmq_replica.log.retention import (
     is_full,
 )
 from tests.replica.stores import FILE_BYTES, damage, log_of, open_store, put
-from tests.replica.support import Client, FakeController, RunningReplica, Starter, eventually, start_master, start_pair
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketmq_replica.log.message_store import MessageStore
+    from tests.replica.support import Lab, RunningReplica
 
 HOUR = 3600.0
 NOW = 1000 * HOUR
@@ -46,12 +47,7 @@ def deleted(
     hour: int = 4,
 ) -> int:
     return files_to_delete(
-        facts,
-        policy or RetentionPolicy(),
-        space,
-        barrier_offset=barrier,
-        now_seconds=NOW,
-        local_hour=hour,
+        facts, policy or RetentionPolicy(), space, barrier_offset=barrier, now_seconds=NOW, local_hour=hour
     )
 
 
@@ -249,47 +245,41 @@ def test_damage_below_the_last_file_is_found_when_it_is_read(tmp_path: Path) -> 
     store.close()
 
 
-async def test_a_damaged_record_is_named_and_never_handed_out(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
-    replica = await start_master(start)
+async def test_a_damaged_record_is_named_and_never_handed_out(lab: Lab) -> None:
+    replica = await lab.master()
     for number in range(3):
-        assert (await client.send(replica.address, b"%d" % number * 50)).code == 0
+        assert (await lab.client.send(replica, b"%d" % number * 50)).code == 0
     place = replica.process.store.queues.queue("Topic", 0).locate(1)
     assert place is not None
     damage(replica.process.configuration.commit_log_folder / f"{0:020d}", place[0] + 90)
-    answer = await client.pull(replica.address, 0)
+    answer = await lab.client.pull(replica, 0)
     assert [message.body for message in decode_records(answer.body or b"")] == [b"0" * 50]
-    answer = await client.pull(replica.address, 1)
+    answer = await lab.client.pull(replica, 1)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert f"offset {place[0]}" in (answer.remark or "")
     assert not answer.body
-    assert (await client.pull(replica.address, 2)).code == 0
+    assert (await lab.client.pull(replica, 2)).code == 0
 
 
-async def test_a_full_disk_refuses_with_14_and_serves_what_it_has(
-    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replica = await start_master(start)
-    assert (await client.send(replica.address, b"kept")).code == 0
+async def test_a_full_disk_refuses_with_14_and_serves_what_it_has(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = await lab.master()
+    assert (await lab.client.send(replica, b"kept")).code == 0
     space = DiskSpace(95.0, 1000)
     monkeypatch.setattr(commit_log.CommitLog, "space", lambda _log: space)
     replica.process.upkeep.look(now_seconds=0.0, local_hour=0)
-    answer = await client.send(replica.address, b"refused")
+    answer = await lab.client.send(replica, b"refused")
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "disk is full [CL: 0.95]" in (answer.remark or "")
-    assert [message.body for message in await client.pull_all(replica.address)] == [b"kept"]
+    assert await lab.client.bodies(replica) == [b"kept"]
     space = DiskSpace(50.0, 1000)
     replica.process.upkeep.look(now_seconds=0.0, local_hour=0)
-    assert (await client.send(replica.address, b"goes on")).code == 0
+    assert (await lab.client.send(replica, b"goes on")).code == 0
 
 
-async def test_no_space_left_anywhere_ends_nothing(
-    start: Starter, controller: FakeController, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_space_left_anywhere_ends_nothing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Appends, a new topic, offsets, the checkpoint, a role change: refused or tried again, and the process lives."""
-    old, new = await start_pair(start, controller)
-    assert (await client.send(old.address, b"kept")).code == 0
+    old, new = await lab.pair()
+    assert (await lab.client.send(old, b"kept")).code == 0
     real = {name: getattr(disk, name) for name in ("write_at", "set_size", "create_file")}
 
     def full(*_arguments: object) -> None:
@@ -298,22 +288,22 @@ async def test_no_space_left_anywhere_ends_nothing(
     for name in real:
         monkeypatch.setattr(disk, name, full)
     monkeypatch.setattr(disk, "empty_file", full)
-    assert (await client.send(old.address, b"refused")).code == ResponseCode.SERVICE_NOT_AVAILABLE
-    answer = await client.send(old.address, b"refused", topic="New")
+    assert (await lab.client.send(old, b"refused")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    answer = await lab.client.send(old, b"refused", topic="New")
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "No space" in (answer.remark or "")
     old.process.pulls._offsets.put("G", "Topic", 0, 1)
     await old.process.save_loop._save_if_there_is_room()
-    controller.decide(new.broker_id)
-    await controller.notify(new.broker_id)
+    lab.controller.decide(new.broker_id)
+    await lab.controller.notify(new.broker_id)
     assert new.role == "FENCED", "an epoch that cannot be written down is no epoch"
     monkeypatch.undo()
-    await controller.notify(new.broker_id)
+    await lab.controller.notify(new.broker_id)
     assert new.role == "MASTER"
-    await controller.notify(old.broker_id)
-    await eventually(lambda: controller.members == {1, 2})
-    assert (await client.send(new.address, b"goes on")).code == 0
-    assert [message.body for message in await client.pull_all(new.address)] == [b"kept", b"goes on"]
+    await lab.controller.notify(old.broker_id)
+    await eventually(lambda: lab.controller.members == {1, 2})
+    assert (await lab.client.send(new, b"goes on")).code == 0
+    assert await lab.client.bodies(new) == [b"kept", b"goes on"]
     assert old.log == new.log
     content = old.process.pulls._offsets.take_changes()
     assert content is None or b'"Topic@G"' in content
@@ -324,12 +314,10 @@ async def until_barrier_reaches(offset: int, replica: RunningReplica) -> None:
     await eventually(lambda: replica.process.upkeep.barrier_offset() >= offset)
 
 
-async def test_what_a_linked_slave_or_an_absent_member_may_need_stays(
-    start: Starter, controller: FakeController, client: Client
-) -> None:
-    master, slave = await start_pair(start, controller, mappedFileSizeCommitLog=4096)
+async def test_what_a_linked_slave_or_an_absent_member_may_need_stays(lab: Lab) -> None:
+    master, slave = await lab.pair(mappedFileSizeCommitLog=4096)
     for _ in range(30):
-        assert (await client.send(master.address, b"x" * 500)).code == 0
+        assert (await lab.client.send(master, b"x" * 500)).code == 0
     end = master.process.store.max_offset
     assert master.process.upkeep.barrier_offset() == end
     term = master.term
@@ -342,14 +330,14 @@ async def test_what_a_linked_slave_or_an_absent_member_may_need_stays(
     assert master.process.upkeep.barrier_offset() == 0, "it may come back from anywhere"
     term.sync_state.links[slave.broker_id] = link
     link.ack_offset = end
-    await client.ask(master.address, 25, body=b"fileReservedTime=1")
+    await lab.client.ask(master, 25, body=b"fileReservedTime=1")
     for replica in (master, slave):
         replica.process.broker.retention = RetentionPolicy(max_bytes=8192)
         await until_barrier_reaches(end, replica)
         replica.process.upkeep.look(now_seconds=0.0, local_hour=0)
         assert replica.process.store.log.min_offset == end - end % 4096 - 4096
-    assert (await client.send(master.address, b"goes on")).code == 0
-    answer = await client.pull(master.address, 0)
+    assert (await lab.client.send(master, b"goes on")).code == 0
+    answer = await lab.client.pull(master, 0)
     assert answer.code == ResponseCode.PULL_OFFSET_MOVED
     queue = master.process.store.queues.queue("Topic", 0)
     assert int((answer.ext_fields or {})["nextBeginOffset"]) == queue.min_offset > 0

@@ -1,8 +1,7 @@
-"""A server on its own port, a definition to play with, and small helpers for every test in this folder."""
+"""A server on its own port, a store without one, and a definition to play with."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from kube_sandbox.api_server.server import SandboxApiServer
 from kube_sandbox.api_server.store.object_store import ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
 
     from kube_sandbox.api_server.resource_types import ResourceType
 
@@ -65,34 +64,6 @@ def kubeconfig(server: SandboxApiServer, tmp_path: Path) -> Path:
     path = tmp_path / "kubeconfig"
     server.write_kubeconfig(path)
     return path
-
-
-@pytest.fixture
-def thing() -> Callable[..., dict[str, Any]]:
-    """Makes Things."""
-
-    def make(name: str = "one", **spec: Any) -> dict[str, Any]:
-        return {
-            "apiVersion": "example.dev/v1",
-            "kind": "Thing",
-            "metadata": {"name": name},
-            "spec": {"mode": "Small", **spec},
-        }
-
-    return make
-
-
-@pytest.fixture
-def until() -> Callable[..., Awaitable[Any]]:
-    """Waits for a condition to give something true, which it returns; fails after a deadline."""
-
-    async def wait(condition: Callable[[], Any], *, seconds: float = 10.0) -> Any:
-        async with asyncio.timeout(seconds):
-            while not (found := condition()):  # noqa: ASYNC110  the condition is anybody's state, nobody signals it
-                await asyncio.sleep(0.01)
-        return found
-
-    return wait
 
 
 @pytest.fixture

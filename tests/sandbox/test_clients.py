@@ -19,6 +19,8 @@ from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 
 from kube_sandbox.api_server.kinds.builtin import PODS
 from kube_sandbox.api_server.requests import Deletion, Selection, Write
+from tests.parity.peer import thing
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -78,7 +80,7 @@ async def test_the_typed_client_watches(server: SandboxApiServer, api_client: An
     assert await watching == [("ADDED", "p"), ("DELETED", "p")]
 
 
-async def test_the_dynamic_client_applies_server_side(api_client: Any, thing: Any) -> None:
+async def test_the_dynamic_client_applies_server_side(api_client: Any) -> None:
     def use() -> None:
         dynamic = kubernetes.dynamic.DynamicClient(api_client)
         things = dynamic.resources.get(api_version="example.dev/v1", kind="Thing")
@@ -134,7 +136,7 @@ async def test_the_official_lease_lock_is_taken_and_lost(server: SandboxApiServe
     assert server.store.get(leases, "default", "lock").obj["spec"]["holderIdentity"] == "other"
 
 
-async def test_pykube_creates_lists_patches_and_meets_conflicts(server: SandboxApiServer, thing: Any) -> None:
+async def test_pykube_creates_lists_patches_and_meets_conflicts(server: SandboxApiServer) -> None:
     class Thing(pykube.objects.NamespacedAPIObject):
         version = "example.dev/v1"
         endpoint = "things"
@@ -213,7 +215,7 @@ async def operator(server: SandboxApiServer, request: pytest.FixtureRequest) -> 
 
 
 @pytest.mark.usefixtures("operator")
-async def test_a_kopf_operator_handles_the_life_of_an_object(server: SandboxApiServer, thing: Any, until: Any) -> None:
+async def test_a_kopf_operator_handles_the_life_of_an_object(server: SandboxApiServer) -> None:
     store = server.store
     things = store.resource("example.dev", "v1", "things")
     store.create(things, "default", thing())
@@ -221,17 +223,17 @@ async def test_a_kopf_operator_handles_the_life_of_an_object(server: SandboxApiS
     def now() -> dict[str, Any]:
         return store.get(things, "default", "one").obj
 
-    await until(lambda: "example.dev/finalizer" in now()["metadata"].get("finalizers", ()))
-    await until(lambda: "kopf.zalando.org/last-handled-configuration" in now()["metadata"].get("annotations", {}))
+    await eventually(lambda: "example.dev/finalizer" in now()["metadata"].get("finalizers", ()))
+    await eventually(lambda: "kopf.zalando.org/last-handled-configuration" in now()["metadata"].get("annotations", {}))
     changed = {**now(), "spec": {**now()["spec"], "replicas": 5}}
     store.update(things, "default", "one", changed)
-    await until(lambda: now().get("status", {}).get("replicas") == 5)
+    await eventually(lambda: now().get("status", {}).get("replicas") == 5)
 
     events = store.resource("", "v1", "events")
     about = Selection("default", field_selector="involvedObject.name=one,reason=ThingCreated")
-    found = await until(lambda: store.list_objects(events, about).items)
+    found = await eventually(lambda: store.list_objects(events, about).items)
     assert found[0].obj["message"] == "mode Small"
 
     _, gone = store.delete(things, "default", "one")
     assert not gone, "the operator's finalizer holds it"
-    await until(lambda: store.storage.get(things.storage_key, ("default", "one")) is None)
+    await eventually(lambda: store.storage.get(things.storage_key, ("default", "one")) is None)

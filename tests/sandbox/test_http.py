@@ -1,9 +1,14 @@
-"""The HTTP layer as a plain client sees it: statuses, watches with bookmarks and 410, tables, logs, faults on demand."""
+"""The HTTP layer as a plain client sees it, and ``python -m kube_sandbox`` as the tests of another operator use it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -13,12 +18,18 @@ from kube_sandbox.api_server.errors import StatusError
 from kube_sandbox.api_server.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, PODS
 from kube_sandbox.api_server.requests import Write
 from kube_sandbox.api_server.server import SandboxApiServer
+from kube_sandbox.client import PODS as POD_KIND
+from kube_sandbox.client import ApiError, KubeClient, Resource
+from kube_sandbox.kubelet.process import kill_leftovers
+from tests.parity.peer import thing
+from tests.real.parts import install
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from aiohttp import web
+
 
 THINGS = "/apis/example.dev/v1/namespaces/default/things"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -52,7 +63,7 @@ class Lines:
         return event["type"], event["object"]["metadata"].get("name", "")
 
 
-async def test_statuses_are_shaped_as_clients_expect(http: aiohttp.ClientSession, thing: Any) -> None:
+async def test_statuses_are_shaped_as_clients_expect(http: aiohttp.ClientSession) -> None:
     status, body = await _answer(http.get(f"{THINGS}/nobody"))
     assert status == 404
     assert body == {
@@ -77,7 +88,7 @@ async def test_statuses_are_shaped_as_clients_expect(http: aiohttp.ClientSession
     assert (status, body["details"]["causes"][0]["field"]) == (422, "spec.mode")
 
 
-async def test_a_watch_follows_from_a_list(server: SandboxApiServer, http: aiohttp.ClientSession, thing: Any) -> None:
+async def test_a_watch_follows_from_a_list(server: SandboxApiServer, http: aiohttp.ClientSession) -> None:
     store, things = server.store, server.store.resource("example.dev", "v1", "things")
     store.create(things, "default", thing("a"))
     _, listed = await _answer(http.get(THINGS))
@@ -111,7 +122,7 @@ async def test_a_watch_from_the_forgotten_past_or_an_unknown_future_is_told_410(
 
 
 async def test_a_watch_ends_at_its_timeout_and_when_the_server_says_so(
-    server: SandboxApiServer, http: aiohttp.ClientSession, until: Any
+    server: SandboxApiServer, http: aiohttp.ClientSession
 ) -> None:
     async with http.get(THINGS, params={"watch": "1", "timeoutSeconds": "1"}) as response:
         assert await Lines(response).next() is None
@@ -121,7 +132,7 @@ async def test_a_watch_ends_at_its_timeout_and_when_the_server_says_so(
 
 
 async def test_stopping_ends_watches_and_starting_again_keeps_objects(
-    definition: dict[str, Any], tmp_path: Path, thing: Any
+    definition: dict[str, Any], tmp_path: Path
 ) -> None:
     first = SandboxApiServer()
     await first.start()
@@ -140,7 +151,7 @@ async def test_stopping_ends_watches_and_starting_again_keeps_objects(
         await first.stop()
 
 
-async def test_tables_for_people(server: SandboxApiServer, http: aiohttp.ClientSession, thing: Any) -> None:
+async def test_tables_for_people(server: SandboxApiServer, http: aiohttp.ClientSession) -> None:
     store, things = server.store, server.store.resource("example.dev", "v1", "things")
     store.create(things, "default", thing())
     status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
@@ -180,7 +191,7 @@ async def test_logs_come_from_whoever_has_them(server: SandboxApiServer, http: a
     assert (await _answer(http.get(url, params={"container": "z"})))[0] == 400
 
 
-async def test_tests_can_make_the_api_fail(server: SandboxApiServer, http: aiohttp.ClientSession, thing: Any) -> None:
+async def test_tests_can_make_the_api_fail(server: SandboxApiServer, http: aiohttp.ClientSession) -> None:
     asked: list[str] = []
 
     async def refuse_writes(request: web.BaseRequest) -> None:
@@ -206,3 +217,91 @@ async def test_what_the_api_tells_about_itself(http: aiohttp.ClientSession) -> N
     _, document = await _answer(http.get(index["paths"]["apis/example.dev/v1"]["serverRelativeURL"]))
     parameters = document["paths"]["/apis/example.dev/v1/namespaces/{namespace}/things/{name}"]["patch"]["parameters"]
     assert "fieldValidation" in {parameter["name"] for parameter in parameters}
+
+
+ROOT = Path(__file__).parents[2]
+KIND = Resource("example.dev", "v1", "things", "Thing")
+AT_HOME = {"name": "one", "namespace": "default"}
+DEADLINE_SECONDS = 120.0
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "kube_sandbox", *arguments],
+        # Its root alone: nothing of the operator is within its reach.
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+REAL = pytest.param("kube-apiserver", marks=pytest.mark.real("etcd", "kube-apiserver"))
+
+
+@pytest.fixture(params=["embedded", REAL])
+async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[KubeClient]:
+    data = tmp_path / "data"
+    arguments = ["--data-dir", str(data), "--crds", str(Path(__file__).parent / "crds"), "--image", "hello:*"]
+    if request.param == "kube-apiserver":
+        programs = tmp_path / "programs"
+        programs.mkdir()
+        for program in (install.etcd_program(), install.kubernetes_folder() / "kube-apiserver"):
+            (programs / program.name).symlink_to(program)
+        arguments += ["--api-server", str(programs)]
+    process = start(*arguments)
+    try:
+
+        async def ready() -> bool:
+            assert process.poll() is None, process.communicate()[1]
+            return (data / "kubeconfig").exists()
+
+        await eventually(ready, within_seconds=DEADLINE_SECONDS)
+        async with KubeClient.from_kubeconfig(data / "kubeconfig") as client:
+            yield client
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 0
+    assert kill_leftovers(data / "api") == [], "etcd and kube-apiserver ended with it"
+
+
+async def test_a_kind_and_a_pod_that_are_not_ours(client: KubeClient) -> None:
+    await client.create(KIND, {"metadata": AT_HOME, "spec": {"mode": "Small"}})
+    (thing,), _ = await client.list(KIND)
+    assert thing["spec"] == {"mode": "Small", "replicas": 3}, "the default of its schema"
+    with pytest.raises(ApiError, match="mode is immutable"):
+        await client.patch(KIND, "one", {"spec": {"mode": "Big"}}, namespace="default")
+
+    main = {"name": "main", "image": "hello:1", "command": ["sh", "-c", "echo hello; exec sleep 1000"]}
+    await client.create(POD_KIND, {"metadata": AT_HOME, "spec": {"containers": [main]}})
+
+    async def runs() -> int:
+        found = await client.get(POD_KIND, "one", namespace="default")
+        (status,) = found["status"].get("containerStatuses") or [{"state": {}}]
+        return int(status["containerID"].removeprefix("process://")) if "running" in status["state"] else 0
+
+    pid = await eventually(runs, within_seconds=DEADLINE_SECONDS)
+    uid = (await client.get(POD_KIND, "one", namespace="default"))["metadata"]["uid"]
+    await client.delete(POD_KIND, "one", namespace="default", grace_period_seconds=1, uid=uid)
+
+    async def gone() -> bool:
+        return not (await client.list(POD_KIND))[0]
+
+    await eventually(gone, within_seconds=DEADLINE_SECONDS)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_options_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for arguments, says in (
+        (["--data-dir", str(tmp_path / "file")], f"'{tmp_path / 'file'}'"),
+        (["--data-dir", str(tmp_path), "--image", "a:*=/no/such"], "'/no/such' is no folder"),
+        (["--data-dir", str(tmp_path), "--crds", str(tmp_path / "no")], f"'{tmp_path / 'no'}' is no folder"),
+        (["--data-dir", str(tmp_path), "--api-server", str(tmp_path)], "expected the programs etcd, kube-apiserver"),
+        ([], "--data-dir"),
+    ):
+        process = start(*arguments)
+        error = process.communicate(timeout=DEADLINE_SECONDS)[1]
+        assert (process.returncode, says in error, "Traceback" in error) == (2, True, False), error

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kube_sandbox.api_server.requests import Write
+from tests.parity.peer import thing
 from tests.real.parts.kubectl import Kubectl
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -106,7 +108,7 @@ async def test_server_side_apply_meets_conflicts(kubectl: Run) -> None:
     assert await kubectl("get", "thing", "x", "-o", "jsonpath={.spec.replicas}") == "4"
 
 
-async def test_get_prints_columns_and_follows(kubectl: Run, server: SandboxApiServer, thing: Any, until: Any) -> None:
+async def test_get_prints_columns_and_follows(kubectl: Run, server: SandboxApiServer) -> None:
     store, things = server.store, server.store.resource("example.dev", "v1", "things")
     store.create(things, "default", thing())
     header, row = (await kubectl("get", "th")).splitlines()
@@ -116,28 +118,26 @@ async def test_get_prints_columns_and_follows(kubectl: Run, server: SandboxApiSe
 
     collection = store.storage._collection(things.storage_key)
     following = asyncio.create_task(kubectl("get", "th", "-w", "--request-timeout=3s", "-o", "name"))
-    await until(lambda: collection.watches)
+    await eventually(lambda: collection.watches)
     store.create(things, "default", thing("two"))
     store.delete(things, "default", "two")
     server.store.storage.close_watches()
     assert (await following).split() == ["thing.example.dev/one", "thing.example.dev/two", "thing.example.dev/two"]
 
 
-async def test_wait_sees_conditions_and_deletion(
-    kubectl: Run, server: SandboxApiServer, thing: Any, until: Any
-) -> None:
+async def test_wait_sees_conditions_and_deletion(kubectl: Run, server: SandboxApiServer) -> None:
     store, things = server.store, server.store.resource("example.dev", "v1", "things")
     store.create(things, "default", thing())
     collection = store.storage._collection(things.storage_key)
     ready = asyncio.create_task(kubectl("wait", "--for=condition=Ready", "th/one", "--timeout=20s"))
-    await until(lambda: collection.watches)
+    await eventually(lambda: collection.watches)
     status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     store.patch(things, "default", "one", status, Write(), subresource="status")
     assert "condition met" in await ready
     store.patch(things, "default", "one", {"metadata": {"finalizers": ["example.dev/x"]}}, Write())
     deletion = asyncio.create_task(kubectl("delete", "th", "one", "--timeout=20s"))
-    await until(lambda: "deletionTimestamp" in store.get(things, "default", "one").obj["metadata"])
-    await until(lambda: collection.watches)
+    await eventually(lambda: "deletionTimestamp" in store.get(things, "default", "one").obj["metadata"])
+    await eventually(lambda: collection.watches)
     store.patch(things, "default", "one", {"metadata": {"finalizers": None}}, Write())
     assert "deleted" in await deletion
 
@@ -168,7 +168,7 @@ async def test_logs_are_the_kubelets(kubectl: Run, server: SandboxApiServer) -> 
     assert await kubectl("logs", "-f", "worker") == "worker main None True\n"
 
 
-async def test_events_stand_in_describe(kubectl: Run, server: SandboxApiServer, thing: Any) -> None:
+async def test_events_stand_in_describe(kubectl: Run, server: SandboxApiServer) -> None:
     store = server.store
     one = store.create(store.resource("example.dev", "v1", "things"), "default", thing()).obj
     event = {

@@ -10,6 +10,7 @@ from kube_sandbox.api_server.errors import StatusError
 from kube_sandbox.api_server.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from kube_sandbox.api_server.kinds.schema import SchemaNode
 from kube_sandbox.api_server.requests import Write
+from tests.parity.peer import thing
 
 if TYPE_CHECKING:
     from kube_sandbox.api_server.resource_types import ResourceType
@@ -38,7 +39,7 @@ NOT_CHECKED = (
     ],
 )
 def test_a_name_is_judged_by_the_schema_too(
-    definition: dict[str, Any], store: ObjectStore, things: ResourceType, thing: Any, name: str, expected: list[str]
+    definition: dict[str, Any], store: ObjectStore, things: ResourceType, name: str, expected: list[str]
 ) -> None:
     store.create(things, "default", {**thing(), "metadata": {"name": "made-before"}})
     current = store.get(CUSTOM_RESOURCE_DEFINITIONS, "", "things.example.dev").obj
@@ -51,7 +52,7 @@ def test_a_name_is_judged_by_the_schema_too(
     store.patch(things, "default", "made-before", {"spec": {"replicas": 4}}, Write())
 
 
-def test_unknown_fields_are_dropped_and_told(store: ObjectStore, things: ResourceType, thing: Any) -> None:
+def test_unknown_fields_are_dropped_and_told(store: ObjectStore, things: ResourceType) -> None:
     write = Write()
     body = thing(anything={"free": {"as": "a bird"}}, config={"k": "v"}, parts=[{"id": 1, "odd": 2}])
     body["odd"] = 3
@@ -62,7 +63,7 @@ def test_unknown_fields_are_dropped_and_told(store: ObjectStore, things: Resourc
     assert sorted(write.warnings) == ['unknown field "odd"', 'unknown field "spec.parts[0].odd"']
 
 
-def test_unchanged_parts_are_not_judged_again(definition: dict[str, Any], store: ObjectStore, thing: Any) -> None:
+def test_unchanged_parts_are_not_judged_again(definition: dict[str, Any], store: ObjectStore) -> None:
     things = store.resource("example.dev", "v1", "things")
     store.create(things, "default", thing(names=["abc"]))
     current = store.get(CUSTOM_RESOURCE_DEFINITIONS, "", "things.example.dev").obj

@@ -15,7 +15,7 @@ from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from tests.controller import conftest
 from tests.real.parts import java
-from tests.upstream import lab
+from tests.support import waiting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ QUICK_BROKER: dict[str, str | int] = {
     "syncBrokerMetadataPeriod": 2000,
 }
 # JVMs start side by side on two cores.
-eventually = partial(lab.eventually, within_seconds=240.0)
+eventually = partial(waiting.eventually, within_seconds=240.0)
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The kube-apiserver of the tests: a real one on a real etcd, on loopback and in a folder of its own.
 
-The other two are subjects: kube_sandbox/real_api_server.py is part of the product (tests/sandbox/test_module.py), and that of the
+The other two are subjects: kube_sandbox/real_api_server.py is part of the product (tests/sandbox/test_http.py), and that of the
 two nodes has certificates, node authorization and a life longer than its command (tests/node/control_plane.py).
 There is no controller-manager: nothing collects garbage, makes service accounts or ends namespaces, which is what makes it a
 strict peer for an operator that may not rely on any of it.

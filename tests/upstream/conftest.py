@@ -16,10 +16,10 @@ from tests.controller.conftest import stop_at_once
 from tests.real.parts import install
 from tests.support import virtual_time
 from tests.upstream.java_controllers import JavaHost, start_jraft, wait_until_leading
-from tests.upstream.lab import Controller, WireGroup
+from tests.upstream.lab import Controller, StartOurs, WireGroup
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
 pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories
 
@@ -85,7 +85,7 @@ def older_jraft_controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-async def start_ours() -> AsyncIterator[Callable[..., Awaitable[Controller]]]:
+async def start_ours() -> AsyncIterator[StartOurs]:
     """Starts our controller, as it stands alone."""
     planes: list[ControllerPlane] = []
 
@@ -109,7 +109,7 @@ async def start_ours() -> AsyncIterator[Callable[..., Awaitable[Controller]]]:
 
 
 @pytest.fixture
-async def ours(start_ours: Callable[..., Awaitable[Controller]]) -> Controller:
+async def ours(start_ours: StartOurs) -> Controller:
     """Our controller with its default wishes."""
     return await start_ours()
 

@@ -1,9 +1,8 @@
 """A broker group played over the wire: the same scripted brokers speak to a Java controller and to ours.
 
-Nothing happens by itself but what a test asks for: a broker here sends what it is told to send, on the connection it is told to
-use, and notes what it is told. What a controller thinks is read by 1006, which both answer from their present state (our 1004
-may tell the old state while a change of roles is under way). The scripted brokers of `tests/support/fake_broker.py` act by
-themselves, and so would hide which request a Java controller answers differently.
+A broker here sends only what a test says, on the connection that it names; those of `tests/support/fake_broker.py` act by
+themselves, and would hide which request a Java controller answers differently. What a controller thinks is read by 1006, which both
+answer from their present state (our 1004 may tell the old one while roles change).
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.serialization import load_json
 from rocketmq_remoting.server import RemotingServer
 from tests.support.quiet_handler import QuietHandler
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from rocketmq_remoting.connection import RemotingConnection
 
 CLUSTER = "cl"
-PATIENCE_SECONDS = 30.0
 WATCH_SECONDS = 1.5
 ANSWER_SECONDS = 5.0
 LONG_TIMEOUT_MS = 600_000
@@ -54,6 +53,10 @@ class Controller:
     @property
     def is_java(self) -> bool:
         return self.kind != "ours"
+
+
+StartOurs = Callable[..., Awaitable[Controller]]
+"""Starts our controller, as it stands alone."""
 
 
 @dataclass(frozen=True)
@@ -81,20 +84,6 @@ class Told:
     oneway: bool
     fields: dict[str, str]
     body: bytes | None
-
-
-async def eventually(look: Callable[[], Any], what: str, *, within_seconds: float = PATIENCE_SECONDS) -> Any:
-    """What `look` returns as soon as it is true."""
-    deadline = asyncio.get_running_loop().time() + within_seconds
-    while True:
-        found = look()
-        if isinstance(found, Awaitable):
-            found = await found
-        if found:
-            return found
-        if asyncio.get_running_loop().time() > deadline:
-            raise AssertionError(f"never happened: {what}")
-        await asyncio.sleep(0.02)
 
 
 async def ask(
@@ -200,7 +189,7 @@ class WireGroup:
             return holds(last)
 
         try:
-            await eventually(look, what)
+            await eventually(look, what, every_seconds=0.02)
         except AssertionError as error:
             raise AssertionError(f"{error}; last {last}") from None
         return last

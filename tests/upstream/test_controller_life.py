@@ -1,9 +1,11 @@
-"""The controller itself: its address, its log, its deadlines, who may configure it, and what its answers carry."""
+"""The controller itself: address, log, deadlines, configuration, answers; and README.md, which names every test of this folder."""
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
+import re
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,23 +21,21 @@ from brokergroup_operator.records.store import RecordUnavailableError
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.errors import RemotingTimeoutError
 from rocketmq_remoting.serialization import load_json
+from tests.support.waiting import eventually
 from tests.upstream.java_controllers import start_dledger, wait_until_leading
-from tests.upstream.lab import Controller, WireGroup, eventually
+from tests.upstream.lab import Controller, StartOurs, WireGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from brokergroup_operator.records.store import GroupKey, StoredRecord
     from tests.upstream.java_controllers import JavaHost
+
 
 OK = 0
 REAL_JAVA = pytest.mark.real("java", "rocketmq")
 JAVA_CLIENT_TIMEOUT_SECONDS = 3.0
 
 
-async def test_issue_9082_the_leader_is_named_as_brokers_reach_it(
-    start_ours: Callable[..., Awaitable[Controller]],
-) -> None:
+async def test_issue_9082_the_leader_is_named_as_brokers_reach_it(start_ours: StartOurs) -> None:
     """#9082: the leader was told to brokers as 127.0.0.1, as its configuration called it, and they could not reach it there.
 
     Not shown on Java: it tells what controllerDLegerPeers says. Ours tells `advertise_address`, and refuses to start where it
@@ -54,7 +54,7 @@ async def test_issue_9082_the_leader_is_named_as_brokers_reach_it(
 
 
 async def test_issue_10956_strangers_neither_configure_nor_designate_nor_clean(
-    controller: Controller, start_ours: Callable[..., Awaitable[Controller]]
+    controller: Controller, start_ours: StartOurs
 ) -> None:
     """#10956, #10957 (open): no request to the controller is authenticated, so anybody may allow unclean elections (1009).
 
@@ -104,9 +104,7 @@ async def test_issue_7293_every_answer_about_a_set_carries_the_set(group: WireGr
     assert set(load_json(kept.body or b"")["syncStateSet"]) == set(told["syncStateSet"])
 
 
-async def test_source_what_two_controllers_decide_at_once_is_decided_once(
-    start_ours: Callable[..., Awaitable[Controller]],
-) -> None:
+async def test_source_what_two_controllers_decide_at_once_is_decided_once(start_ours: StartOurs) -> None:
     """Source: an alter is checked when it is proposed, not when it is applied. Java has one leader, and leans on it.
 
     All of ours decide, so the record is compared and swapped: of two 1001 of one epoch at two controllers one is accepted.
@@ -148,7 +146,7 @@ async def test_source_the_body_of_an_election_is_json_in_both_shapes(group: Wire
 @pytest.mark.real_time
 @pytest.mark.parametrize("kind", [pytest.param("java", marks=REAL_JAVA), "ours"])
 async def test_issue_5797_what_is_stored_does_not_grow_with_time(
-    kind: str, start_ours: Callable[..., Awaitable[Controller]], tmp_path: Path
+    kind: str, start_ours: StartOurs, tmp_path: Path
 ) -> None:
     """#5797, #5807: the DLedger controller's log has no snapshots; every change stays in it, and is replayed at each start."""
     if kind == "ours":
@@ -212,7 +210,7 @@ def stands_still(pid: int) -> bool:
 
 @pytest.mark.parametrize("kind", [pytest.param("java", marks=REAL_JAVA), "ours"])
 async def test_source_no_answer_takes_so_long_that_a_broker_closes_its_connection(
-    kind: str, request: pytest.FixtureRequest, start_ours: Callable[..., Awaitable[Controller]]
+    kind: str, request: pytest.FixtureRequest, start_ours: StartOurs
 ) -> None:
     """Source: a broker that waits 3 s for an answer closes its socket, which the controller takes for its death.
 
@@ -247,3 +245,34 @@ async def test_source_no_answer_takes_so_long_that_a_broker_closes_its_connectio
         store.stuck = False
         after = await group.until(lambda state: state.known, "the store answers again")
         assert (after.master, after.master_epoch) == (1, 1)
+
+
+HERE = Path(__file__).parent
+LINE = re.compile(r"^\| (?P<numbers>[^|]+) \|.*\| `(?P<test>test_\w+)` \|$", re.MULTILINE)
+
+
+def all_tests() -> dict[str, str]:
+    """The tests of this folder and what each says of itself."""
+    found: dict[str, str] = {}
+    for path in HERE.glob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                found[node.name] = ast.get_docstring(node) or ""
+    return found
+
+
+def test_the_table_and_the_tests_agree() -> None:
+    found = all_tests()
+    lines = [
+        (line["numbers"], line["test"]) for line in LINE.finditer((HERE / "README.md").read_text(encoding="utf-8"))
+    ]
+    assert sorted(test for _, test in lines) == sorted(found)
+    for numbers, test in lines:
+        for number in re.findall(r"\d{4,5}", numbers):
+            assert f"#{number}" in found[test] or f"_{number}_" in test, f"{test} does not tell of #{number}"
+
+
+def test_every_test_says_where_it_comes_from() -> None:
+    for name, told in all_tests().items():
+        assert re.match(r"test_(issue_\d+|source)_", name), name
+        assert "#" in told or "Source" in told or "issue_5712" in name, name

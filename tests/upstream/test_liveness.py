@@ -10,11 +10,10 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
 from tests.support.places import free_port
-from tests.upstream.lab import WireGroup, eventually
+from tests.support.waiting import eventually
+from tests.upstream.lab import StartOurs, WireGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     import pytest
 
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
@@ -41,7 +40,7 @@ async def test_issue_11045_late_close_does_not_evict_a_healthy_master(group: Wir
 
 
 async def test_issue_10875_a_master_that_was_never_heard_is_replaced(
-    all_controllers: Controller, start_ours: Callable[..., Awaitable[Controller]]
+    all_controllers: Controller, start_ours: StartOurs
 ) -> None:
     """#10875, #8380 (fixed in 5.5.1): jRaft's scan for inactive masters took the dead for alive, and the living for dead.
 
@@ -124,9 +123,7 @@ async def test_issue_4800_a_master_that_only_the_controller_can_not_hear_is_left
     await group.until(lambda state: state.master == two.broker_id, "once it does not answer either, it is replaced")
 
 
-async def test_issue_10812_a_master_that_the_other_controllers_hear_is_left_alone(
-    start_ours: Callable[..., Awaitable[Controller]],
-) -> None:
+async def test_issue_10812_a_master_that_the_other_controllers_hear_is_left_alone(start_ours: StartOurs) -> None:
     """#10812: a broker's heartbeats reached the followers only, so the leader never counted it alive.
 
     Ours have no leader; each hears for itself, and one that hears nothing of a master asks the others (1006) before it acts.
@@ -193,7 +190,7 @@ async def test_issue_5631_a_dead_master_is_not_named_to_who_registers(group: Wir
 
 
 async def test_issue_7017_a_silent_master_is_fenced_before_another_is_elected(
-    controller: Controller, start_ours: Callable[..., Awaitable[Controller]]
+    controller: Controller, start_ours: StartOurs
 ) -> None:
     """#7017: an isolated master goes on acknowledging, and what it took is lost. There is no lease, and Java fences nobody.
 

@@ -195,9 +195,7 @@ class FailoverSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ReplicationSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """Details of how writes are acknowledged, beyond spec.durability. A change of `learners` is a rolling update; the
-    other fields reach running brokers without a restart.
-    """
+    """How writes are acknowledged, beyond spec.durability. `learners` changes by a rolling update, the others without a restart."""
 
     learners: Annotated[
         int,

@@ -1,0 +1,329 @@
+"""Whole groups, also as processes that are killed and frozen, signed and under TLS: no acknowledged message is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import signal
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, SignaturePolicy
+from brokergroup_operator.controller.settings import SecuritySettings
+from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
+from tests.replica.support import (
+    BROKER_NAME,
+    Client,
+    FakeController,
+    Lab,
+    RunningReplica,
+    configuration_text,
+    fresh_address,
+    is_complete,
+    record_of,
+    start_replica,
+    tls_keys,
+)
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.controller.conftest import StartPlane
+    from tests.security.certificates import Authority
+
+
+async def send_many(client: Client, address: str, first: int, count: int) -> list[bytes]:
+    bodies = [b"message %d " % number + b"x" * (number * 7 % 400) for number in range(first, first + count)]
+    answers = await asyncio.gather(*(client.send(address, body) for body in bodies))
+    assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+    return bodies
+
+
+async def test_nothing_acknowledged_is_lost_over_a_failover_and_the_old_master_is_cut_and_follows(lab: Lab) -> None:
+    one, two, three = await lab.group()
+    acknowledged = await send_many(lab.client, one.address, 0, 50)
+
+    # The slaves vanish from the master's sight; what it stores now is on its disk alone, and must not be acknowledged.
+    two.process.ha_client.leave()
+    three.process.ha_client.leave()
+    lab.controller.refused[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = ResponseCode.CONTROLLER_BROKER_NOT_ALIVE
+    lonely = [asyncio.create_task(lab.client.send(one, b"only on the old master %d" % n)) for n in range(5)]
+    await eventually(lambda: one.term.waiting_count == 5)
+    assert not any(task.done() for task in lonely)
+    old_end = one.process.store.max_offset
+
+    lab.controller.refused = {RequestCode.CONTROLLER_GET_REPLICA_INFO: ResponseCode.SYSTEM_ERROR}
+    lab.controller.decide(two.broker_id)
+    assert (await lab.controller.notify(two.broker_id)).code == ResponseCode.SUCCESS
+    assert two.role == "MASTER"
+    assert (await lab.controller.notify(three.broker_id)).code == ResponseCode.SUCCESS
+    await eventually(lambda: lab.controller.members == {two.broker_id, three.broker_id})
+    acknowledged += await send_many(lab.client, two.address, 100, 50)
+
+    lab.controller.refused.clear()
+    answer = await lab.controller.notify(one.broker_id)
+    assert answer.code == ResponseCode.SUCCESS
+    assert one.role == "SLAVE"
+    codes = {(await task).code for task in lonely}
+    assert codes == {ResponseCode.SERVICE_NOT_AVAILABLE}
+    await eventually(lambda: lab.controller.members == {1, 2, 3})
+    acknowledged += await send_many(lab.client, two.address, 200, 50)
+
+    assert one.process.store.max_offset == two.process.store.max_offset > old_end
+    assert one.log == two.log == three.log
+    assert await lab.client.bodies(two) == acknowledged
+    assert [entry.epoch for entry in one.process.store.epochs.entries] == [1, 2]
+    assert one.process.store.epochs.entries == two.process.store.epochs.entries
+
+
+async def test_a_held_pull_is_answered_by_the_next_message(lab: Lab) -> None:
+    one = await lab.master()
+    await send_many(lab.client, one.address, 0, 1)
+    pull = asyncio.create_task(lab.client.pull(one, 1, suspend_ms=8000))
+    await eventually(lambda: one.process.pulls._held)
+    assert not pull.done()
+    await lab.client.send(one, b"the next one")
+    answer = await pull
+    assert answer.code == ResponseCode.SUCCESS
+    assert b"the next one" in (answer.body or b"")
+    assert (await lab.client.pull(one, 0, topic="Nowhere")).code == ResponseCode.TOPIC_NOT_EXIST
+    assert (await lab.client.pull(one, 99)).code == ResponseCode.PULL_OFFSET_MOVED
+
+
+async def test_a_slave_serves_no_slave(lab: Lab) -> None:
+    _one, two = await lab.group(count=2)
+    reader, writer = await asyncio.open_connection(*two.process.configuration.ha_address.split(":"))
+    writer.write(bytes.fromhex("00000001000000000000000000000009"))
+    async with asyncio.timeout(5):
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+    writer.close()
+
+
+@dataclass
+class Process:
+    """One replica process; each start gets another address, as a pod does."""
+
+    root: Path
+    controller: FakeController
+    started: asyncio.subprocess.Process | None = None
+    address: str = ""
+
+    async def start(self) -> None:
+        self.address = fresh_address()
+        self.root.mkdir(exist_ok=True)
+        config = self.root / "broker.conf"
+        text = configuration_text(
+            self.root / "store",
+            self.controller.address,
+            self.address,
+            syncBrokerMetadataPeriod=300,
+            minInSyncReplicas=2,
+        )
+        config.write_text(text)
+        with (self.root / "log").open("ab") as log:
+            self.started = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "rocketmq_replica", "--config", str(config), stderr=log, cwd=Path.cwd()
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.started is not None
+        self.started.send_signal(number)
+
+    async def kill(self) -> None:
+        assert self.started is not None
+        if self.started.returncode is None:
+            self.started.kill()
+            await self.started.wait()
+
+
+async def until_known(controller: FakeController, broker_id: int) -> None:
+    await eventually(lambda: broker_id in controller.addresses, within_seconds=30)
+
+
+@pytest.fixture
+async def group(lab: Lab, tmp_path: Path) -> AsyncIterator[list[Process]]:
+    processes = [Process(tmp_path / f"r{number}", lab.controller) for number in (1, 2, 3)]
+    for number, process in enumerate(processes, 1):
+        await process.start()
+        await until_known(lab.controller, number)
+    await eventually(lambda: len(lab.controller.members) == 3, within_seconds=30)
+    yield processes
+    for process in processes:
+        await process.kill()
+
+
+def process_of_master(group: list[Process], controller: FakeController) -> Process:
+    host = controller.master_address.partition(":")[0]
+    return next(process for process in group if process.address == host)
+
+
+async def produce(
+    controller: FakeController, stop: asyncio.Event, acknowledged: set[bytes], numbers: itertools.count[int]
+) -> None:
+    client = Client()
+    while not stop.is_set():
+        body = b"key-%d" % next(numbers)
+        try:
+            answer = await client.send(controller.master_address, body, timeout_seconds=0.5)
+        except (RemotingError, KeyError):
+            await asyncio.sleep(0.01)
+            continue
+        if answer.code == ResponseCode.SUCCESS:
+            acknowledged.add(body)
+        else:
+            await asyncio.sleep(0.005)
+    await client.remoting.close()
+
+
+async def fail_over(controller: FakeController) -> None:
+    """Elect among the members, the longest log first, and tell everybody who listens."""
+    candidates = controller.members - {controller.master_id}
+    best = max(candidates, key=lambda each: (controller.heartbeats[each].epoch, controller.heartbeats[each].max_offset))
+    old = controller.master_id
+    controller.decide(best)
+    await asyncio.gather(*(controller.notify(each) for each in (1, 2, 3) if each != old), return_exceptions=True)
+
+
+async def grows(acknowledged: set[bytes], by: int) -> None:
+    target = len(acknowledged) + by
+    await eventually(lambda: len(acknowledged) >= target, within_seconds=30)
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen", "frozen and killed"])
+async def test_nothing_acknowledged_is_lost(lab: Lab, group: list[Process], how: str) -> None:
+    stop, acknowledged, numbers = asyncio.Event(), set[bytes](), itertools.count()
+    producers = [asyncio.create_task(produce(lab.controller, stop, acknowledged, numbers)) for _ in range(8)]
+    for _ in range(3):
+        await grows(acknowledged, 100)
+        victim = process_of_master(group, lab.controller)
+        victim.signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+        if how != "killed":
+            await asyncio.sleep(0.2)  # sends pile up in the sockets of the stopped process
+        await fail_over(lab.controller)
+        await grows(acknowledged, 100)
+        if how == "frozen":
+            victim.signal(signal.SIGCONT)
+        else:
+            await victim.kill()
+            await victim.start()
+        await eventually(lambda: len(lab.controller.members) == 3, within_seconds=30)
+    stop.set()
+    await asyncio.gather(*producers)
+    stored = {message.body for message in await lab.client.pull_all(lab.controller.master_address)}
+    assert len(acknowledged) >= 600
+    assert acknowledged <= stored, f"lost {sorted(acknowledged - stored)[:5]}"
+    assert lab.controller.next_id == 4
+
+
+KEY = GroupKey("standalone", BROKER_NAME)
+GROUP = Credentials(access_key="group", secret_key="planted-secret-of-the-group")
+SIGNING: dict[str, Any] = {
+    "innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"planted-secret-of-the-group"}'
+}
+QUICK_KEYS: dict[str, Any] = {"syncBrokerMetadataPeriod": 300, "minInSyncReplicas": 2}
+
+
+@pytest.fixture
+async def replicas() -> AsyncIterator[list[RunningReplica]]:
+    started: list[RunningReplica] = []
+    yield started
+    for replica in started:
+        if not replica.task.done():
+            await replica.stop()
+
+
+def master(replicas: list[RunningReplica]) -> RunningReplica | None:
+    return next((each for each in replicas if each.role == "MASTER" and not each.task.done()), None)
+
+
+async def test_signed_and_sealed_from_the_first_registration_to_a_failover(
+    start_plane: StartPlane, authority: Authority, replicas: list[RunningReplica], tmp_path: Path
+) -> None:
+    files = authority.issue("controller")
+    served = TlsServerSettings(mode=TlsMode.ENFORCING, files=files, client_certificates=ClientCertificates.REQUIRED)
+    plane = await start_plane(
+        directory=FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED),
+        security=replace(SecuritySettings(), tls=served, broker_tls=files),
+        heartbeat_timeout_seconds=5.0,
+    )
+    keys = SIGNING | QUICK_KEYS | tls_keys(authority, mode="enforcing", client_auth="require")
+    replicas += [await start_replica(tmp_path / f"r{number}", plane.address, **keys) for number in (1, 2, 3)]
+    await eventually(lambda: is_complete(plane, 3))
+    client = Client()
+    client.remoting = RemotingClient(tls=ClientTls(authority.issue("producer")))
+    try:
+        await eventually(lambda: master(replicas) is not None)
+        first = master(replicas)
+        assert first is not None
+        assert (await client.send(first.address, b"before")).code == ResponseCode.SUCCESS
+        await first.stop()
+        await eventually(lambda: master(replicas) is not None and is_complete(plane, 2))
+        second = master(replicas)
+        assert second is not None
+        assert (await client.send(second.address, b"after")).code == ResponseCode.SUCCESS
+        assert await client.bodies(second.address) == [b"before", b"after"]
+        status = await client.ask(second.address, RequestCode.GET_BROKER_HA_STATUS)
+        assert status.code == ResponseCode.SUCCESS
+        refused = request(RequestCode.UPDATE_BROKER_CONFIG, body=b"minInSyncReplicas=1")
+        answer = await client.remoting.invoke(second.address, refused, timeout_seconds=5.0)
+        assert answer.code == ResponseCode.NO_PERMISSION, "a client's certificate makes nobody an operator"
+    finally:
+        await client.remoting.close()
+    for remoting in (RemotingClient(), RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))):
+        try:  # plainly, and with TLS but without a certificate
+            with pytest.raises(RemotingError):
+                await remoting.invoke(second.address, request(RequestCode.GET_BROKER_HA_STATUS), timeout_seconds=2.0)
+        finally:
+            await remoting.close()
+
+
+async def test_a_switchover_of_signing_replicas(
+    start_plane: StartPlane, replicas: list[RunningReplica], tmp_path: Path
+) -> None:
+    """25, 1008 and 906 of a switchover are signed with the group's key, and taken."""
+    plane = await start_plane(
+        directory=FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED), heartbeat_timeout_seconds=5.0
+    )
+    replicas += [
+        await start_replica(tmp_path / f"r{number}", plane.address, **SIGNING, **QUICK_KEYS) for number in (1, 2, 3)
+    ]
+    await eventually(lambda: is_complete(plane, 3))
+    record = record_of(plane)
+    assert record is not None
+    assert record.master_broker_id is not None
+    target = next(one for one in sorted(record.sync_state_set) if one != record.master_broker_id)
+    result = await plane.switch_master(
+        KEY, from_broker_id=record.master_broker_id, to_broker_id=target, deadline_seconds=10.0
+    )
+    assert result.to_broker_id == target
+    await eventually(lambda: [each.broker_id for each in replicas if each.role == "MASTER"] == [target])
+    assert all(each.process.broker.policy.min_in_sync_replicas == 2 for each in replicas)
+
+
+async def test_a_replica_without_the_key_or_with_another_is_not_heard(
+    start_plane: StartPlane, replicas: list[RunningReplica], tmp_path: Path
+) -> None:
+    plane = await start_plane(
+        directory=FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED), heartbeat_timeout_seconds=10.0
+    )
+    other: dict[str, Any] = {"innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"another"}'}
+    replicas.append(await start_replica(tmp_path / "r1", plane.address, **QUICK_KEYS))
+    replicas.append(await start_replica(tmp_path / "r2", plane.address, **other, **QUICK_KEYS))
+    replicas.append(await start_replica(tmp_path / "r3", plane.address, **SIGNING, **QUICK_KEYS))
+    await eventually(lambda: is_complete(plane, 1) and replicas[2].role == "MASTER")
+    record = record_of(plane)
+    assert record is not None
+    assert len(record.replicas) == 1
+    assert [each.role for each in replicas] == ["FENCED", "FENCED", "MASTER"]
