@@ -98,7 +98,8 @@ class _Converter:
         if converted.get("default", ...) is None:
             del converted["default"]
         if "description" in converted:
-            converted["description"] += default_said(converted)
+            # A docstring of several lines is indented in the source.
+            converted["description"] = " ".join(converted["description"].split()) + default_said(converted)
         return converted
 
     def convert(self, source: JsonObject, *, where: str) -> JsonObject:
