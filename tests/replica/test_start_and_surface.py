@@ -259,6 +259,28 @@ async def test_issue_52_a_new_list_of_name_servers_needs_no_restart(
     assert name_server.unregistered == [one.address]
 
 
+async def test_another_list_of_controllers_needs_no_restart(
+    start: Starter, controller: FakeController, client: Client
+) -> None:
+    """replicaCount of the operator 1 to 2 to 1: heartbeats follow, and requests when the first one is gone."""
+    one = await start_master(start)
+    added = FakeController()
+    await added.start()
+    code = RequestCode.UPDATE_BROKER_CONFIG
+    both = f"{controller.address};{added.address}"
+    assert (await client.ask(one.address, code, body=f"controllerAddr={both}\n".encode())).code == 0
+    await eventually(lambda: 1 in added.heartbeats)
+    shown = decode_properties((await client.ask(one.address, RequestCode.GET_BROKER_CONFIG)).body)
+    assert shown["controllerAddr"] == both
+    assert (await client.ask(one.address, code, body=f"controllerAddr={added.address}\n".encode())).code == 0
+    facts = one.process.controller.heartbeats.facts
+    await eventually(lambda: {fact.address for fact in facts()} <= {added.address, one.process.controller._leader})
+    for wrong in (b"controllerAddr=\n", b"controllerAddr=nowhere\n"):
+        assert (await client.ask(one.address, code, body=wrong)).code == ResponseCode.NO_PERMISSION
+    assert one.role == "MASTER"
+    await added.stop()
+
+
 def test_the_import_is_light() -> None:
     """Start-up time is failover time: nothing of the operator's libraries comes along."""
     code = (
