@@ -51,6 +51,7 @@ class LiveSettings:
     broker_election_priority: int
     operators_sign: bool
     name_server_addresses: tuple[str, ...]
+    controller_addresses: tuple[str, ...]
 
 
 def monotonic_seconds() -> float:
@@ -103,6 +104,7 @@ class Broker:
             self.configuration.broker_election_priority,
             self.configuration.operators_sign,
             self.configuration.name_server_addresses,
+            self.configuration.controller_addresses,
         )
         self.retention = self.configuration.retention
         self.disk_full = ""

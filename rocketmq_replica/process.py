@@ -109,7 +109,9 @@ class ReplicaProcess:
         self.roles = Roles(
             self.broker, ha_server=self.ha_server, ha_client=self.ha_client, on_changed=self._role_changed
         )
-        self.controller = ControllerClient(controllers or self._client, configuration, now_ms=wall_clock_ms)
+        self.controller = ControllerClient(
+            controllers or self._client, configuration, self.broker.live, now_ms=wall_clock_ms
+        )
         self.manager = ReplicasManager(self.broker, self.roles, self.controller, identity)
         self.shutdown = GracefulShutdown(self.broker, self.ha_client, self.controller)
         self.save_loop = SaveLoop(self.broker, offsets, metadata.delay_offsets)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rocketmq_remoting.client import RemotingClient
+    from rocketmq_replica.broker import LiveSettings
     from rocketmq_replica.configuration import ReplicaConfiguration
     from rocketmq_replica.role_change import BrokerIdentity, Heartbeat
     from rocketmq_replica.sync_state import Proposal
@@ -119,11 +120,12 @@ class ControllerClient:
         self,
         client: RemotingClient,
         configuration: ReplicaConfiguration,
+        live: LiveSettings,
         *,
         now_ms: Callable[[], int],
     ) -> None:
-        """``client`` may be shared by several replicas; its creator closes it."""
-        self._addresses = configuration.controller_addresses
+        """``client`` may be shared by several replicas; its creator closes it. ``live`` has the controllers' addresses."""
+        self._live = live
         self._cluster_name = configuration.broker_cluster_name
         self._broker_name = configuration.broker_name
         self._broker_address = configuration.broker_address
@@ -135,7 +137,7 @@ class ControllerClient:
         self._no_leader: dict[str, str] = {}
         # Not cancelled once a leader is found: their timeouts detect and close dead connections.
         self._asked: set[asyncio.Task[str]] = set()
-        self.heartbeats = Heartbeats(client, configuration)
+        self.heartbeats = Heartbeats(client, configuration, live)
 
     async def refresh_leader(self) -> None:
         """Ask 1005 again. Without an answer the known leader stays."""
@@ -261,7 +263,7 @@ class ControllerClient:
         accepted: tuple[int, ...] = (ResponseCode.SUCCESS,),
     ) -> RemotingCommand:
         self._no_leader.clear()
-        for _ in range(len(self._addresses) + 1):
+        for _ in range(len(self._live.controller_addresses) + 1):
             if not self._leader:
                 self._leader = await self._find_leader()
             if not self._leader:
@@ -295,8 +297,9 @@ class ControllerClient:
     async def _find_leader(self) -> str:
         """Ask the addresses in turn, starting at another one each time, until one names a leader."""
         running: set[asyncio.Task[str]] = set()
-        for number in range(len(self._addresses)):
-            address = self._addresses[(self._next_address + number) % len(self._addresses)]
+        addresses = self._live.controller_addresses
+        for number in range(len(addresses)):
+            address = addresses[(self._next_address + number) % len(addresses)]
             running.add(self._begin_to_ask(address))
             if leader := await _first_named(running, NEXT_ADDRESS_AFTER_SECONDS):
                 self._next_address += number + 1

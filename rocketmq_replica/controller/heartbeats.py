@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rocketmq_remoting.client import RemotingClient
     from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_replica.broker import LiveSettings
     from rocketmq_replica.configuration import ReplicaConfiguration
 
 
@@ -33,13 +34,13 @@ _SAY_AGAIN_SECONDS = 60.0
 class Heartbeats:
     """Sends heartbeats for as long as ``run`` runs."""
 
-    def __init__(self, client: RemotingClient, configuration: ReplicaConfiguration) -> None:
-        """The caller closes ``client``."""
+    def __init__(self, client: RemotingClient, configuration: ReplicaConfiguration, live: LiveSettings) -> None:
+        """The caller closes ``client``. ``live`` has the controllers' addresses."""
         self._client = client
-        self._addresses = configuration.controller_addresses
+        self._live = live
         self._every_seconds = configuration.broker_heartbeat_interval_seconds
         self._silent_after_seconds = max(_SILENT_AFTER_BEATS * self._every_seconds, _SILENT_AFTER_SECONDS)
-        self._health = HeartbeatHealth(self._addresses, now_seconds=monotonic_seconds())
+        self._health = HeartbeatHealth(live.controller_addresses, now_seconds=monotonic_seconds())
         self._said_seconds: dict[str, float] = {}
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -57,7 +58,7 @@ class Heartbeats:
 
     def send(self, command: RemotingCommand, *, leader: str) -> None:
         """Send one to each controller, and to the leader if it has another address, without waiting."""
-        addresses = {*self._addresses, *([leader] if leader else [])}
+        addresses = {*self._live.controller_addresses, *([leader] if leader else [])}
         self._health.due(addresses, now_seconds=monotonic_seconds())
         if self._tasks is None:
             return
@@ -68,7 +69,7 @@ class Heartbeats:
 
     def hold_back(self, why: str) -> None:
         """Record why none is sent."""
-        for address in self._addresses:
+        for address in self._live.controller_addresses:
             self._health.failed(address, why)
 
     def facts(self) -> tuple[HeartbeatFact, ...]:

@@ -286,6 +286,7 @@ _LIVE: Final = {
     "fileReservedTime": ("retention", "reserved_hours"),
     "authenticationEnabled": ("live", "operators_sign"),
     "namesrvAddr": ("live", "name_server_addresses"),
+    "controllerAddr": ("live", "controller_addresses"),
 }
 _FIELDS: Final = properties_of(ReplicaConfiguration)
 
@@ -307,6 +308,8 @@ def _parsed(broker: Broker, key: str, value: str) -> object:
         parsed: object = _FIELDS[key].metadata["parse"](value)
     except ValueError as error:
         raise LiveSettingError(f"{key}={value}: {error}") from error
+    if key == "controllerAddr" and not parsed:
+        raise LiveSettingError(f"{key}={value}: expected at least one address")
     if key == "namesrvAddr" and not (parsed and broker.configuration.name_server_addresses):
         raise LiveSettingError(f"{key}={value}: the first NameServer, and the last one's end, need a restart")
     if key == "authenticationEnabled" and parsed and broker.configuration.credentials is None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.fence.watchman import CONTROLLERS
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import RemotingCommand, request
 from tests.controller.conftest import StartPlane
@@ -154,3 +155,15 @@ async def test_the_golden_vectors_hold_over_the_wire(start_plane: StartPlane) ->
     answer = await ask(1001, brokerName="bn", masterBrokerId=1, masterEpoch=1)  # without a body
     assert answer.code == 1
     await client.close()
+
+
+async def test_the_answer_to_a_fence_lists_all_controllers(start_plane: StartPlane) -> None:
+    """Its pod knows those of the day it was made (docs/adr/0019); Java's clients pass over the field."""
+    planes = ("operator-0:9878", "operator-1:9878")
+    client = RemotingClient()
+    try:
+        for peers, expected in ((planes, {CONTROLLERS: ";".join(planes)}), ((), {})):
+            answer = await Asker(await start_plane(peer_addresses=peers), client)(1006, ["bn"])
+            assert (answer.code, fields_of(answer)) == (0, expected)
+    finally:
+        await client.close()

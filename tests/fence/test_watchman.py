@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
@@ -13,7 +14,7 @@ import pytest
 
 from brokergroup_operator.fence import watchman as under_test
 from brokergroup_operator.fence.settings import FenceSettings
-from brokergroup_operator.fence.watchman import Watchman
+from brokergroup_operator.fence.watchman import CONTROLLERS, Watchman
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.codec import FrameDecoder, encode
 from rocketmq_remoting.codes import ResponseCode
@@ -21,6 +22,7 @@ from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, Replic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from rocketmq_remoting.command import RemotingCommand
 
@@ -46,7 +48,7 @@ class Clock:
 class Scene:
     """A fence in this process, turn by turn, and its controller."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, run_dir: Path) -> None:
         self.clock = clock
         self._listening = socket.create_server((HOST, 0))
         self._connection: socket.socket | None = None
@@ -54,20 +56,19 @@ class Scene:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
             free.bind((HOST, 0))
             fence_port = free.getsockname()[1]
-        self.watchman = Watchman(
-            FenceSettings(
-                pod_uid=str(uuid.uuid4()),
-                broker_name="orders",
-                broker_address=Address(HOST, PORT),
-                local_address=Address(HOST, fence_port - 2),
-                controllers=(Address(HOST, self._listening.getsockname()[1]),),
-                isolation_seconds=1.5,
-                fence_timeout_seconds=2.0,
-                heartbeat_timeout_seconds=3.0,
-                heartbeat_interval_seconds=0.5,
-                run_dir=None,
-            )
+        self.settings = FenceSettings(
+            pod_uid=str(uuid.uuid4()),
+            broker_name="orders",
+            broker_address=Address(HOST, PORT),
+            local_address=Address(HOST, fence_port - 2),
+            controllers=(Address(HOST, self._listening.getsockname()[1]),),
+            isolation_seconds=1.5,
+            fence_timeout_seconds=2.0,
+            heartbeat_timeout_seconds=3.0,
+            heartbeat_interval_seconds=0.5,
+            run_dir=run_dir,
         )
+        self.watchman = Watchman(self.settings)
 
     def question(self) -> RemotingCommand:
         """Turn until the controller is asked."""
@@ -85,15 +86,35 @@ class Scene:
                 continue
         raise AssertionError("the controller was not asked")
 
-    def answer(self, question: RemotingCommand) -> None:
-        """We are master; it waits in the socket until the next turn."""
+    def answer(self, question: RemotingCommand, *, controllers: str = "") -> None:
+        """We are master; it waits in the socket until the next turn. `controllers`: those that the answer lists."""
         assert self._connection is not None
         own = ReplicaIdentity("orders", 1, f"{HOST}:{PORT}", alive=True)
         info = ReplicasInfo(
             1, own.broker_address, 1, 1, (own, ReplicaIdentity("orders", 2, "127.0.0.2:1", alive=True)), ()
         )
         body = BrokerReplicasInfoBody({"orders": info}).encode()
-        self._connection.sendall(encode(question.answer(ResponseCode.SUCCESS, body=body)))
+        listed = {CONTROLLERS: controllers} if controllers else None
+        self._connection.sendall(encode(question.answer(ResponseCode.SUCCESS, ext_fields=listed, body=body)))
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self._listening.getsockname()[1]}"
+
+    def asks(self) -> set[str]:
+        """The controllers that the fence knows after the next turn."""
+        self.watchman.turn(TURN_SECONDS)
+        return {str(address) for address in self.watchman._controllers}
+
+    def again(self) -> Watchman:
+        """A fence that is started again in the same pod, with the same environment."""
+        self.watchman.close()
+        self.watchman = Watchman(self.settings)
+        return self.watchman
+
+    def stop_controller(self) -> None:
+        self.close()
+        self._connection = None
 
     def close(self) -> None:
         self._listening.close()
@@ -102,11 +123,11 @@ class Scene:
 
 
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+def scene(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Scene]:
     clock = Clock()
     monkeypatch.setattr(under_test, "boot_seconds", clock.now)
     monkeypatch.setattr(under_test, "starved_seconds", clock.starved)
-    made = Scene(clock)
+    made = Scene(clock, tmp_path)
     yield made
     made.watchman.close()
     made.close()
@@ -155,3 +176,57 @@ def test_the_pods_behind_the_groups_name_are_asked_for_their_word(
     assert asked
     assert set(asked) == {(2, ("127.0.0.7", "127.0.0.8"))}
     assert not killed(capsys)
+
+
+def test_another_number_of_controllers_is_learned_from_their_answers(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """replicaCount 1 to 2: the one that the pod was made with stops, and the fence is answered by the other."""
+    with socket.create_server((HOST, 0)) as other:
+        added = f"{HOST}:{other.getsockname()[1]}"
+        scene.answer(scene.question(), controllers=f"{scene.address};{added}")
+        assert scene.asks() == {scene.address, added}
+        scene.stop_controller()
+        other.settimeout(0)
+        asked = None
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while asked is None and time.monotonic() < deadline:
+            scene.clock.seconds += TURN_SECONDS
+            scene.watchman.turn(TURN_SECONDS)
+            with contextlib.suppress(BlockingIOError):
+                asked = other.accept()[0]
+        assert asked is not None, "the added controller was not asked"
+        asked.close()
+    assert not killed(capsys)
+
+
+def test_a_controller_that_is_listed_no_more_is_asked_no_more(scene: Scene) -> None:
+    scene.answer(scene.question(), controllers=f"{scene.address};127.0.0.1:1;127.0.0.1:2")
+    assert scene.asks() == {scene.address, "127.0.0.1:1", "127.0.0.1:2"}
+    scene.answer(scene.question(), controllers=scene.address)
+    assert scene.asks() == {scene.address}
+
+
+@pytest.mark.parametrize("listed", ["", "nowhere", "127.0.0.1:1;nowhere"])
+def test_without_a_readable_list_it_asks_those_that_it_knows(scene: Scene, listed: str) -> None:
+    """As of a controller of an earlier release."""
+    scene.answer(scene.question(), controllers=listed)
+    assert scene.asks() == {scene.address}
+
+
+def test_the_one_that_answers_is_asked_on_though_the_list_lacks_it(scene: Scene) -> None:
+    scene.answer(scene.question(), controllers="127.0.0.1:1")
+    assert scene.asks() == {scene.address, "127.0.0.1:1"}
+
+
+def test_a_false_list_cannot_make_it_ask_without_end(scene: Scene) -> None:
+    scene.answer(scene.question(), controllers=";".join(f"127.0.0.1:{port}" for port in range(1, 200)))
+    assert len(scene.asks()) == 17
+
+
+def test_a_fence_started_again_asks_those_that_were_listed_last(scene: Scene) -> None:
+    """The variable in the pod's environment is as old as the pod."""
+    scene.answer(scene.question(), controllers="127.0.0.1:1;127.0.0.1:2")
+    scene.asks()
+    again = scene.again()
+    assert {str(address) for address in again._controllers} == {scene.address, "127.0.0.1:1", "127.0.0.1:2"}

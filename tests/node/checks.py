@@ -423,9 +423,10 @@ def is_another(name: str, uid: str) -> bool:
 
 
 def upgrade(bench: Bench) -> None:
-    """helm upgrade to another tag: operators roll, and every pod that runs our image."""
+    """helm upgrade to another tag, then two operator pods in place of three, then three: only operator pods are replaced."""
 
     def act() -> None:
+        before = {group: uids_of(group) for group in bench.groups.values()}
         helm(
             "upgrade",
             RELEASE,
@@ -437,17 +438,46 @@ def upgrade(bench: Bench) -> None:
             f"image.tag={NEXT_TAG}",
         )
         wait_for_operator()
-        until("every pod runs the new image", lambda: not pods_of_old_images(bench), UPGRADE_SECONDS, 1)
+        until("every operator pod runs the new image", lambda: not operators_of_old_images(), UPGRADE_SECONDS, 1)
+        same_pods(before, "another image of the operator")
+        for count in (2, 3):
+            replicas = f"replicaCount={count}"
+            arguments = ("--namespace", OPERATOR_NAMESPACE, "--reset-then-reuse-values", "--set", replicas)
+            helm("upgrade", RELEASE, str(CHART), *arguments)
+            wait_for_operator()
+            for group in bench.groups.values():
+                until(
+                    f"{group.name} has {count} controllers", partial(has_controllers, group, count), UPGRADE_SECONDS, 1
+                )
+            same_pods(before, replicas)
 
     under_load(bench, "upgrade", act)
 
 
-def pods_of_old_images(bench: Bench) -> list[str]:
+def uids_of(group: Group) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in group.pods()}
+
+
+def same_pods(before: dict[Group, dict[str, str]], what: str) -> None:
+    """All groups are up to date by the present operator, and their pods are the ones from before."""
+    for group, uids in before.items():
+        group.wait_until_whole()
+        expect(uids_of(group) == uids, f"{group.name}: {what} replaced broker pods: {uids} became {uids_of(group)}")
+
+
+def has_controllers(group: Group, count: int) -> bool:
+    """Whether the operator has told the group's brokers of so many controllers: each pod's note of it names them."""
+    if len(group.status()["controller"]["addresses"]) != count:
+        return False
+    notes = [json.loads(pod["metadata"]["annotations"]["brokergroup.dev/hot-config"]) for pod in group.pods()]
+    return all(len(note.get("controllerAddr", "").split(";")) == count for note in notes)
+
+
+def operators_of_old_images() -> list[str]:
     old = {full_name(name) for name in names_in_chart()}
-    pods = [*operator_pods(), *(pod for group in bench.groups.values() for pod in group.pods())]
     return [
         pod["metadata"]["name"]
-        for pod in pods
+        for pod in operator_pods()
         if any(full_name(container["image"]) in old for container in pod["spec"]["containers"])
     ]
 
@@ -470,7 +500,6 @@ def uninstall_and_install(bench: Bench) -> None:
     changed = {
         group.name: (epoch, now) for group, epoch in epochs.items() if (now := epoch_of(group.status())) != epoch
     }
-    # Python's pods go back to the image of the tag that is installed now; Java's do where the fence is of our image.
     expect(all(now > epoch for epoch, now in changed.values()), f"an epoch fell: {changed}")
 
 

@@ -10,6 +10,7 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.broker_keys import HOT_KEYS
 from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import SetBrokerConfig
 from brokergroup_operator.reconcile.render import broker_config
 from rocketmq_replica.controller.operator_requests import _LIVE
@@ -54,6 +55,31 @@ def test_issue_52_another_list_of_name_servers_restarts_nobody(implementation: s
     given = [line for line in told(run(seen)) if line.startswith("give")]
     assert [line.split()[1] for line in given] == ["orders-1", "orders-2", "orders-3"]
     assert broker_config.hot_values(seen.group, b.SETTINGS)["namesrvAddr"] == "ns-0:9876;ns-1:9876"
+
+
+MORE_PLANES: Final = replace(
+    b.SETTINGS, controller_addresses=(*b.SETTINGS.controller_addresses, "operator-2.operator:9878")
+)
+
+
+@pytest.mark.parametrize("implementation", ["Python", "Java"])
+def test_another_number_of_operator_pods_is_given_to_running_brokers(implementation: str) -> None:
+    seen = c.settled(implementation=implementation)
+    actions = [one for one in evaluate(seen, MORE_PLANES, now=b.NOW).actions if isinstance(one, SetBrokerConfig)]
+    expected = {"controllerAddr": ";".join(MORE_PLANES.controller_addresses)}
+    assert [(one.pod, one.values) for one in actions] == [(f"orders-{number}", expected) for number in (1, 2, 3)]
+
+
+def test_a_pod_of_an_earlier_release_is_not_given_controller_addresses() -> None:
+    """Its Python replica would refuse the whole request; it is made again where they have changed."""
+
+    def age(pod: dict[str, Any]) -> None:
+        pod["metadata"]["annotations"][names.ANNOTATION_CONFIG_HASH] = "of-before"
+
+    seen = c.with_pods(c.wishing(c.settled(), config={"fileReservedTime": "24"}), age, "orders-2")
+    given = {one.pod: one for one in evaluate(seen, MORE_PLANES, now=b.NOW).actions if isinstance(one, SetBrokerConfig)}
+    assert "controllerAddr" in given["orders-1"].values
+    assert not [one for one in given.values() if one.pod == "orders-2" and "controllerAddr" in one.noted]
 
 
 def test_java_brokers_take_more() -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.reconcile.decide.rollout import RestartReason, wanted_pod
+from brokergroup_operator.reconcile.render import broker_config
+from brokergroup_operator.reconcile.see.foreign import content_hash
+from brokergroup_operator.reconcile.tell.status import update_revision
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 
 def reasons(seen: Observed) -> dict[str, str]:
@@ -45,6 +51,50 @@ def told(milliseconds: int, *, was: int, **isolation: bool) -> Observed:
     return c.wishing(c.settled(**patient(was, **isolation)), **patient(milliseconds, **isolation))
 
 
+OTHER_IMAGE: Final = replace(b.SETTINGS, replica_image="example.com/operator:0")
+FIRST, *OTHERS = b.SETTINGS.controller_addresses
+ONE_PLANE: Final = replace(b.SETTINGS, controller_addresses=(FIRST,))
+THREE_PLANES: Final = replace(
+    b.SETTINGS, controller_addresses=(*b.SETTINGS.controller_addresses, "operator-2.operator:9878")
+)
+ANOTHER_NAME: Final = replace(b.SETTINGS, controller_addresses=("former-0.operator:9878", "former-1.operator:9878"))
+
+
+def made_with(settings: ReconcileSettings, **spec: Any) -> Observed:
+    """Its pods were made by an operator with these settings."""
+    seen = c.settled(**spec)
+
+    def remake(pod: dict[str, Any]) -> None:
+        made = wanted_pod(seen, b.member(int(pod["metadata"]["name"][-1])), settings)
+        pod["metadata"]["annotations"] = made["metadata"]["annotations"]
+        pod["spec"] = made["spec"] | {"nodeName": "node-1"}
+
+    return c.with_pods(seen, remake, *seen.pods)
+
+
+def of_former_release(settings: ReconcileSettings, **spec: Any) -> Observed:
+    """As releases made pods whose hashes covered the operator's image and controllerAddr."""
+    seen = made_with(settings, **spec)
+    keys = broker_config.broker_properties(b.KEY.name, seen.group.spec, settings)
+    cold = {key: text for key, text in keys.items() if key not in broker_config.hot_values(seen.group, settings)}
+
+    def age(pod: dict[str, Any]) -> None:
+        pod["metadata"]["annotations"] |= {
+            names.ANNOTATION_REVISION: content_hash(
+                json.dumps({key: value for key, value in pod["spec"].items() if key != "nodeName"}, sort_keys=True)
+            ),
+            names.ANNOTATION_CONFIG_HASH: content_hash(
+                broker_config.render(cold | {"controllerAddr": keys["controllerAddr"]})
+            ),
+        }
+
+    return c.with_pods(seen, age, *seen.pods)
+
+
+JAVA: Final = {"implementation": "Java"}
+UNGUARDED: Final = {"implementation": "Java", "failover": {"isolation": {"enabled": False}}}
+OTHER_IMAGES: Final = c.wishing(made_with(OTHER_IMAGE), image="x:1")
+FORMER_AND_IMAGE: Final = c.wishing(of_former_release(OTHER_IMAGE), image="x:1")
 MORE_TIME = told(6000, was=2000)
 MORE_TIME_AND_IMAGE = c.wishing(MORE_TIME, **patient(6000), image="example.com/x:1")
 ALL = ("orders-1", "orders-2", "orders-3")
@@ -78,6 +128,25 @@ CASES: list[tuple[str, Observed, dict[str, str]]] = [
     ("a restart of pods that are outdated too", c.outdated(RESTART), dict.fromkeys(ALL, "RestartOperation")),
     ("an operation of another type", c.running(c.settled(), "Switchover"), {}),
     ("a pod that is going", c.going(c.outdated(c.settled()), *ALL), {}),
+    ("another image of the operator, Java", made_with(OTHER_IMAGE, **JAVA), {}),
+    ("another image of the operator, Python", made_with(OTHER_IMAGE), {}),
+    ("another image of the operator and of the brokers", OTHER_IMAGES, dict.fromkeys(ALL, "PodChanged")),
+    ("replicaCount 1 to 2, Java", made_with(ONE_PLANE, **JAVA), {}),
+    ("replicaCount 1 to 2, Python", made_with(ONE_PLANE), {}),
+    ("replicaCount 1 to 2, Java without a fence", made_with(ONE_PLANE, **UNGUARDED), {}),
+    ("replicaCount 3 to 2, Java", made_with(THREE_PLANES, **JAVA), {}),
+    ("replicaCount 3 to 2, Python", made_with(THREE_PLANES), {}),
+    # Its fence asks none that could name the present ones.
+    ("another name of the operator, Java", made_with(ANOTHER_NAME, **JAVA), dict.fromkeys(ALL, "PodChanged")),
+    ("another name of the operator, Python", made_with(ANOTHER_NAME), {}),
+    ("another name of the operator, Java without a fence", made_with(ANOTHER_NAME, **UNGUARDED), {}),
+    ("the release before, Java", of_former_release(OTHER_IMAGE, **JAVA), {}),
+    ("the release before, Python", of_former_release(OTHER_IMAGE), {}),
+    ("the release before, Java without a fence", of_former_release(OTHER_IMAGE, **UNGUARDED), {}),
+    ("the release before, and another image", FORMER_AND_IMAGE, dict.fromkeys(ALL, "PodChanged")),
+    # Its fence follows no change of the addresses.
+    ("the release before, replicaCount 1 to 2, Java", of_former_release(ONE_PLANE, **JAVA), dict.fromkeys(ALL, "PodChanged")),
+    ("the release before, replicaCount 1 to 2, Python", of_former_release(ONE_PLANE), dict.fromkeys(ALL, "ConfigurationChanged")),
 ]  # fmt: skip
 
 
@@ -96,3 +165,18 @@ def test_a_pod_that_is_made_now_is_not_outdated() -> None:
     seen: Any = restarted_at(c.running(c.settled(config={"fileReservedTime": "24"}), "Restart", brokerIds=[]), "x")
     pods = {name: wanted_pod(seen, b.member(int(name[-1])), b.SETTINGS) for name in ALL}
     assert reasons(b.changed(seen, pods=pods)) == {}
+
+
+@pytest.mark.parametrize("settings", [OTHER_IMAGE, ONE_PLANE, THREE_PLANES, ANOTHER_NAME])
+@pytest.mark.parametrize("spec", [{}, JAVA], ids=["Python", "Java"])
+def test_the_groups_revision_is_the_same_under_another_operator(
+    settings: ReconcileSettings, spec: dict[str, Any]
+) -> None:
+    assert update_revision(c.settled(**spec), settings) == update_revision(c.settled(**spec), b.SETTINGS)
+
+
+@pytest.mark.parametrize("spec", [{}, JAVA], ids=["Python", "Java"])
+def test_a_pod_that_is_made_again_gets_the_present_image_and_addresses(spec: dict[str, Any]) -> None:
+    made = wanted_pod(made_with(OTHER_IMAGE, **spec), b.member(1), b.SETTINGS)
+    assert b.SETTINGS.replica_image in [container["image"] for container in made["spec"]["containers"]]
+    assert "example.com/operator:0" not in json.dumps(made)

@@ -15,6 +15,7 @@ from rocketmq_remoting.controller_protocol import (
     SyncStateSetBody,
 )
 from rocketmq_remoting.errors import RemotingTimeoutError
+from rocketmq_replica.broker import LiveSettings
 from rocketmq_replica.configuration import parse_configuration
 from rocketmq_replica.controller.client import (
     ControllerClient,
@@ -168,7 +169,15 @@ class Controllers:
 
     def client(self, folder: Path) -> ControllerClient:
         configuration = parse_configuration(configuration_text(folder, ";".join((A, B, C)), fresh_address()), {})
-        return ControllerClient(cast("RemotingClient", self), configuration, now_ms=lambda: 0)
+        self.live = LiveSettings(
+            slave_timeout_seconds=3.0,
+            ha_max_time_slave_not_catchup_seconds=15.0,
+            broker_election_priority=1,
+            operators_sign=False,
+            name_server_addresses=(),
+            controller_addresses=configuration.controller_addresses,
+        )
+        return ControllerClient(cast("RemotingClient", self), configuration, self.live, now_ms=lambda: 0)
 
 
 @pytest.mark.parametrize("cut_off", [{A}, {A, B}, {B, C}, {A, C}])

@@ -19,7 +19,15 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_record
 from rocketmq_remoting.serialization import decode_properties
 from rocketmq_replica.clients.consumers import EXPIRY_SECONDS, QueueLocks
-from tests.replica.support import Lab, RunningReplica, configuration_text, fresh_address, run_process, send_fields
+from tests.replica.support import (
+    FakeController,
+    Lab,
+    RunningReplica,
+    configuration_text,
+    fresh_address,
+    run_process,
+    send_fields,
+)
 from tests.support.fake_broker import FakeGroup
 from tests.support.fake_name_server import FakeNameServer
 from tests.support.waiting import eventually
@@ -237,6 +245,26 @@ async def test_issue_52_a_new_list_of_name_servers_needs_no_restart(lab: Lab, na
     assert (await lab.client.ask(one, code, body=b"namesrvAddr=nowhere\n")).code == ResponseCode.NO_PERMISSION
     await one.stop()
     assert name_server.unregistered == [one.address]
+
+
+async def test_another_list_of_controllers_needs_no_restart(lab: Lab) -> None:
+    """replicaCount of the operator 1 to 2 to 1: heartbeats follow, and requests when the first one is gone."""
+    one = await lab.master()
+    added = FakeController()
+    await added.start()
+    code = RequestCode.UPDATE_BROKER_CONFIG
+    both = f"{lab.controller.address};{added.address}"
+    assert (await lab.client.ask(one, code, body=f"controllerAddr={both}\n".encode())).code == 0
+    await eventually(lambda: 1 in added.heartbeats)
+    shown = decode_properties((await lab.client.ask(one, RequestCode.GET_BROKER_CONFIG)).body)
+    assert shown["controllerAddr"] == both
+    assert (await lab.client.ask(one, code, body=f"controllerAddr={added.address}\n".encode())).code == 0
+    facts = one.process.controller.heartbeats.facts
+    await eventually(lambda: {fact.address for fact in facts()} <= {added.address, one.process.controller._leader})
+    for wrong in (b"controllerAddr=\n", b"controllerAddr=nowhere\n"):
+        assert (await lab.client.ask(one, code, body=wrong)).code == ResponseCode.NO_PERMISSION
+    assert one.role == "MASTER"
+    await added.stop()
 
 
 def test_the_import_is_light() -> None:

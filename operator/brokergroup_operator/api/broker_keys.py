@@ -2,7 +2,7 @@
 watches.
 
 Every permitted caller can change a running broker by request 25 (`mqadmin updateBrokerConfig`), so a rendered value proves nothing
-about the value in use. Java keys are from RocketMQ 5.5.0, Python ones from ``rocketmq_replica.controller.live_settings``.
+about the value in use. Java keys are from RocketMQ 5.5.0, Python ones from ``rocketmq_replica.controller.operator_requests``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 NAME_SERVERS: Final = "namesrvAddr"
+CONTROLLERS: Final = "controllerAddr"
 MINIMUM: Final = "minInSyncReplicas"
 ROLE: Final = "brokerRole"
 # Values in broker.conf are initial ones: the controller assigns the final ones to each broker.
@@ -26,6 +27,7 @@ QUIET_MINIMUM: Final = "99"
 _BOTH: Final = frozenset(
     {
         "allAckInSyncStateSet",
+        CONTROLLERS,
         "fileReservedTime",
         "haMaxTimeSlaveNotCatchup",
         "inSyncReplicas",
@@ -33,7 +35,8 @@ _BOTH: Final = frozenset(
         NAME_SERVERS,
     }
 )
-# Keys that a running broker reads each time it uses them: they change by request 25, without a restart.
+# Keys that a running broker reads each time it uses them: they change by request 25, without a restart. A Java broker reads
+# controllerAddr every two minutes.
 HOT_KEYS: Final = {
     Implementation.PYTHON: _BOTH | {"authenticationEnabled"},
     Implementation.JAVA: _BOTH
@@ -83,7 +86,6 @@ _WRITTEN_AT_THE_START: Final = frozenset(
         "brokerClusterName",
         "brokerHeartbeatInterval",
         "brokerName",
-        "controllerAddr",
         "controllerHeartBeatTimeoutMills",
     }
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 # Variables of the fence's container.
+FENCE_CONTROLLERS: Final = "FENCE_CONTROLLERS"
 FENCE_TIMEOUT: Final = "FENCE_TIMEOUT_MILLISECONDS"
 FENCE_HEARTBEAT_TIMEOUT: Final = "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS"
 
@@ -55,11 +56,22 @@ def trust_without_confirmation(spec: BrokerGroupSpec) -> str:
 
 def told(pod: JsonObject, variable: str) -> int | None:
     """Return the milliseconds in an environment variable of this pod's fence, or None."""
+    value = _given(pod, variable)
+    return int(value) if value.isdecimal() else None
+
+
+def controllers_of(pod: JsonObject) -> str:
+    """Return the addresses that this pod's fence asks first, separated by semicolons; empty if it asks none."""
+    return _given(pod, FENCE_CONTROLLERS)
+
+
+def _given(pod: JsonObject, variable: str) -> str:
     for container in (pod.get("spec") or {}).get("containers") or []:
         if container.get("name") == names.CONTAINER_FENCE:
-            values = [str(one.get("value")) for one in container.get("env") or [] if one.get("name") == variable]
-            return int(values[0]) if values and values[0].isdecimal() else None
-    return None
+            return next(
+                (str(one.get("value")) for one in container.get("env") or [] if one.get("name") == variable), ""
+            )
+    return ""
 
 
 def kills_after_seconds(pod: JsonObject) -> float:

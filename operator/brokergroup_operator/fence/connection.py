@@ -10,7 +10,6 @@ import errno
 import selectors
 import socket
 import threading
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -107,6 +106,8 @@ class Line:
 
     def on_ready(self, events: int) -> None:
         """Read or write: the selector reports the socket ready."""
+        if self._socket is None:  # closed in this turn, after another controller's answer
+            return
         try:
             if events & selectors.EVENT_WRITE:
                 self._send()
@@ -242,12 +243,19 @@ class AddressBook:
 
     def __init__(self, addresses: tuple[Address, ...]) -> None:
         self._numbers: dict[str, tuple[str, ...]] = {}
-        self._names = sorted({address.host for address in addresses if not is_ip(address.host)})
+        self._names: list[str] = []
+        self._changed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.set_names(addresses)
 
-    def start(self) -> None:
-        """Start resolving, if there is a name at all."""
-        if self._names:
-            threading.Thread(target=self._refresh_for_ever, name="names", daemon=True).start()
+    def set_names(self, addresses: tuple[Address, ...]) -> None:
+        """Resolve the names in these addresses from now on, soon, and no others."""
+        self._names = sorted({address.host for address in addresses if not is_ip(address.host)})
+        self._changed.set()
+        if self._thread is not None or not self._names:
+            return
+        self._thread = threading.Thread(target=self._refresh_for_ever, name="names", daemon=True)
+        self._thread.start()
 
     def resolve(self, address: Address) -> str | None:
         """Return the IP address of a host, None before the first answer."""
@@ -259,8 +267,9 @@ class AddressBook:
 
     def _refresh_for_ever(self) -> None:
         while True:
+            self._changed.clear()
             found = [self._look_up(name) for name in self._names]
-            time.sleep(_REFRESH_SECONDS if all(found) else _RETRY_SECONDS)
+            self._changed.wait(_REFRESH_SECONDS if all(found) else _RETRY_SECONDS)
 
     def _look_up(self, name: str) -> bool:
         try:

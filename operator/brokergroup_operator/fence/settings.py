@@ -17,6 +17,7 @@ CONTAINER_VARIABLE: Final = "BROKERGROUP_CONTAINER"
 POD_VARIABLE: Final = "POD_UID"
 BROKER_CONTAINER: Final = "broker"
 ROLE_FILE: Final = "role"
+CONTROLLERS_FILE: Final = "controllers"
 
 
 class FenceSettingsError(ValueError):
@@ -42,6 +43,7 @@ class FenceSettings:
     # The broker's address in the record, and where it listens in the pod.
     broker_address: Address
     local_address: Address
+    # Those to ask before one of them has listed all (`watchman.CONTROLLERS`).
     controllers: tuple[Address, ...]
     isolation_seconds: float
     fence_timeout_seconds: float

@@ -2,7 +2,8 @@
 
 The loop sleeps only in the selector, for at most ``TICK_SECONDS``. After a freeze it decides before it reads anything, because
 the broker has woken too. After CPU starvation the broker may have run meanwhile, so it reads its sockets first. It asks one
-controller at a time, on a connection that stays open; if that one fails to answer, it asks all of them at once.
+controller at a time, on a connection that stays open; if that one fails to answer, it asks all of them at once. Each answer lists
+the controllers of the installation, so another number of them needs no restart of the pod (docs/adr/0019).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, Local
 from brokergroup_operator.fence.deletion import BY_ORDER, tell
 from brokergroup_operator.fence.deletion import WHY as STOPPED_WHILE_DELETED
 from brokergroup_operator.fence.processes import BrokerProcesses, PauseWatch, boot_seconds, starved_seconds
-from brokergroup_operator.fence.settings import ROLE_FILE, fence_of
+from brokergroup_operator.fence.settings import CONTROLLERS_FILE, ROLE_FILE, fence_of
 from rocketmq_remoting.address import Address, heard_address
 from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -63,18 +64,16 @@ class Watchman:
         self._orders = KillOrders(settings.pod_uid, KeyFile(settings.key_file), self._kill_by_order)
         self._peers = Peers(fence_of(settings.local_address), settings.broker_name, self._on_order)
         self._selector.register(self._peers.socket, selectors.EVENT_READ)
-        pods = (Address(settings.pods, settings.local_address.port),) if settings.pods else ()
-        self._book = book = AddressBook((*settings.controllers, *pods))
-        book.start()
-        to_controllers, to_broker = _wires(settings.controller_tls), _wires(settings.broker_tls)
-        self._controllers = [
-            Line(address, book, self._selector, to_controllers, partial(self._on_controller, index))
-            for index, address in enumerate(settings.controllers)
-        ]
+        self._pods = (Address(settings.pods, settings.local_address.port),) if settings.pods else ()
+        self._book = book = AddressBook(self._pods)
+        self._to_controllers, to_broker = _wires(settings.controller_tls), _wires(settings.broker_tls)
+        self._controllers: dict[Address, Line] = {}
+        self._controllers_file = ControllersFile(settings.run_dir)
+        self._ask_these((*self._controllers_file.read(), *settings.controllers))
         self._broker = Line(settings.local_address, book, self._selector, to_broker, self._on_broker)
         self._question = controller_question(settings.broker_name)
-        self._current: int | None = None
-        self._not_understood: dict[int, str | None] = {}
+        self._current: Address | None = None
+        self._not_understood: dict[Address, str | None] = {}
         self._controllers_due = self._local_due = self._peers_due = 0.0
         self._pauses = PauseWatch(boot_seconds(), starved_seconds())
         self._leaving = False
@@ -85,7 +84,7 @@ class Watchman:
 
     def run(self) -> None:
         """Run until the pod is being deleted and its broker has ended."""
-        tell("watching", controllers=[str(address) for address in self._settings.controllers])
+        tell("watching", controllers=[str(address) for address in self._controllers])
         while True:
             now = self.turn(TICK_SECONDS)
             if self._leaving and not self._processes.any_left(now):
@@ -93,7 +92,7 @@ class Watchman:
 
     def close(self) -> None:
         """Close all sockets."""
-        for line in (*self._controllers, self._broker):
+        for line in (*self._controllers.values(), self._broker):
             line.close()
         self._peers.close()
         self._selector.close()
@@ -139,13 +138,12 @@ class Watchman:
         return started
 
     def _ask(self, now: float) -> None:
-        for line in (*self._controllers, self._broker):
+        for line in (*self._controllers.values(), self._broker):
             line.expire(now)
         if now >= self._controllers_due:
             period = _LEAVING_PERIOD_SECONDS if self._leaving else self._rules.question_period_seconds
             self._controllers_due = now + period
-            wanted = self._controllers if self._current is None else [self._controllers[self._current]]
-            for line in wanted:
+            for line in [*self._controllers.values()] if self._current is None else [self._controllers[self._current]]:
                 if not line.is_busy:
                     line.ask(self._question, now=now, timeout_seconds=self._rules.question_period_seconds)
         if now >= self._local_due and not self._broker.is_busy and self.core.asks_local(now):
@@ -157,21 +155,37 @@ class Watchman:
             for member in members:
                 self._peers.ask(member, now=now, pods=pods)
 
-    def _on_controller(self, index: int, answer: RemotingCommand | None) -> None:
-        self._tell_what_is_not_understood(index)
+    def _on_controller(self, address: Address, answer: RemotingCommand | None) -> None:
+        self._tell_what_is_not_understood(address)
         if answer is None or not is_word_of_a_controller(answer):
-            if self._current == index:
+            if self._current == address:
                 self._current, self._controllers_due = None, 0.0  # all of them, at once
             return
-        self._current = index
+        self._current = address
         told = told_by(answer, self._settings.broker_name, self._settings.broker_address)
-        self.core.controller_answered(boot_seconds(), told, asked_at=self._controllers[index].asked_at)
+        self.core.controller_answered(boot_seconds(), told, asked_at=self._controllers[address].asked_at)
+        if listed := controllers_in(answer):
+            self._ask_these((address, *listed))  # the one that answered is kept in any case
+            self._controllers_file.write(listed)
 
-    def _tell_what_is_not_understood(self, index: int) -> None:
+    def _ask_these(self, addresses: tuple[Address, ...]) -> None:
+        """Ask these controllers from now on, and no others."""
+        if set(addresses) == self._controllers.keys():
+            return
+        for address in self._controllers.keys() - set(addresses):
+            self._controllers.pop(address).close()
+            self._not_understood.pop(address, None)
+        for address in dict.fromkeys(addresses):
+            if address not in self._controllers:
+                answered = partial(self._on_controller, address)
+                self._controllers[address] = Line(address, self._book, self._selector, self._to_controllers, answered)
+        self._book.set_names((*self._controllers, *self._pods))
+
+    def _tell_what_is_not_understood(self, address: Address) -> None:
         """Log once for each reason, not five times a second."""
-        line = self._controllers[index]
-        if line.not_understood != self._not_understood.get(index):
-            self._not_understood[index] = line.not_understood
+        line = self._controllers[address]
+        if line.not_understood != self._not_understood.get(address):
+            self._not_understood[address] = line.not_understood
             tell("controller not understood", controller=str(line.address), why=line.not_understood)
 
     def _on_broker(self, answer: RemotingCommand | None) -> None:
@@ -200,8 +214,12 @@ def _wires(settings: TlsSettings | None) -> Callable[[], Wire]:
     return PlainWire if settings is None else tls_wires(settings, boot_seconds)
 
 
-# Field of the answer to 1006, beside Java's body: those of the requested groups that are deleted or hibernated.
+# Fields of the answer to 1006, beside Java's body: those of the requested groups that are deleted or hibernated, and the addresses
+# of all controllers.
 STOPPING_GROUPS: Final = "brokergroupStopping"
+CONTROLLERS: Final = "brokergroupControllers"
+# A false answer cannot make the fence ask without end.
+_MOST_CONTROLLERS: Final = 16
 
 
 def controller_question(broker_name: str) -> RemotingCommand:
@@ -238,6 +256,16 @@ def told_by(answer: RemotingCommand, broker_name: str, own_address: Address) -> 
     )
 
 
+def controllers_in(answer: RemotingCommand) -> tuple[Address, ...]:
+    """Return the controllers that an answer lists; empty if one is unreadable, or if it is from a release that lists none."""
+    return _addresses((answer.ext_fields or {}).get(CONTROLLERS, ""))
+
+
+def _addresses(text: str) -> tuple[Address, ...]:
+    found = [heard_address(one) for one in text.split(";", _MOST_CONTROLLERS)[:_MOST_CONTROLLERS]]
+    return () if None in found else tuple(one for one in found if one is not None)
+
+
 def _members(info: ReplicasInfo) -> tuple[Member, ...]:
     return tuple(
         Member(one.broker_id, one.broker_address or "", in_sync=in_sync, alive=one.alive)
@@ -261,34 +289,67 @@ def local_role(answer: RemotingCommand | None) -> LocalRole:
 KNOWN_ROLES: Final = ("master", "alone", "slave")
 
 
+class KeptLine:
+    """A file with one line, which survives the container. After an error it is written no more."""
+
+    def __init__(self, folder: Path | None, name: str) -> None:
+        self._file = None if folder is None else folder / name
+        self._written: str | None = None
+
+    def read(self) -> str:
+        """Return what an earlier fence of this pod wrote; empty if there is nothing readable."""
+        try:
+            return "" if self._file is None else self._file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    def write(self, line: str) -> str | None:
+        """Write the line if it has changed; return the error, or None."""
+        if self._file is None or line == self._written:
+            return None
+        self._written = line
+        try:
+            temporary = self._file.with_suffix(".new")
+            temporary.write_text(line + "\n", encoding="ascii")
+            temporary.replace(self._file)
+        except OSError as error:
+            self._file, failed = None, self._file
+            return f"{failed} cannot be written: {error}"
+        return None
+
+
 class RoleFile:
     """The file with the broker's role for the preStop hook. An unwritable folder is logged once; the hook then does not wait."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._file = None if folder is None else folder / ROLE_FILE
-        self._written: str | None = None
+        self._line = KeptLine(folder, ROLE_FILE)
 
     @property
     def was_known(self) -> bool:
-        """Whether an earlier fence of this pod had heard a controller: the file survives the container."""
-        try:
-            return self._file is not None and self._file.read_text(encoding="ascii").strip() in KNOWN_ROLES
-        except (OSError, UnicodeDecodeError):
-            return False
+        """Whether an earlier fence of this pod had heard a controller."""
+        return self._line.read() in KNOWN_ROLES
 
     def write(self, word: str) -> str | None:
         """Write the role if it has changed; return the error, or None.
 
         An unknown role is not written: the last one stays, as the sign that a controller was heard once.
         """
-        if self._file is None or word == self._written or word not in KNOWN_ROLES:
-            return None
-        self._written = word
-        try:
-            temporary = self._file.with_suffix(".new")
-            temporary.write_text(word + "\n", encoding="ascii")
-            temporary.replace(self._file)
-        except OSError as error:
-            self._file, failed = None, self._file
-            return f"{failed} cannot be written: {error}"
-        return None
+        return self._line.write(word) if word in KNOWN_ROLES else None
+
+
+class ControllersFile:
+    """The controllers that were listed last: the variable in a pod's environment may name none of them any more.
+
+    Without it, a fence that is started again while those are gone would take its broker for isolated.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._line = KeptLine(folder, CONTROLLERS_FILE)
+
+    def read(self) -> tuple[Address, ...]:
+        """Return the addresses; empty before the first answer."""
+        return _addresses(self._line.read())
+
+    def write(self, addresses: tuple[Address, ...]) -> None:
+        """Write them if they have changed. The role's file reports an unwritable folder."""
+        self._line.write(";".join(map(str, addresses)))

@@ -19,7 +19,7 @@ from brokergroup_operator.controller.peers.services import ASKED_NAME, ASKED_NAM
 from brokergroup_operator.controller.settings import configuration_text
 from brokergroup_operator.controller.wire import codec
 from brokergroup_operator.controller.wire.heartbeats import UnknownPolls
-from brokergroup_operator.fence.watchman import STOPPING_GROUPS
+from brokergroup_operator.fence.watchman import CONTROLLERS, STOPPING_GROUPS
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, GetSyncStateDataAnswer
@@ -357,9 +357,10 @@ class RequestHandler(Part):
             if isinstance(decision.answer, GetSyncStateDataAnswer):
                 answers[broker_name] = decision.answer
                 stopping += [broker_name] if group.is_leaving else []
-        # For the pods' fences: their masters need not wait for a successor. Java's clients pass over it.
-        told = {STOPPING_GROUPS: ";".join(stopping)} if stopping else None
-        return request.answer(ResponseCode.SUCCESS, ext_fields=told, body=codec.encode_sync_state_data(answers))
+        # For the pods' fences: masters that need not wait for a successor, and whom to ask. Java's clients pass over both.
+        listed = (STOPPING_GROUPS, stopping), (CONTROLLERS, self._settings.peer_addresses)
+        told = {name: ";".join(values) for name, values in listed if values}
+        return request.answer(ResponseCode.SUCCESS, ext_fields=told or None, body=codec.encode_sync_state_data(answers))
 
     async def _admit(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api import broker_keys, names
+from brokergroup_operator.api import broker_keys
 from brokergroup_operator.reconcile.plan import PutBackBrokerConfig
 from brokergroup_operator.reconcile.render import broker_config, fence_container
 from brokergroup_operator.reconcile.see import observed
@@ -73,11 +73,11 @@ def _at_the_start(seen: Observed, pod: JsonObject, settings: ReconcileSettings) 
 
     If the pod keeps shorter times, its process may have been started before or after the present ones were written.
     """
-    made = broker_config.start_values(fence_container.with_times_of(seen.group, pod), settings)
-    if observed.annotations_of(pod).get(names.ANNOTATION_CONFIG_HASH) != made.cold_hash:
+    as_made = fence_container.with_times_of(seen.group, pod)
+    if not broker_config.started_as(pod, as_made, settings):
         return {}
-    written = broker_config.start_values(seen.group, settings)
-    return {**broker_keys.DEFAULTS[seen.group.spec.implementation], **dict(made.cold.items() & written.cold.items())}
+    made, written = (broker_config.start_values(group, settings) for group in (as_made, seen.group))
+    return {**broker_keys.DEFAULTS[seen.group.spec.implementation], **dict(made.items() & written.items())}
 
 
 def _differences(member: Member, said: Mapping[str, str], expected: Mapping[str, str]) -> Iterator[Drift]:

@@ -248,7 +248,7 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
         if standing is not quiet and (standing.member.pod in restarting or stops(seen)):
             continue
         minimum = broker_config.minimum_reached(seen, pod, wanted[MINIMUM], a_member_leaves=course.leaver is not None)
-        values = wanted | (QUIET if standing is quiet else {MINIMUM: minimum})
+        values = broker_config.taken_by(pod, wanted | (QUIET if standing is quiet else {MINIMUM: minimum}))
         if changed := broker_config.hot_changes(pod, values):
             keys = ", ".join(f"{key}={value}" for key, value in sorted(changed.items()))
             told = f"Pod {standing.member.pod} now runs with {keys}"

@@ -3,7 +3,8 @@
 What a pod was made from stands in its annotations. Slaves are replaced one by one, each back in sync before the next, then the
 master, as `masterUpdate` says; learners come first. A member that gives the group nothing is replaced at once, so a bad image
 can be taken back. Any other waits until the group is `FailoverSafe` and all others are in sync: an update whose first pod does
-not come up touches no second one.
+not come up touches no second one. What only the operator's release or its number of pods decides restarts no broker
+(docs/adr/0019).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.render import broker_config, certificate, fence_container
 from brokergroup_operator.reconcile.render.addressing import place_of
-from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.render.pods import build_pod, made_as
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import wanted_learners
 from brokergroup_operator.reconcile.see.observed import derived, moment, why_not_stopped
@@ -87,10 +88,9 @@ def restart_reason(
         return RestartReason.RESTART_OPERATION
     as_made = certificate.with_key_of(fence_container.with_times_of(seen.group, pod), pod)
     as_told = seen if as_made is seen.group else dataclasses.replace(seen, group=as_made)
-    wanted = observed.annotations_of(wanted_pod(as_told, member, settings))
-    if have.get(names.ANNOTATION_REVISION) != wanted[names.ANNOTATION_REVISION]:
+    if not made_as(pod, wanted_pod(as_told, member, settings), seen.group.spec):
         return RestartReason.POD_CHANGED
-    if have.get(names.ANNOTATION_CONFIG_HASH) != wanted[names.ANNOTATION_CONFIG_HASH]:
+    if not broker_config.started_as(pod, as_made, settings):
         return RestartReason.CONFIGURATION_CHANGED
     if broker_config.given_to(pod).keys() - broker_config.hot_values(seen.group, settings).keys():
         return RestartReason.CONFIGURATION_KEY_REMOVED

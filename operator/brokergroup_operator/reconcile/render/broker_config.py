@@ -11,11 +11,17 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.broker_keys import ASSIGNED_KEYS, HOT_KEYS, MINIMUM, NAME_SERVERS, QUIET_MINIMUM
+from brokergroup_operator.api.broker_keys import (
+    ASSIGNED_KEYS,
+    CONTROLLERS,
+    HOT_KEYS,
+    MINIMUM,
+    NAME_SERVERS,
+    QUIET_MINIMUM,
+)
 from brokergroup_operator.api.brokergroup import Implementation, Signature
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.api.network_fields import Addressing
@@ -92,7 +98,7 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
         **_addresses(spec),
         "haListenPort": str(spec.network.ha_port),
         "enableControllerMode": "true",
-        "controllerAddr": ";".join(settings.controller_addresses),
+        CONTROLLERS: ";".join(settings.controller_addresses),
         "brokerHeartbeatInterval": str(times.heartbeat_interval_milliseconds),
         "controllerHeartBeatTimeoutMills": str(times.heartbeat_timeout_milliseconds),
         "storePathRootDir": "${STORE_DIR}",
@@ -209,33 +215,47 @@ def hot_values(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, str
     return {key: value for key, value in _properties(group, settings).items() if key in keys}
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartValues:
-    """What only a start reads, and its hash."""
-
-    cold: Mapping[str, str]
-    cold_hash: str
-
-
-def start_values(group: BrokerGroup, settings: ReconcileSettings) -> StartValues:
-    """Of the keys whose value neither a pod's environment nor the controller fills in."""
-    properties, hot_keys = _properties(group, settings), HOT_KEYS[group.spec.implementation]
-    cold = {
-        key: value for key, value in properties.items() if key not in hot_keys | ASSIGNED_KEYS and "${" not in value
+def start_values(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, str]:
+    """What only a start reads, of the keys whose value neither a pod's environment nor the controller fills in."""
+    others = HOT_KEYS[group.spec.implementation] | ASSIGNED_KEYS
+    return {
+        key: value for key, value in _properties(group, settings).items() if key not in others and "${" not in value
     }
-    return StartValues(cold=cold, cold_hash=_cold_hash(properties, hot_keys))
+
+
+# Begins the hash on a pod whose process takes controllerAddr while it runs. On a pod of an earlier release the hash has no mark and
+# covers controllerAddr: such a pod is compared as that release did, or every broker would restart with the operator's upgrade.
+HOT_CONTROLLERS_MARK: Final = "2-"
 
 
 @rendered_once
 def cold_hash(group: BrokerGroup, settings: ReconcileSettings) -> str:
     """Of everything that only a start reads: another hash needs another start."""
-    return _cold_hash(_properties(group, settings), HOT_KEYS[group.spec.implementation])
+    return HOT_CONTROLLERS_MARK + _cold_hash(_properties(group, settings), HOT_KEYS[group.spec.implementation])
 
 
 def cold_hash_of(group: BrokerGroup, config_map: JsonObject) -> str:
     """The same of the broker.conf that the group's ConfigMap has."""
     text = str((config_map.get("data") or {}).get(names.CONFIG_FILE, ""))
-    return _cold_hash(parse(text), HOT_KEYS[group.spec.implementation])
+    return HOT_CONTROLLERS_MARK + _cold_hash(parse(text), HOT_KEYS[group.spec.implementation])
+
+
+def takes_controllers(pod: JsonObject) -> bool:
+    """Whether the pod's process takes controllerAddr while it runs."""
+    return observed.annotations_of(pod).get(names.ANNOTATION_CONFIG_HASH, "").startswith(HOT_CONTROLLERS_MARK)
+
+
+def taken_by(pod: JsonObject, values: Mapping[str, str]) -> dict[str, str]:
+    """The values that this pod's process takes: a Python replica of an earlier release refuses any request with controllerAddr."""
+    return {key: value for key, value in values.items() if key != CONTROLLERS or takes_controllers(pod)}
+
+
+def started_as(pod: JsonObject, group: BrokerGroup, settings: ReconcileSettings) -> bool:
+    """Whether the pod was made with the keys that only a start reads as the group has them now."""
+    wanted = cold_hash(group, settings)
+    if not takes_controllers(pod):
+        wanted = _cold_hash(_properties(group, settings), HOT_KEYS[group.spec.implementation] - {CONTROLLERS})
+    return observed.annotations_of(pod).get(names.ANNOTATION_CONFIG_HASH) == wanted
 
 
 def _cold_hash(properties: Mapping[str, str], hot_keys: frozenset[str]) -> str:

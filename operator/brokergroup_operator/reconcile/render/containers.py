@@ -46,9 +46,14 @@ JAVA_RENDER_LEARNER: Final = 'echo asyncLearner=true >> "$RUN_DIR/broker.conf"'
 def image(spec: BrokerGroupSpec, settings: ReconcileSettings) -> str:
     if spec.image is not None:
         return spec.image
-    if spec.implementation is Implementation.PYTHON:
+    if runs_operators_image(spec):
         return settings.replica_image
     return f"{settings.rocketmq_image_repository}:{spec.version or settings.rocketmq_version}"
+
+
+def runs_operators_image(spec: BrokerGroupSpec) -> bool:
+    """Whether the broker runs the image of the operator's release, because the spec names none."""
+    return spec.image is None and spec.implementation is Implementation.PYTHON
 
 
 def broker_container(

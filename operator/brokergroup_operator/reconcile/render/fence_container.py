@@ -54,6 +54,23 @@ def container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place |
     }
 
 
+def without_release(container: JsonObject) -> JsonObject:
+    """A container as pods are compared: a fence without what the operator's release and its number of pods decide.
+
+    A running fence learns other addresses from the controllers that it asks.
+    """
+    if container["name"] != names.CONTAINER_FENCE:
+        return container
+    kept = {field: value for field, value in container.items() if field not in {"image", "command", "resources"}}
+    return kept | {"env": [entry for entry in container["env"] if entry["name"] != pod_fence.FENCE_CONTROLLERS]}
+
+
+def knows_a_controller(pod: JsonObject, wanted: JsonObject) -> bool:
+    """Whether the fence was given an address that the wanted one gets too, so that it can learn the others; or it asks none."""
+    given, now = (set(pod_fence.controllers_of(each).split(";")) for each in (pod, wanted))
+    return bool(given & now)
+
+
 def _for_replica(spec: BrokerGroupSpec, settings: ReconcileSettings) -> JsonObject:
     """It waits for the pod's deletion, and where there is a key for the operator's order."""
     own: JsonObject = {"command": list(COMMAND_AT_DELETION), "env": _marks()}
@@ -90,7 +107,7 @@ def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | No
             *environment(spec, place),
             {"name": "FENCE_BROKER_ADDRESS", "value": f"$({own_hosts(spec, known_host(spec))}):{port}"},
             {"name": "FENCE_LOCAL_ADDRESS", "value": f"$({own_hosts(spec, 'POD_IP')}):{port}"},
-            {"name": "FENCE_CONTROLLERS", "value": ";".join(settings.controller_addresses)},
+            {"name": pod_fence.FENCE_CONTROLLERS, "value": ";".join(settings.controller_addresses)},
             {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(times.isolation_milliseconds)},
             {"name": pod_fence.FENCE_TIMEOUT, "value": str(times.fence_milliseconds)},
             {"name": pod_fence.FENCE_HEARTBEAT_TIMEOUT, "value": str(times.heartbeat_timeout_milliseconds)},

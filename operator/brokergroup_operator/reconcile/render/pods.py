@@ -23,15 +23,16 @@ from brokergroup_operator.api.pod_fields import AntiAffinity
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render import broker_config, certificate, fence_container
 from brokergroup_operator.reconcile.render.addressing import as_placed
-from brokergroup_operator.reconcile.render.containers import broker_container
+from brokergroup_operator.reconcile.render.containers import broker_container, runs_operators_image
 from brokergroup_operator.reconcile.render.fence_container import restricted
 from brokergroup_operator.reconcile.see.foreign import content_hash
+from brokergroup_operator.reconcile.see.observed import annotations_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
     from brokergroup_operator.api.pod_fields import (
         AntiAffinitySpec,
         BrokerContainerSpec,
@@ -67,7 +68,7 @@ def build_pod(
     metadata = with_template_metadata(own, template.metadata)
     metadata["annotations"] = metadata.get("annotations", {}) | {
         names.ANNOTATION_CONFIG_HASH: broker_config.cold_hash(group, settings),
-        names.ANNOTATION_REVISION: pod_revision(spec, template.metadata),
+        names.ANNOTATION_REVISION: pod_revision(spec, group.spec),
     }
     if place is not None:
         metadata["annotations"][names.ANNOTATION_ADDRESS] = place.text
@@ -83,10 +84,42 @@ def _version_label(group: BrokerGroup, settings: ReconcileSettings) -> dict[str,
     return {names.LABEL_APP_VERSION: group.spec.version or settings.rocketmq_version}
 
 
-def pod_revision(spec: JsonObject, template: TemplateMetadata) -> str:
-    """Changes when the pod should run something else; what API servers add to a pod does not count."""
+def pod_revision(spec: JsonObject, group: BrokerGroupSpec) -> str:
+    """Changes when the group wants something else to run; neither what API servers add to a pod nor the operator's image counts."""
+    containers = [fence_container.without_release(container) for container in spec["containers"]]
+    if runs_operators_image(group):
+        containers = [_with_image(container, names.CONTAINER_BROKER, "") for container in containers]
+    return _hash(spec | {"containers": containers}, group.pod_template.metadata)
+
+
+def _hash(spec: JsonObject, template: TemplateMetadata) -> str:
     further = [template.labels, template.annotations]
     return content_hash(json.dumps([spec, *further] if any(further) else spec, sort_keys=True))
+
+
+def _with_image(container: JsonObject, name: str, image: str) -> JsonObject:
+    return container | {"image": image} if container["name"] == name else container
+
+
+def made_as(pod: JsonObject, wanted: JsonObject, group: BrokerGroupSpec) -> bool:
+    """Whether the pod was made from what is wanted now. Its fence must ask at least one of the present controllers."""
+    have, want = (annotations_of(each).get(names.ANNOTATION_REVISION) for each in (pod, wanted))
+    if have == want:
+        return fence_container.knows_a_controller(pod, wanted)
+    return have == _former_revision(pod, wanted["spec"], group)
+
+
+def _former_revision(pod: JsonObject, wanted: JsonObject, group: BrokerGroupSpec) -> str:
+    """The revision that earlier releases gave, which covers the operator's image and addresses, with the image that the pod runs.
+
+    Their fences learn no addresses, so such a pod is remade when those change.
+    """
+    of_release = {names.CONTAINER_FENCE, *([names.CONTAINER_BROKER] if runs_operators_image(group) else [])}
+    containers = wanted["containers"]
+    for running in pod["spec"]["containers"]:
+        if running["name"] in of_release:
+            containers = [_with_image(container, running["name"], running["image"]) for container in containers]
+    return _hash(wanted | {"containers": containers}, group.pod_template.metadata)
 
 
 def _data_volumes(storage: StorageSpec, member: Member) -> list[JsonObject]:
