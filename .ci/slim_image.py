@@ -47,7 +47,25 @@ NOT_RUN_FOLDERS = {
 }
 KEPT_LEXERS = {"__init__.py", "_mapping.py", "python.py", "special.py", "text.py"}
 NOT_RUN_SUFFIXES = {".pyx", ".pxd", ".pyi", ".c", ".h", ".cpp", ".a"}
-PROGRAMS = ("sh", "cat", "date", "df", "env", "grep", "head", "id", "ls", "mkdir", "mv", "rm", "sed", "sleep", "tail")
+# dd: the liveness probe of Python brokers.
+PROGRAMS = (
+    "sh",
+    "cat",
+    "date",
+    "dd",
+    "df",
+    "env",
+    "grep",
+    "head",
+    "id",
+    "ls",
+    "mkdir",
+    "mv",
+    "rm",
+    "sed",
+    "sleep",
+    "tail",
+)
 FILES = ("/etc/debian_version", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/os-release", "/etc/ssl/certs/ca-certificates.crt",
          "/etc/ssl/openssl.cnf", "/usr/lib/ssl", "/usr/lib/locale/C.utf8")  # fmt: skip
 # Loaded by name, not linked: the C library asks them for names of hosts and users.

@@ -6,7 +6,9 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
+from brokergroup_operator.reconcile.render.containers import broker_container
 from tests.kubelet.node_under_test import is_dead, is_ready, is_running, pod_object, state_of
+from tests.reconcile import builders
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -76,6 +78,31 @@ async def test_http_readiness(node: Node) -> None:
 async def test_a_failed_liveness_probe_restarts_the_container(node: Node) -> None:
     probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
     await node.create(pod_object("a", container={"livenessProbe": probe}))
+    pod = await node.until("a", lambda pod: state_of(pod)["restartCount"] >= 1)
+    assert state_of(pod)["lastState"]["terminated"]["exitCode"] == 137
+
+
+async def test_a_broker_whose_disk_hangs_is_restarted_although_its_port_answers(node: Node) -> None:
+    """A FIFO that no process reads stands in for what the probe writes: opening it never ends, as a write to such a disk."""
+    listen = (
+        "import os, socket\n"
+        "s = socket.create_server((os.environ['POD_IP'], 10911))\n"
+        "while True: s.accept()[0].close()\n"
+    )
+    rendered = broker_container(builders.group().spec, builders.SETTINGS)
+    container: JsonObject = {
+        **MOUNT,
+        "command": ["python3", "-c", listen],
+        "env": [POD_IP, {"name": "STORE_DIR", "value": "/data"}],
+        "readinessProbe": {"tcpSocket": {"port": 10911}, "periodSeconds": 1},
+        "livenessProbe": rendered["livenessProbe"] | {"periodSeconds": 1, "timeoutSeconds": 1, "failureThreshold": 2},
+    }
+    await node.create(pod_object("a", container=container, **DATA))
+    await node.until("a", lambda pod: is_ready(pod) and (volume_of(node, "a") / ".disk-probe").exists())
+    hung = volume_of(node, "a") / ".disk-probe"
+    os.mkfifo(hung.with_name("hung"))
+    hung.with_name("hung").replace(hung)
+
     pod = await node.until("a", lambda pod: state_of(pod)["restartCount"] >= 1)
     assert state_of(pod)["lastState"]["terminated"]["exitCode"] == 137
 

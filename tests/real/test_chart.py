@@ -347,9 +347,27 @@ def test_the_operator_understands_its_command_line() -> None:
         parsed = command.make_context(name, arguments).params
         assert parsed["namespace"] == values.get("watch__namespace")
         assert len(parsed["controller_addresses"]) == int(values.get("replicaCount", "3"))
-        assert parsed["lease_name"] == values.get("leaseName", "brokergroup-operator")
+        assert parsed["lease_name"] == values.get("leaseName", "bg-brokergroup-operator")
         assert parsed["lease_seconds"] == int(values.get("leaseSeconds", "3"))
         assert parsed["max_groups_rolling"] == int(values.get("maxGroupsRolling", "1"))
+
+
+def test_two_releases_in_one_namespace_have_a_lease_each_and_may_write_no_other() -> None:
+    """Both would take one fixed name, and one pod of the two releases reconcile."""
+    leases = []
+    for release in ("bg", "blue"):
+        objects = helm.objects(helm.template("system", release=release))
+        [stateful_set] = [item for item in objects if item["kind"] == "StatefulSet"]
+        arguments = stateful_set["spec"]["template"]["spec"]["containers"][0]["args"]
+        [name] = [one.removeprefix("--lease-name=") for one in arguments if one.startswith("--lease-name=")]
+        writable = [
+            rule["resourceNames"]
+            for rule in rules(objects, "Role")
+            if rule["resources"] == ["leases"] and "resourceNames" in rule
+        ]
+        assert writable == [[name]]
+        leases.append(name)
+    assert leases == ["bg-brokergroup-operator", "blue-brokergroup-operator"]
 
 
 def test_further_environment_reaches_the_operator() -> None:
@@ -516,7 +534,7 @@ def test_the_pod_is_restricted() -> None:
         ({"replicas": "3"}, "replicas"),
         ({"leaseSeconds": "2"}, "leaseSeconds"),
         ({"leaseName": "Bad_Name"}, "leaseName"),
-        ({"leaseName": ""}, "leaseName"),
+        ({"metrics__runbooks": "docs/runbooks"}, "runbooks"),
         ({"metrics__port": "80"}, "metrics"),
         ({"security__tls__clientCertificates": "required"}, "security.tls.secretName is empty"),
         ({"security__tls__secretName": "x", "security__tls__mode": "off"}, "mode"),
@@ -538,7 +556,7 @@ def test_the_pod_is_restricted() -> None:
             "unknown value",
             "too short",
             "no Lease",
-            "no name at all",
+            "a path in place of an address",
             "privileged port",
             "client certificates without TLS",
             "no mode",
@@ -573,7 +591,9 @@ def test_the_alerts_are_valid_and_ask_for_metrics_that_exist() -> None:
     rules = next(item for item in elsewhere if item["kind"] == "PrometheusRule")["spec"]["groups"][0]["rules"]
     for rule in rules:
         assert rule["annotations"]["runbook_url"] == f"https://wiki.example/rocketmq/{rule['alert']}.md"
+        assert "runbook" not in rule["annotations"]
     for rule in in_chart["spec"]["groups"][0]["rules"]:
+        assert "runbook_url" not in rule["annotations"], "a path is no address that a person can follow from an alert"
         assert any(name in rule["expr"] for name in metric_names.METRICS), rule["alert"]
 
 

@@ -101,6 +101,13 @@ def test_while_a_config_map_is_missing_lost_pods_and_role_labels_are_repaired() 
     assert made["metadata"]["annotations"][names.ANNOTATION_CONFIG_HASH] == kept
 
 
+def test_while_a_config_map_is_missing_a_lost_service_comes_back() -> None:
+    """Without the -master Service clients by that name find no master, however the missing ConfigMap came about."""
+    seen = b.changed(b.settled(), config_problem="spec.configFrom names ConfigMap site, which does not exist")
+    missing = b.changed(seen, services=b.without(seen.services, "orders-master"))
+    assert told(run(missing)) == ["apply Service orders-master"]
+
+
 def test_no_pod_is_made_where_the_group_never_had_a_broker_conf() -> None:
     seen = b.changed(b.settled(), config_problem="it does not exist", pods={}, config_maps={})
     assert told(run(seen)) == []

@@ -325,6 +325,44 @@ async def test_one_of_two_planes_leads_and_the_other_follows_at_its_end(
     assert (await named(world, LEASES))["brokergroup-operator"]["spec"]["holderIdentity"].startswith("second_")
 
 
+async def test_a_plane_that_fails_leaves_the_lease_to_another_at_once(
+    world: World, start_plane: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after the 30 s of its Lease, nor once its pod is restarted: the other pod's plane keeps the groups meanwhile."""
+
+    def election(identity: str) -> LeaderElectionSettings:
+        return LeaderElectionSettings(
+            namespace=world.key.namespace,
+            identity=identity,
+            lease_duration_seconds=30,
+            renew_deadline_seconds=20,
+            retry_period_seconds=0.2,
+        )
+
+    first = await start_plane(leader_election=election("first"), resync_seconds=0.1)
+    await make_ready(world)
+
+    async def fails(*_: Any, **__: Any) -> None:
+        raise KeyError("metadata")
+
+    second = await start_plane(leader_election=election("second"))
+    monkeypatch.setattr(first, "_resync", fails)
+
+    async def second_leads() -> bool:
+        return second.is_leading and not first.is_leading
+
+    await until("the second leads", second_leads)
+    assert "KeyError('metadata')" in (first.trouble() or "")
+    assert second.trouble() is None
+    await world.api.delete(PODS, "orders-2", namespace=world.key.namespace)
+    await world.stop_pod("orders-2")
+
+    async def comes_back() -> bool:
+        return "orders-2" in await named(world, PODS)
+
+    await until("orders-2 again", comes_back)
+
+
 async def test_the_conditions_are_told_while_it_reconciles(world: World, start_plane: Callable[..., Any]) -> None:
     conditions = ConditionGauges()
     plane = await start_plane(conditions)

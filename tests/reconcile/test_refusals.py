@@ -79,6 +79,20 @@ async def test_a_pass_that_was_cut_short_proves_nothing(cut_short: Exception) ->
     assert cluster.events == ["InvalidSpec"]
 
 
+async def test_a_group_that_the_controller_plane_does_not_know_is_looked_at_ever_more_seldom() -> None:
+    """It was five times a second for as long as that lasted."""
+    cluster = Cluster()
+    reconciler = cluster.new_reconciler()
+
+    async def pauses(*ends: Exception | None) -> list[float | None]:
+        cluster.ends += ends
+        return [(await reconciler.run_pass(b.KEY)).look_again_seconds for _ in ends]
+
+    assert await pauses(*8 * [GroupUnknownError("not yet")]) == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    await pauses(None)
+    assert await pauses(GroupUnknownError("not yet")) == [0.2]
+
+
 @pytest.mark.parametrize(
     "error", [REFUSED, NodePortTakenError("port 30001 is orders-b's"), NameTakenError("Service orders is taken")]
 )

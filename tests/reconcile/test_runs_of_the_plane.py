@@ -1,4 +1,5 @@
 """Of the runs of one plane: the next begins when every earlier one has ended, however often the Lease comes and goes meanwhile.
+A run that ends by a fault gives the Lease back, turns `/healthz` red, and is begun again after a pause that grows.
 
 The rest of the plane is stood in for: a Lease that the test gives and takes, and a watcher that ends when the test lets it.
 """
@@ -10,15 +11,17 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.run import plane as plane_module
 from brokergroup_operator.reconcile.run.plane import ReconcilePlane
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
 from tests.reconcile.world import until
+from tests.support.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
     from brokergroup_operator.kube.client import KubernetesApi
 
@@ -32,12 +35,22 @@ class Lease:
         self, _api: Any, _settings: Any, *, on_started: Callable[[], None], on_stopped: Callable[[], None]
     ) -> None:
         self.won, self.lost = on_started, on_stopped
+        self.told: list[tuple[str, float]] = []
+        self.campaign: asyncio.Future[None] = asyncio.Future()
 
-    def start(self) -> None:
-        pass
+    def start(self) -> asyncio.Future[None]:
+        self.told.append(("asked for", asyncio.get_running_loop().time()))
+        self.campaign = asyncio.Future()
+        return self.campaign
 
     async def stop(self) -> None:
-        pass
+        self.told.append(("given back", asyncio.get_running_loop().time()))
+
+    @property
+    def pauses(self) -> list[float]:
+        """From each time that it was given back to the next request for it."""
+        times = [seconds for _, seconds in self.told[1:]]
+        return [asked - given for given, asked in zip(times[::2], times[1::2], strict=False)]
 
 
 class Watchers:
@@ -87,14 +100,12 @@ async def watchers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watchers]:
     made.may_end.set()
 
 
-def new_plane() -> ReconcilePlane:
-    settings = ReconcileSettings(
-        controller_addresses=("127.0.0.1:9878",),
-        leader_election=LeaderElectionSettings(namespace="ops", identity="pod-0"),
-    )
+def new_plane(cluster: EmptyCluster | None = None, *, with_lease: bool = True) -> ReconcilePlane:
+    election = LeaderElectionSettings(namespace="ops", identity="pod-0") if with_lease else None
+    settings = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), leader_election=election)
     view = SimpleNamespace(subscribe=lambda _: lambda: None)
     access = ClusterAccess(url="http://127.0.0.1:1")
-    return ReconcilePlane(cast("KubernetesApi", EmptyCluster()), access, cast("Any", view), settings)
+    return ReconcilePlane(cast("KubernetesApi", cluster or EmptyCluster()), access, cast("Any", view), settings)
 
 
 async def turns(count: int = 20) -> None:
@@ -137,3 +148,140 @@ async def test_a_plane_that_stops_waits_for_the_run_that_lost_the_lease(watchers
     watchers.may_end.set()
     await stopping
     assert watchers.running == 0
+
+
+class FaultyCluster(EmptyCluster):
+    """An API whose answers a run cannot read, as often as the test says."""
+
+    def __init__(self) -> None:
+        self.faults = 0
+
+    async def pages(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+        if self.faults:
+            self.faults -= 1
+            raise KeyError("metadata")
+        yield await self.list()
+
+
+@pytest.fixture
+def virtual_loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
+    made = Watchers()
+    made.may_end.set()
+    monkeypatch.setattr(plane_module, "LeaderElector", Lease)
+    monkeypatch.setattr(plane_module, "Watcher", made.make)
+    loop = VirtualLoop()
+    yield loop
+    loop.finish()
+
+
+def run(loop: VirtualLoop, story: Coroutine[Any, Any, None]) -> None:
+    loop.run_until_complete(story)
+
+
+def test_a_run_that_fails_gives_the_lease_back_at_once_and_says_so(virtual_loop: VirtualLoop) -> None:
+    async def story() -> None:
+        cluster = FaultyCluster()
+        plane = new_plane(cluster)
+        await plane.start()
+        lease = cast("Lease", plane._elector)
+        cluster.faults = 1
+        with capture_logs() as told:
+            lease.won()
+            await turns()
+
+        assert [what for what, _ in lease.told] == ["asked for", "given back"]
+        assert not plane.is_leading
+        assert "KeyError('metadata')" in (plane.trouble() or "")
+        [line] = [one for one in told if one["event"] == "reconcile.ended"]
+        assert (line["log_level"], line["error"]) == ("error", "KeyError('metadata')")
+        await plane.stop()
+
+    run(virtual_loop, story())
+
+
+def test_it_asks_for_the_lease_again_later_and_later(virtual_loop: VirtualLoop) -> None:
+    """Not before another pod can have taken it; a run that lasted is followed by the first pause again."""
+
+    async def story() -> None:
+        cluster = FaultyCluster()
+        plane = new_plane(cluster)
+        await plane.start()
+        lease = cast("Lease", plane._elector)
+        for _ in range(9):
+            cluster.faults = 1
+            lease.won()
+            await asyncio.sleep(100.0)
+        lasting = LeaderElectionSettings(namespace="ops", identity="pod-0").lease_duration_seconds
+        assert min(lease.pauses) >= lasting
+        assert lease.pauses[5] > 3 * lease.pauses[0]
+        assert max(lease.pauses) <= 60.0
+
+        lease.won()
+        await asyncio.sleep(plane_module.LASTED_SECONDS)
+        cluster.faults = 1
+        plane._look_at_all.set()
+        await asyncio.sleep(100.0)
+        assert lease.pauses[-1] == lease.pauses[0]
+        await plane.stop()
+
+    run(virtual_loop, story())
+
+
+def test_healthz_is_red_until_a_run_lasts_or_another_pod_may_have_the_lease(virtual_loop: VirtualLoop) -> None:
+    async def story() -> None:
+        cluster = FaultyCluster()
+        plane = new_plane(cluster)
+        await plane.start()
+        lease = cast("Lease", plane._elector)
+        assert plane.trouble() is None
+        cluster.faults = 1
+        lease.won()
+        await turns()
+        assert plane.trouble()
+        await asyncio.sleep(10.0)
+        assert [what for what, _ in lease.told][-1] == "asked for"
+        assert plane.trouble() is None, "it follows: another pod may have the Lease"
+        lease.won()
+        await turns()
+        assert plane.trouble(), "it runs again, and may end again at once"
+        await asyncio.sleep(plane_module.LASTED_SECONDS)
+        assert plane.trouble() is None
+        await plane.stop()
+
+    run(virtual_loop, story())
+
+
+def test_an_election_that_fails_is_begun_again(virtual_loop: VirtualLoop) -> None:
+    """Its task ended, the process would follow for ever, and `/healthz` say ok."""
+
+    async def story() -> None:
+        plane = new_plane()
+        await plane.start()
+        lease = cast("Lease", plane._elector)
+        lease.won()
+        await turns()
+        lease.campaign.set_exception(TypeError("leaseDurationSeconds"))
+        await turns()
+        assert "TypeError('leaseDurationSeconds')" in (plane.trouble() or "")
+        assert not plane.is_leading
+        await asyncio.sleep(10.0)
+        assert [what for what, _ in lease.told] == ["asked for", "given back", "asked for"]
+        await plane.stop()
+
+    run(virtual_loop, story())
+
+
+def test_a_plane_without_a_lease_begins_again_too(virtual_loop: VirtualLoop) -> None:
+    async def story() -> None:
+        cluster = FaultyCluster()
+        cluster.faults = 1
+        plane = new_plane(cluster, with_lease=False)
+        await plane.start()
+        await turns()
+        assert "KeyError('metadata')" in (plane.trouble() or "")
+        await asyncio.sleep(10.0 + plane_module.LASTED_SECONDS)
+        assert plane.trouble() is None
+        assert plane._watcher is not None, "the second run watches"
+        await plane.stop()
+
+    run(virtual_loop, story())

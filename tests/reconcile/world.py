@@ -97,9 +97,9 @@ class World:
         self.writes.clear()
         self._kill_at = self.planned_kill
 
-    async def run_pass(self) -> None:
-        """One pass of a newly started operator; `KilledError` if it was killed."""
-        reconciler = Reconciler(
+    def new_reconciler(self) -> Reconciler:
+        """Of a newly started operator."""
+        return Reconciler(
             GroupFetcher(self.api, self.view, timeout_seconds=5, cache=self.cache),
             PlanApplier(
                 api=self.api,
@@ -112,7 +112,10 @@ class World:
             self.turns,
             BrokerNames(),
         )
-        self._pass = asyncio.create_task(reconciler.run_pass(self.key))
+
+    async def run_pass(self) -> None:
+        """One pass of a newly started operator; `KilledError` if it was killed."""
+        self._pass = asyncio.create_task(self.new_reconciler().run_pass(self.key))
         try:
             await asyncio.wait({self._pass})
         finally:

@@ -43,7 +43,7 @@ def test_each_alert_has_a_page_and_names_it() -> None:
     assert {rule["alert"] for rule in ALERTS} == PAGES.keys()
     assert CASES.keys() == PAGES.keys(), "tests/real/test_alerts.py judges each alert"
     for rule in ALERTS:
-        assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{rule['alert']}.md"
+        assert rule["annotations"]["runbook"] == f"docs/runbooks/{rule['alert']}.md"
 
 
 @pytest.mark.parametrize("alert", PAGES)

@@ -14,5 +14,5 @@ def test_a_plane_that_ends_fails_the_run_with_its_reason(monkeypatch: pytest.Mon
         raise TypeError("no such argument")
 
     monkeypatch.setattr(operator_process._Watcher, "start", start)
-    with pytest.raises(RuntimeError, match=r"the reconcile plane has ended: TypeError.*no such argument"):
+    with pytest.raises(RuntimeError, match=r"the reconcile plane failed: TypeError.*no such argument"):
         told(next(iter(WORKLOADS.values())))

@@ -22,6 +22,11 @@
 {{- $name }}
 {{- end }}
 
+{{/* Two releases in one namespace can't have one fullname: their other objects would collide. */}}
+{{- define "operator.leaseName" -}}
+{{- default (include "operator.fullname" .) .Values.leaseName }}
+{{- end }}
+
 {{- define "operator.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "operator.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

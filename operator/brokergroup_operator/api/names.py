@@ -44,7 +44,7 @@ APP_NAME: Final = "rocketmq-broker"
 APP_NAME_SERVER: Final = "rocketmq-nameserver"
 APP_PROXY: Final = "rocketmq-proxy"
 MANAGED_BY: Final = "brokergroup-operator"
-# The Lease, unless `--lease-name` names another.
+# The Lease, unless `--lease-name` names another; the chart names it after its release.
 DEFAULT_LEASE: Final = "brokergroup-operator"
 # On the operator's own pods, by the chart: a release may change app.kubernetes.io/name (nameOverride), but not this.
 LABEL_COMPONENT: Final = f"{GROUP}/component"

@@ -356,6 +356,20 @@ class ReadinessProbe(Struct, frozen=True, rename="camel", kw_only=True):
     ] = 3
 
 
+class LivenessProbe(Struct, frozen=True, rename="camel", kw_only=True):
+    """How long a disk may hang before the broker's container is restarted: periodSeconds times failureThreshold, 60 s by default.
+
+    A try writes and syncs a small file on each disk. Only one that does not end in time fails: an error, such as a full disk, does
+    not.
+    """
+
+    period_seconds: Annotated[int, Meta(ge=1, le=300, description="Seconds from one try to the next.")] = 20
+    timeout_seconds: Annotated[int, Meta(ge=1, le=300, description="Seconds after which a try has failed.")] = 20
+    failure_threshold: Annotated[
+        int, Meta(ge=1, le=30, description="How many tries in a row must fail before the container is restarted.")
+    ] = 3
+
+
 def _env_name() -> bounds.JsonObject:
     name = {
         "type": "string",
@@ -410,6 +424,7 @@ class BrokerContainerSpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = []
     readiness_probe: ReadinessProbe = ReadinessProbe()
+    liveness_probe: LivenessProbe = LivenessProbe()
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -98,8 +98,9 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
     yield from _hold_group(seen)
     yield from deletion.adopted(seen)
     yield from deletion.marks_mended(seen)
-    yield from _shared_children(seen, course, settings)
-    yield from service_actions(seen)
+    yield from apply_if_drifted(CONFIG_MAPS, seen.config_maps, children.build_config_map(seen.group, settings))
+    yield from _services(seen)
+    yield from _disruption_budgets(seen, course)
     if any(course.runs(one.broker_id) and one.pod not in seen.pods for one in membership(seen).members):
         yield from certificate.make_key(seen.group, settings)
     for member in _master_first(seen):
@@ -116,11 +117,12 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
 
 
 def _repairs_as_configured(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
-    """While a ConfigMap that the spec names is missing or bad: lost pods and roles, with the broker.conf that the group has."""
+    """While a ConfigMap that the spec names is missing or bad: roles, lost Services and pods, with the broker.conf of before."""
     yield from _roles(seen)
     kept = seen.config_maps.get(names.config_map_name(identity.name_of(seen.group)))
     if kept is None:
         return
+    yield from _services(seen)
     for member in _master_first(seen):
         if course.runs(member.broker_id):
             yield from claim_actions(seen, member)
@@ -168,11 +170,14 @@ def _hold_group(seen: Observed) -> Iterator[plans.Action]:
     )
 
 
-def _shared_children(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
+def _services(seen: Observed) -> Iterator[plans.Action]:
+    yield from apply_if_drifted(SERVICES, seen.services, children.build_members_service(seen.group))
+    yield from apply_if_drifted(SERVICES, seen.services, children.build_master_service(seen.group))
+    yield from service_actions(seen)
+
+
+def _disruption_budgets(seen: Observed, course: Course) -> Iterator[plans.Action]:
     group = seen.group
-    yield from apply_if_drifted(CONFIG_MAPS, seen.config_maps, children.build_config_map(group, settings))
-    yield from apply_if_drifted(SERVICES, seen.services, children.build_members_service(group))
-    yield from apply_if_drifted(SERVICES, seen.services, children.build_master_service(group))
     if not group.spec.disruption_budget.enabled:
         # Not a budget that a user made instead, with our labels on it.
         for _, budget in sorted(foreign.made_here(seen, POD_DISRUPTION_BUDGETS).items()):

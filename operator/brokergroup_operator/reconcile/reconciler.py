@@ -150,7 +150,8 @@ class Reconciler:
             seen = await self._fetch_ours(key)
         except UnreadableGroupError as error:
             self._turns.step_aside(key)
-            await self._applier.tell_unreadable(error)
+            if operator_of(error.group_object) in {None, self._settings.operator}:
+                await self._applier.tell_unreadable(error, now=rfc3339(time.time()))
             raise
         except BaseException:
             self._turns.step_aside(key)

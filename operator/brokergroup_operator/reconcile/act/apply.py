@@ -27,6 +27,7 @@ from brokergroup_operator.reconcile.act import ownership
 from brokergroup_operator.reconcile.act.refusals import NodePortOwners
 from brokergroup_operator.reconcile.decide.deletion import claims_mended
 from brokergroup_operator.reconcile.see import foreign
+from brokergroup_operator.reconcile.tell.status import unreadable_status
 from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.store import GroupKey
 
@@ -88,10 +89,19 @@ class PlanApplier:
             )
             await self._do(key, action)
 
-    async def tell_unreadable(self, error: UnreadableGroupError) -> None:
-        """Post an Event that nothing is done for this group, and why: its manifest can't be read, so its status stays."""
+    async def tell_unreadable(self, error: UnreadableGroupError, *, now: str) -> None:
+        """Say by an Event that nothing is done for this group, and why; in its status too, if the API server takes that."""
         note = plans.Note(reason="GroupUnreadable", message=f"Nothing is done for this group: {error}", warning=True)
         await self._events.post_once(error.group_object, note)
+        status = unreadable_status(error.group_object, note.message, now=now)
+        if status is None:
+            return
+        metadata = error.group_object["metadata"]
+        try:
+            await self._write_status(GroupKey(metadata["namespace"], metadata["name"]), status)
+        except ApiError as refused:
+            # The server judges the whole object, spec included, by rules that it may break.
+            log.warning("reconcile.status_refused", group=metadata["name"], error=str(refused))
 
     async def carry_out(self, key: GroupKey, plan: plans.Plan, seen: Observed) -> int:
         """Do all actions in order. Return how many broker ids were reserved.
@@ -213,7 +223,7 @@ class PlanApplier:
                 change = {"uid": action.uid, **action.change}
                 await self._patch(action.resource, action.name, key, change, content_type=PatchType.STRATEGIC)
             case plans.WriteStatus():
-                await self._write_status(key, action)
+                await self._write_status(key, action.status)
             case plans.SetBrokerConfig():
                 kept = {name: value for name, value in action.noted.items() if name not in action.values}
                 await self._note_config(key, action, kept)
@@ -296,8 +306,8 @@ class PlanApplier:
             # Whatever is given an owner now goes with it.
             raise NotFoundError(f"{action.target} is gone", status=404)
 
-    async def _write_status(self, key: GroupKey, action: plans.WriteStatus) -> None:
-        body = {"metadata": {"name": key.name, "namespace": key.namespace}, "status": action.status}
+    async def _write_status(self, key: GroupKey, status: JsonObject) -> None:
+        body = {"metadata": {"name": key.name, "namespace": key.namespace}, "status": status}
         try:
             await self._api.apply(
                 BROKER_GROUPS,

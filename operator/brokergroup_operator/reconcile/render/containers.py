@@ -1,4 +1,4 @@
-"""Builds the container of the broker itself: its command, environment, mounts and probe. Pure.
+"""Builds the container of the broker itself: its command, environment, mounts and probes. Pure.
 
 Where a process has no mount namespace of its own, all paths reach it through the environment, so nothing here names a path
 twice. What must be written beside the store (Java's logs and temporary files, the filled-in broker.conf) goes to RUN_DIR.
@@ -41,6 +41,15 @@ JAVA_RENDER_CREDENTIALS: Final = (
 JAVA_BRACKETS: Final = r"-e 's|^\(brokerIP[12]\)=\(.*:.*\)$|\1=[\2]|'"
 JAVA_CHOICE: Final = 'for ip in $(echo "${all}" | tr , " "); do case "$ip" in *{mark}*) {name}=$ip; break;; esac; done'
 JAVA_RENDER_LEARNER: Final = 'echo asyncLearner=true >> "$RUN_DIR/broker.conf"'
+# Only a disk that does not answer fails it: a full disk, a read-only one, or an image without `dd` is an answer, and no restart
+# would mend it. The shell stays the probe's process (`exit 0`): at the timeout the runtime kills that one and waits for its end,
+# and a `dd` that waits for a hung disk can't be killed. So `dd` does not hold the probe's output either.
+DISK_PROBE: Final = (
+    'for folder in {folders}; do dd if=/dev/zero of="$folder/.disk-probe" bs=512 count=1 conv=fsync; done'
+    " >/dev/null 2>&1; exit 0"
+)
+# Of a broker whose disk hangs nothing more can be written, so neither preStop nor a shutdown is waited for.
+HUNG_GRACE_SECONDS: Final = 5
 
 
 def image(spec: BrokerGroupSpec, settings: ReconcileSettings) -> str:
@@ -101,6 +110,11 @@ def broker_container(
             "tcpSocket": {"port": spec.network.listen_port},
             **msgspec.to_builtins(spec.pod_template.spec.broker.readiness_probe),
         },
+        "livenessProbe": {
+            "exec": {"command": disk_probe(spec)},
+            **msgspec.to_builtins(spec.pod_template.spec.broker.liveness_probe),
+            "terminationGracePeriodSeconds": HUNG_GRACE_SECONDS,
+        },
         "securityContext": fence_container.restricted(),
     }
     resources = {
@@ -111,6 +125,12 @@ def broker_container(
     if pod_fence.kills_the_isolated(spec):
         container["lifecycle"] = fence_container.broker_lifecycle(spec)
     return container | ({"resources": resources} if resources else {})
+
+
+def disk_probe(spec: BrokerGroupSpec) -> list[str]:
+    """Return the command that writes and syncs a small file on each disk of the broker; it fails only by not ending."""
+    variables = ["STORE_DIR", *(entry["name"] for entry in _commit_log_environment(spec))]
+    return ["sh", "-c", DISK_PROBE.format(folders=" ".join(f'"${name}"' for name in variables))]
 
 
 def _commit_log_environment(spec: BrokerGroupSpec) -> list[JsonObject]:

@@ -39,7 +39,7 @@ LONGEST_PERIODS_BETWEEN_TRIES = 8
 
 
 class LeaderElector:
-    """Calls `on_started` and `on_stopped` as leadership comes and goes, until `stop` gives the Lease back."""
+    """Calls `on_started` and `on_stopped` as leadership comes and goes, until `stop` gives the Lease back: that calls neither."""
 
     def __init__(
         self,
@@ -73,8 +73,10 @@ class LeaderElector:
         """How long a write that begins now may be under way: none of ours is, once another one may lead. 0: none may begin."""
         return max(0.0, self._leads_until_seconds - time.monotonic()) if self._leading else 0.0
 
-    def start(self) -> None:
+    def start(self) -> asyncio.Task[None]:
+        """Begin, also again after `stop`. The task ends only by `stop`, or by a fault that the caller must look to."""
         self._task = asyncio.create_task(self._campaign(), name="leader election")
+        return self._task
 
     async def stop(self) -> None:
         """Give the Lease back, so that the next plane need not wait for its end. What writes must have ended."""

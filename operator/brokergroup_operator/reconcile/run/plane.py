@@ -2,7 +2,7 @@
 
 What watches and the controller plane say puts groups into a queue; passes do the work. Between passes only what the watches said
 last is kept (`GroupCache`). The failover path does not come through here. With leader election only the holder of the Lease watches
-and works.
+and works. A fault that ends the work gives the Lease back at once; the plane asks for it again after a pause, which grows.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import traceback
 from typing import TYPE_CHECKING
 
 import structlog
@@ -34,7 +35,7 @@ from brokergroup_operator.reconcile.other_groups import BrokerNames, HostPorts, 
 from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler, scene_reader
 from brokergroup_operator.reconcile.run.leader import LeaderElector
 from brokergroup_operator.reconcile.run.queue import ReconcileQueue
-from brokergroup_operator.reconcile.run.watch import Listener, Watcher
+from brokergroup_operator.reconcile.run.watch import LASTED_SECONDS, Listener, Watcher
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.see.observed import is_draining
 from brokergroup_operator.reconcile.tell.events import EventPoster
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 WAIT_FOR_KINDS_SECONDS, LONGEST_WAIT_FOR_KINDS_SECONDS = 0.5, 5.0
 WAIT_FOR_CLUSTERS_SECONDS = 5.0
+# After a fault. Not before the Lease's duration has passed either: another pod takes it meanwhile.
+PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 
 
 class ReconcilePlane:
@@ -80,8 +83,13 @@ class ReconcilePlane:
         self._leading = asyncio.Event()
         self._look_at_all = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
-        # Every run that has not ended: the present one, and those that are still on their way out.
-        self._runs: set[asyncio.Task[None]] = set()
+        self._run: asyncio.Task[None] | None = None
+        # On the loop's clock; None while it waits for the Lease.
+        self._serving_since: float | None = None
+        # The last fault that ended the work, and whether the pause after it is not over.
+        self._fault: BaseException | None = None
+        self._pauses = False
+        self._campaign: asyncio.Future[None] | None = None
         self._watcher: Watcher | None = None
         self._elector: LeaderElector | None = None
         if settings.leader_election is not None:
@@ -105,22 +113,29 @@ class ReconcilePlane:
         """For `/healthz`: what only a restart of this process would end; None while there is nothing of that kind."""
         if self._main is not None and self._main.done() and not self._main.cancelled():
             return f"the reconcile plane has ended: {self._main.exception()!r}"
+        if self._fault is not None and not self._is_over_the_fault():
+            return f"the reconcile plane failed: {self._fault!r}"
         return None if self._watcher is None else self._watcher.trouble()
+
+    def _is_over_the_fault(self) -> bool:
+        """Whether a run has lasted since, or the pause is over and this pod follows: then another one may have the Lease."""
+        return self._has_lasted() if self._serving_since is not None else not self._pauses
+
+    def _has_lasted(self) -> bool:
+        """Whether the present run has served for so long that no fault of before can have been in its way."""
+        since = self._serving_since
+        return since is not None and asyncio.get_running_loop().time() - since >= LASTED_SECONDS
 
     def _may_write_seconds(self) -> float:
         return math.inf if self._elector is None else self._elector.leads_for_seconds
 
     async def start(self) -> None:
-        if self._elector is None:
-            self._leading.set()
-        else:
-            self._elector.start()
-        self._begin_run()
+        self._main = asyncio.create_task(self._keep_running(), name="reconcile plane")
 
     async def stop(self) -> None:
         if self._main is not None:
             self._main.cancel()
-        await asyncio.gather(*self._runs, return_exceptions=True)
+            await asyncio.gather(self._main, return_exceptions=True)
         if self._elector is not None:
             await self._elector.stop()
             await self._api.close()
@@ -129,21 +144,64 @@ class ReconcilePlane:
     def _lose_leadership(self) -> None:
         log.warning("reconcile.leadership_lost")
         self._leading.clear()
-        if self._main is not None and not self._main.cancelling():
-            self._main.cancel()
-            self._begin_run()
+        self._cancel_run()
 
-    def _begin_run(self) -> None:
-        self._main = asyncio.create_task(self._run(after=frozenset(self._runs)), name="reconcile plane")
-        self._runs.add(self._main)
-        self._main.add_done_callback(self._runs.discard)
+    def _cancel_run(self) -> None:
+        """Once: a second cancellation would cut short what the run does at its end."""
+        if self._run is not None and not self._run.cancelling():
+            self._run.cancel()
 
-    async def _run(self, *, after: frozenset[asyncio.Task[None]]) -> None:
-        if after:
-            # Led, lost and led again in a moment: no earlier run may be left. Not only the last one: if the Lease was lost twice,
-            # that one was cancelled while it waited here for the one that still ends.
-            await asyncio.wait(after)
+    async def _keep_running(self) -> None:
+        """One run at a time, however often the Lease comes and goes: the next begins when the last has ended."""
+        backoff = Backoff(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        self._ask_for_lease()
+        while True:
+            fault = await self._one_run()
+            lasted, self._serving_since = self._has_lasted(), None
+            if fault is None:
+                continue
+            if lasted:
+                backoff.reset()
+            self._fault, self._pauses = fault, True
+            await self._pause(fault, backoff)
+            self._pauses = False
+            self._ask_for_lease()
+
+    def _ask_for_lease(self) -> None:
+        if self._elector is None:
+            self._leading.set()
+        else:
+            self._campaign = self._elector.start()
+
+    async def _one_run(self) -> BaseException | None:
+        """Wait for the Lease and serve until it is lost. Return the fault that ended the run or the election sooner."""
+        self._run = asyncio.create_task(self._serve_when_leading(), name="reconcile run")
+        supervised = [self._run, *([] if self._campaign is None else [self._campaign])]
+        try:
+            await asyncio.wait(supervised, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._cancel_run()
+            await asyncio.wait({self._run})
+        if self._run.cancelled() and not self._run.cancelling():
+            return asyncio.CancelledError("a run that was not cancelled")
+        faults = (one.exception() for one in supervised if one.done() and not one.cancelled())
+        return next((fault for fault in faults if fault is not None), None)
+
+    async def _pause(self, fault: BaseException, backoff: Backoff) -> None:
+        """Give the Lease back, and wait for at least as long as it lasts: another pod takes it meanwhile."""
+        election = self._settings.leader_election
+        pause_seconds = backoff.next_seconds(0.0 if election is None else election.lease_duration_seconds)
+        # As text: a traceback that the log renders itself would show the values of variables, keys among them.
+        trace = "".join(traceback.format_exception(fault))
+        log.error("reconcile.ended", error=repr(fault), again_seconds=round(pause_seconds, 1), trace=trace)
+        if self._elector is not None:
+            self._leading.clear()
+            await self._elector.stop()
+        await asyncio.sleep(pause_seconds)
+
+    async def _serve_when_leading(self) -> None:
         await self._leading.wait()
+        self._serving_since = asyncio.get_running_loop().time()
         while True:
             await self._serve()
 

@@ -13,6 +13,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import (
     BrokerGroupStatus,
     ConditionStatus,
+    ConditionType,
     ControllerStatus,
     Endpoints,
     MasterStatus,
@@ -20,6 +21,7 @@ from brokergroup_operator.api.brokergroup_status import (
     MemberSeat,
     MemberState,
     MemberStatus,
+    Reason,
     SyncStateSetStatus,
 )
 from brokergroup_operator.api.definitions.schema import without_nulls
@@ -30,7 +32,7 @@ from brokergroup_operator.reconcile.decide.rollout import outdated_members
 from brokergroup_operator.reconcile.decide.silent_members import replacements_after
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.other_groups import Turn
-from brokergroup_operator.reconcile.plan import Action, WriteStatus
+from brokergroup_operator.reconcile.plan import Action, WriteStatus, no, yes
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.render.pods import build_pod
@@ -38,7 +40,7 @@ from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.foreign import content_hash
 from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.see.observed import moment
-from brokergroup_operator.reconcile.tell.conditions import all_conditions
+from brokergroup_operator.reconcile.tell.conditions import all_conditions, condition_of
 from brokergroup_operator.reconcile.tell.events import transition_notes
 
 if TYPE_CHECKING:
@@ -67,6 +69,23 @@ def status_action(
     if _in_order(wanted) != _in_order(before) and not _only_lags(seen, wanted, before):
         notes = transition_notes(before.get("conditions") or [], wanted.get("conditions") or [])
         yield WriteStatus(reason="the status changed", status=wanted, notes=tuple(notes))
+
+
+def unreadable_status(group_object: JsonObject, complaint: str, *, now: str) -> JsonObject | None:
+    """Return the stored status with conditions that say why nothing is done for the group; None if it says so already."""
+    before = {field: value for field, value in (group_object.get("status") or {}).items() if field != "failovers"}
+    previous = {one["type"]: one for one in before.get("conditions") or []}
+    generation = int(observed.metadata(group_object).get("generation", 0))
+    wrong = {kind: no(Reason.INVALID_SPEC, complaint) for kind in (ConditionType.READY, ConditionType.RECONCILING)}
+    wrong[ConditionType.STALLED] = yes(Reason.INVALID_SPEC, complaint)
+    conditions = {
+        kind.value: without_nulls(
+            msgspec.to_builtins(condition_of(kind, verdict, previous.get(kind.value), generation=generation, now=now))
+        )
+        for kind, verdict in wrong.items()
+    }
+    status = before | {"observedGeneration": generation, "conditions": list((previous | conditions).values())}
+    return None if _in_order(status) == _in_order(before) else status
 
 
 def _only_lags(seen: Observed, wanted: JsonObject, before: JsonObject) -> bool:

@@ -1,0 +1,99 @@
+"""A process beside a broker, at its pod's address, asks for a broker id (1012, 1013) and never registers with it.
+
+The pod was taken for the member with the new id: never in sync, so the group was not Ready for good, and a Decommission of that id
+found no member and blocked the operations behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, PODS
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.controller_protocol import SyncStateSetBody
+from tests.sieve.workloads import ready_with
+from tests.sieve.world import NAME, NAMESPACE, World, told
+from tests.support.fake_broker import FakeBroker
+
+TAKEN = 4
+POLL_SECONDS = 5.0
+
+
+async def take_an_id(world: World, pod: str) -> None:
+    """1012 and 1013 as the sidecar sends them."""
+    sidecar = FakeBroker(world.node.group, host=world.node.pods[pod].broker.host)
+    answer = await sidecar.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
+    assert (answer.ext_fields or {})["nextBrokerId"] == str(TAKEN)
+    answer = await sidecar.ask(
+        RequestCode.CONTROLLER_APPLY_BROKER_ID, appliedBrokerId=TAKEN, registerCheckCode="sidecar;1"
+    )
+    assert answer.code == 0
+    assert TAKEN in await ids(world)
+
+
+async def poll(world: World) -> None:
+    """What a Java master does every 5 s (1004): it takes the record's set, and proposes again whom it has linked."""
+    await asyncio.sleep(POLL_SECONDS)
+    master = world.node.group.master()
+    answer = await master.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+    known = SyncStateSetBody.decode(answer.body)
+    master.sync_state_set, master.set_epoch = set(known.sync_state_set), known.sync_state_set_epoch
+    await master.propose_set()
+
+
+async def ids(world: World) -> set[int]:
+    state = await world.api.get(BROKER_GROUP_STATES, NAME, namespace=NAMESPACE)
+    return {replica["brokerId"] for replica in state["record"]["replicas"]}
+
+
+async def uids(world: World) -> set[str]:
+    listed = await world.api.list(PODS, namespace=NAMESPACE)
+    return {pod["metadata"]["uid"] for pod in listed.items}
+
+
+async def group_of_three(world: World) -> None:
+    await world.create_group(replicas=3)
+    await world.settle(ready_with(3))
+
+
+async def operation(world: World, name: str) -> dict[str, Any]:
+    found = await world.api.get(BROKER_GROUP_OPERATIONS, name, namespace=NAMESPACE)
+    status: dict[str, Any] = found.get("status") or {}
+    return status
+
+
+async def ask(world: World, name: str, kind: str, **section: Any) -> None:
+    spec = {"brokerGroupRef": {"name": NAME}, "type": kind, kind.lower(): section}
+    await world.api.create(BROKER_GROUP_OPERATIONS, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_an_id_that_a_sidecar_took_is_forgotten_and_the_group_stays_ready(number: int) -> None:
+    async def story(world: World) -> None:
+        await group_of_three(world)
+        before = await uids(world)
+        await take_an_id(world, f"{NAME}-{number}")
+        await poll(world)
+        await world.settle(ready_with(3))
+        assert await ids(world) == {1, 2, 3}
+        assert await uids(world) == before, "no pod was made or stopped for it"
+
+    assert told(story).laws_broken == []
+
+
+def test_a_decommission_of_it_ends_and_what_waits_behind_it_begins() -> None:
+    async def story(world: World) -> None:
+        await group_of_three(world)
+        await take_an_id(world, f"{NAME}-3")
+        await ask(world, "away", "Decommission", brokerId=TAKEN)
+        await ask(world, "move", "Switchover", toBrokerId=2, deadlineSeconds=60)
+        await poll(world)
+        await world.settle(lambda group: ready_with(3)(group) and group["status"]["master"]["brokerId"] == 2)
+        assert (await operation(world, "away"))["phase"] in {"Succeeded", "Rejected"}
+        assert (await operation(world, "move"))["phase"] == "Succeeded"
+        assert await ids(world) == {1, 2, 3}
+
+    assert told(story).laws_broken == []
