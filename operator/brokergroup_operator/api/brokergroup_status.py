@@ -406,7 +406,7 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
     ] = None
     controller: Annotated[ControllerStatus | None, Meta(description="What the group's controller goes by.")] = None
     durability: Annotated[
-        Durability | None, Meta(description="The durability in effect, also where the spec leaves it open.")
+        Durability | None, Meta(description="The durability in effect, also where the spec does not say it yet.")
     ] = None
     unfenced: Annotated[
         bool | None,
