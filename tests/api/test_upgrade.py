@@ -192,6 +192,16 @@ async def test_a_stored_group_means_what_it_meant(api: KubernetesApi) -> None:
     assert spec.failover.heartbeat_timeout_milliseconds == 6000
 
 
+async def test_a_stored_group_promises_what_it_promised(api: KubernetesApi) -> None:
+    """The manifest says no durability, and the status of the group that an earlier operator served stays."""
+    await store_all(api)
+    told = {"status": {"durability": "Available"}}
+    await api.patch(former(BROKER_GROUPS), "full", told, namespace=NAMESPACE, subresource="status")
+    await upgrade(api)
+    group = await api.get(BROKER_GROUPS, "full", namespace=NAMESPACE)
+    assert ("durability" in group["spec"], read_group(group).spec.durability) == (False, "Available")
+
+
 async def test_no_epoch_can_fall_on_the_way_or_after_it(api: KubernetesApi) -> None:
     """The rules of the record hold between the versions: they are asked whichever of them wrote the stored one."""
     await store_all(api)

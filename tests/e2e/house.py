@@ -24,6 +24,7 @@ from brokergroup_operator.demo.client import DemoProducer, Ledger, ReadbackError
 from brokergroup_operator.demo.processes import ChildProcess, DemoProcesses
 from brokergroup_operator.demo.watched_group import WatchedGroup, watch_group
 from brokergroup_operator.kube import KubernetesApi
+from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS
 from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.client import RemotingClient
@@ -137,6 +138,13 @@ class House:
     async def patch_group(self, name: str, **spec: Any) -> None:
         """Change a BrokerGroup's spec."""
         await self.api.patch(BROKER_GROUPS, name, {"spec": spec}, namespace=NAMESPACE)
+
+    async def scale_group(self, name: str, replicas: int) -> None:
+        """As `kubectl scale` does it: by the subresource."""
+        wish = {"spec": {"replicas": replicas}}
+        await self.api.patch(
+            BROKER_GROUPS, name, wish, namespace=NAMESPACE, content_type=PatchType.MERGE, subresource="scale"
+        )
 
     async def delete_group(self, name: str) -> None:
         """Delete a BrokerGroup; what it leaves behind stays."""
@@ -265,7 +273,7 @@ class WholeGroup:
         await self.until(lambda: len(self.ledger.acknowledgements) >= target, f"{count} more acknowledgements")
 
     @asynccontextmanager
-    async def under_load(self, *, served: bool = True) -> AsyncIterator[None]:
+    async def under_load(self, *, served: bool = True, send_timeout_seconds: float = 1.0) -> AsyncIterator[None]:
         """Send all the time, with the fault in the middle of it; `served`: not before the first are acknowledged."""
         stop = asyncio.Event()
         producer = DemoProducer(
@@ -273,6 +281,7 @@ class WholeGroup:
             broker_name=self.name,
             topic=TOPIC,
             pause_seconds=0.02,
+            send_timeout_seconds=send_timeout_seconds,
             ledger=self.ledger,
             # Keys go on where the last load ended: none is used twice in the life of a group.
             _keys=itertools.count(1 + len(self.ledger.acknowledgements) + self.ledger.failures),

@@ -48,6 +48,11 @@ class ClusterHouse(House):
         assert self.cluster is not None
         return self.cluster.kubelet.container_pid(NAMESPACE, pod, "broker")
 
+    async def scale_group(self, name: str, replicas: int) -> None:
+        """By kubectl itself."""
+        assert self.cluster is not None
+        await self.cluster.kubectl("scale", f"brokergroup/{name}", f"--replicas={replicas}", "--namespace", NAMESPACE)
+
 
 @asynccontextmanager
 async def open_java_house(folder: Path) -> AsyncIterator[ClusterHouse]:

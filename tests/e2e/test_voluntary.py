@@ -5,14 +5,12 @@ Told in the sandbox and at a real API server, there with Java brokers where a st
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import pytest_asyncio
 
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import NODES, PODS
-from tests.e2e.house import NAMESPACE, House, WholeGroup, whole_group
+from tests.e2e.house import NAMESPACE, House, WholeGroup
 from tests.e2e.stories import (
     a_slave,
     change,
@@ -107,31 +105,6 @@ async def test_a_member_more_and_one_less(group: WholeGroup) -> None:
     await group.verify()
     assert group.seen.record["nextBrokerId"] == next_id + 1
     assert len(await claims_of(group)) == 4, "retained"
-
-
-async def test_a_lone_master_goes_on_taking_writes_while_it_becomes_three_and_one_again(
-    house: House, group: WholeGroup
-) -> None:
-    """kubectl scale from 1 to 3 refused every write until a slave had joined: Strict's minimum was told to a master alone."""
-    async with whole_group(house, "grows", replicas=1) as lone:
-        await house.create_group("grows", replicas=1)
-        await lone.until_settled()
-
-        def is_whole(replicas: int) -> bool:
-            return len(lone.pod_names()) == replicas and lone.is_settled()
-
-        async with lone.under_load():
-            failures = lone.ledger.failures
-            for replicas in (3, 2):
-                await change(lone, {"spec": {"replicas": replicas}})
-                lone.replicas = replicas
-                await lone.until(partial(is_whole, replicas), f"{replicas} are in sync")
-                assert lone.ledger.failures == failures, lone.story()
-            await change(lone, {"spec": {"replicas": 1}})
-            lone.replicas = 1
-            await lone.until(lambda: len(lone.pod_names()) == 1 and lone.is_settled(), "one is left")
-            await lone.until_acknowledged()
-        await lone.verify()
 
 
 async def test_nobody_leaves_while_those_that_stay_could_not_lose_their_master(group: WholeGroup) -> None:

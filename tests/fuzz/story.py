@@ -78,7 +78,14 @@ class Story:
         self._tally.drawn |= drawn_leaves({}, spec)
         self.spec = spec
         await self._world.wish(spec)
-        return await self._at_rest()
+        is_reached = await self._at_rest()
+        self.spec = await self._as_stored()
+        return is_reached
+
+    async def _as_stored(self) -> Spec:
+        """The spec with its durability, which is the one of the group's beginning if no wish said one."""
+        group = await self._world.group()
+        return self.spec | {"durability": group["spec"].get("durability") or group["status"]["durability"]}
 
     async def change(self, wish: Change) -> None:
         """Put another spec in place, and see it reached, explained (and then healed by going back) or refused."""
@@ -92,7 +99,9 @@ class Story:
             return
         self._tally.drawn |= drawn_leaves(old, wish.spec)
         self.spec = wish.spec
-        if await self._at_rest():
+        is_reached = await self._at_rest()
+        self.spec = await self._as_stored()
+        if is_reached:
             self._tally.reached += 1
             return
         self._tally.explained += 1
@@ -211,12 +220,12 @@ def told(base: Spec, draw_change: Callable[[Spec], Change | None], tally: Tally)
         story = Story(FuzzWorld(loop), tally)
         if not await story.begin(base):
             return
-        before = await oracles.snapshot(story._world)
+        first, before = story.spec, await oracles.snapshot(story._world)
         while (wish := draw_change(story.spec)) is not None:
             await story.change(wish)
-        ends.append((story.spec, await oracles.snapshot(story._world)))
-        if story.spec != base:
-            await story.go_back(base, before)
+        if story.spec != first:
+            ends.append((story.spec, await oracles.snapshot(story._world)))
+            await story.go_back(first, before)
 
     in_virtual_time(there_and_back)
 
@@ -229,5 +238,5 @@ def told(base: Spec, draw_change: Callable[[Spec], Change | None], tally: Tally)
             "a new group ends elsewhere", list(state_differences(by_transition, await oracles.snapshot(story._world)))
         )
 
-    if ends and ends[0][0] != base:
+    if ends:
         in_virtual_time(afresh)

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup import BrokerGroup
+from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
+from brokergroup_operator.api.durability import effective_durability
 from brokergroup_operator.observe.group_view import GroupSnapshot
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.identity import Member
@@ -26,6 +27,9 @@ NOW = "2026-11-21T00:00:00Z"
 
 
 def group_object(**spec: Any) -> dict[str, Any]:
+    """As it is stored once the operator has seen it: it says its durability."""
+    said = {"implementation": "Python"} | spec
+    durability = effective_durability(msgspec.convert(said, BrokerGroupSpec)).value
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.BROKER_GROUP_KIND,
@@ -37,7 +41,7 @@ def group_object(**spec: Any) -> dict[str, Any]:
             "resourceVersion": "41",
             "finalizers": [names.FINALIZER_BROKER_GROUP],
         },
-        "spec": {"implementation": "Python"} | spec,
+        "spec": {"durability": durability} | said,
     }
 
 

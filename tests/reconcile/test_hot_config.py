@@ -159,8 +159,8 @@ def minimums(seen: Any) -> dict[str, str]:
 
 
 def test_a_group_that_grows_goes_on_taking_writes_until_its_slaves_are_in_sync() -> None:
-    """kubectl scale from 1 to 3: the default durability turns Strict, and the lone master refused every write at once."""
-    seen = c.wishing(c.settled(replicas=1), replicas=3)
+    """To three, and to Strict: the lone master refused every write at once."""
+    seen = c.wishing(c.settled(replicas=1), replicas=3, durability="Strict")
     assert minimums(seen) == {}
     grown = c.seen_with(seen, b.record(replicas=3, in_sync=(1,)), live=(1, 2, 3))
     assert minimums(grown) == {}
@@ -196,8 +196,8 @@ def test_the_minimum_is_never_lowered_because_a_member_is_lost() -> None:
 
 
 def test_a_group_that_shrinks_keeps_its_minimum_until_the_member_has_left() -> None:
-    """kubectl scale from 3 to 2: the default durability is Available then, and the minimum fell before anything had stopped."""
-    seen = c.marked(c.wishing(c.settled(), replicas=2), "orders-3")
+    """To two, and to Available: the minimum fell before anything had stopped."""
+    seen = c.marked(c.wishing(c.settled(), replicas=2, durability="Available"), "orders-3")
     assert minimums(seen) == {}
     left = c.without_pods(c.seen_with(seen, b.record(replicas=2), live=(1, 2)), "orders-3")
     assert minimums(replace(left, claims=b.without(left.claims, "orders-3"))) == {"orders-1": "1", "orders-2": "1"}
@@ -213,5 +213,6 @@ def test_a_broker_that_was_kept_quiet_takes_writes_again_whoever_leaves() -> Non
     def quieted(pod: dict[str, Any]) -> None:
         pod["metadata"]["annotations"][names.ANNOTATION_HOT_CONFIG] = '{"minInSyncReplicas": "99"}'
 
-    seen = c.with_pods(c.marked(c.wishing(c.settled(), replicas=2), "orders-3"), quieted, "orders-1")
-    assert minimums(seen) == {"orders-1": "1"}  # the others keep theirs until orders-3 has left
+    shrinking = c.marked(c.wishing(c.settled(), replicas=2, durability="Available"), "orders-3")
+    seen = c.with_pods(shrinking, quieted, "orders-1")
+    assert minimums(seen) == {"orders-1": "2"}  # as the others, until orders-3 has left

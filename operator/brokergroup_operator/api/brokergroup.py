@@ -311,8 +311,10 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     durability: Annotated[
         Durability | None,
         Meta(
-            description="What an acknowledgement promises. Absent: Strict from 3 voting replicas on (those that are no"
-            " learners), Available below."
+            description="What an acknowledgement promises. Strict: it survives the loss of any one disk, and writes wait for two"
+            " disks. Available: as long as one disk in sync is left, writes go on. Fast: the master alone acknowledges. Absent: the"
+            " operator writes it here when it first sees the group, Strict for 3 voting replicas (those that are no learners) or"
+            " more, Available for fewer. A change of replicas leaves it as it is, and so does a manifest without it."
         ),
     ] = None
     replication: ReplicationSpec = ReplicationSpec()
@@ -358,7 +360,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         immutable_optional("brokerName", "brokerName is immutable: it is written on the disks of the group"),
         Rule(
             "!has(self.durability) || self.durability != 'Strict' || self.replicas >= 2",
-            "durability Strict needs replicas >= 2: it acknowledges a message only when two disks have it",
+            "durability Strict needs replicas >= 2: it acknowledges a message only when two disks have it;"
+            " for one replica set durability: Available",
             field_path=".replicas",
         ),
         Rule(

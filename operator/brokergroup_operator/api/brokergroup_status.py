@@ -474,7 +474,7 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
         ControllerStatus | None, Meta(description="The settings that the group's controller uses.")
     ] = None
     durability: Annotated[
-        Durability | None, Meta(description="The durability in effect, also where the spec leaves it open.")
+        Durability | None, Meta(description="The durability in effect, also where the spec does not say it yet.")
     ] = None
     unfenced: Annotated[
         bool | None,

@@ -17,20 +17,25 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.brokergroup_status import Durability
+from brokergroup_operator.api.failover_fields import UncleanElection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+    from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
 
 
 REPLICAS_FOR_STRICT_BY_DEFAULT: Final = 3
 # The last version known to ask the controller before its master shrinks the SyncStateSet; 5.5.0 asks afterwards.
 LAST_VERSION_TO_ASK_FIRST: Final = (5, 3, 3)
+# What one replica acknowledged is only in the longest log.
+NOT_WITH_FAST: Final = "preferred-zone"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +68,36 @@ RULES: Final = {
 
 
 def effective_durability(spec: BrokerGroupSpec) -> Durability:
-    """Return the spec's durability, by default the one for its number of voting replicas."""
+    """Return the spec's durability; of a group whose spec has none yet, the one for its number of voting replicas."""
     if spec.durability is not None:
         return spec.durability
     return Durability.STRICT if voting_replicas(spec) >= REPLICAS_FOR_STRICT_BY_DEFAULT else Durability.AVAILABLE
+
+
+def with_durability(group: BrokerGroup) -> BrokerGroup:
+    """Return the group with the durability in force in its spec, which a later change of replicas leaves as it is (ADR 17).
+
+    Until the operator has written it there, the status says what the group has promised so far; a new group has no status.
+    """
+    spec = group.spec
+    promised = group.status.durability if group.status is not None else None
+    if spec.durability is not None:
+        return group
+    durability = promised if promised is not None and _allows(spec, promised) else effective_durability(spec)
+    return msgspec.structs.replace(group, spec=msgspec.structs.replace(spec, durability=durability))
+
+
+def _allows(spec: BrokerGroupSpec, durability: Durability) -> bool:
+    """Whether the API server takes this durability beside the other fields (the rules of `BrokerGroupSpec`)."""
+    minimum = spec.replication.min_in_sync_replicas
+    match durability:
+        case Durability.STRICT:
+            is_unclean = spec.failover.unclean_election is UncleanElection.ALLOWED
+            return voting_replicas(spec) > 1 and not is_unclean and (minimum is None or minimum > 1)
+        case Durability.FAST:
+            return spec.failover.election_policy != NOT_WITH_FAST
+        case _:
+            return True
 
 
 def acknowledgement_rule(spec: BrokerGroupSpec) -> AcknowledgementRule:

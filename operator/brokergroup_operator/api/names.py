@@ -90,6 +90,7 @@ FIELD_MANAGER_STATUS: Final = "brokergroup-status"
 FIELD_MANAGER_FAILOVERS: Final = "brokergroup-failovers"
 FIELD_MANAGER_ROLE: Final = "brokergroup-role"
 FIELD_MANAGER_CLUSTER: Final = "brokergroup-cluster"
+FIELD_MANAGER_DURABILITY: Final = "brokergroup-durability"
 
 # The keys of the Secret that spec.security.credentialsSecretRef names.
 CREDENTIALS_ACCESS_KEY: Final = "accessKey"

@@ -13,7 +13,12 @@ import msgspec
 
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Durability
-from brokergroup_operator.api.durability import acknowledgement_rule, beyond_voters, effective_durability
+from brokergroup_operator.api.durability import (
+    acknowledgement_rule,
+    beyond_voters,
+    effective_durability,
+    with_durability,
+)
 from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile.decide.failover_safe import judge
@@ -65,7 +70,7 @@ def wishes_of(group_object: JsonObject | None, record: BrokerGroupRecord | None)
     if group_object is None:
         return None
     try:
-        group = msgspec.convert(group_object, BrokerGroup)
+        group = with_durability(msgspec.convert(group_object, BrokerGroup))
         settings = binding_of(group_object).settings
     except (msgspec.ValidationError, ValueError):
         return None

@@ -19,7 +19,13 @@ from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide import deletion
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
-from brokergroup_operator.reconcile.decide.course import Course, actions_of, hot_config_actions, set_course
+from brokergroup_operator.reconcile.decide.course import (
+    Course,
+    actions_of,
+    hot_config_actions,
+    set_course,
+    with_minimum_reached,
+)
 from brokergroup_operator.reconcile.decide.deletion import evaluate_deletion
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.plan import Verb, no
@@ -58,6 +64,8 @@ _EPHEMERAL = plans.Note(
 def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.Plan:
     """The plan for one pass. `now` is the time that status may show, as RFC 3339."""
     seen = replace(seen, now=now, certificate_problem=certificate.problem(seen.group, settings))
+    if (group := with_minimum_reached(seen)) is not seen.group:
+        seen = replace(seen, group=group)
     course = set_course(seen, settings)
     work: list[plans.Action] = list(_lift_fences(seen))
     voluntary: list[plans.Action] = []
@@ -96,6 +104,7 @@ def _waits(course: Course) -> bool:
 def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
     # First: a group that could go meanwhile must own nothing, or the collector deletes that as soon as it is gone.
     yield from _hold_group(seen)
+    yield from _durability(seen)
     yield from deletion.adopted(seen)
     yield from deletion.marks_mended(seen)
     yield from apply_if_drifted(CONFIG_MAPS, seen.config_maps, children.build_config_map(seen.group, settings))
@@ -167,6 +176,21 @@ def _hold_group(seen: Observed) -> Iterator[plans.Action]:
         finalizers=tuple(held) if is_held else (*held, names.FINALIZER_BROKER_GROUP),
         annotations={names.ANNOTATION_TAKES_BACK: "true" if begins else None} if begins != is_marked else {},
         note=_EPHEMERAL if is_new_ephemeral else None,
+    )
+
+
+def _durability(seen: Observed) -> Iterator[plans.Action]:
+    """Write it into a spec that lacks it: by default it would follow each change of replicas (ADR 17)."""
+    durability = seen.group.spec.durability
+    if durability is None or seen.group_object["spec"].get("durability") is not None:
+        return
+    told = f"spec.durability is {durability}, also when replicas change, until a manifest says another one"
+    yield plans.WriteDurability(
+        reason="the spec does not say it",
+        name=identity.name_of(seen.group),
+        uid=observed.uid(seen.group_object),
+        durability=durability.value,
+        note=plans.Note(reason="DurabilityWritten", message=told),
     )
 
 

@@ -165,6 +165,19 @@ class PatchMetadata(_OfName):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WriteDurability(Action):
+    """Server-side apply of `spec.durability` to the group with this uid, by a field manager of its own and without force."""
+
+    name: str
+    uid: str
+    durability: str
+
+    @property
+    def target(self) -> str:
+        return f"{self.name} {self.durability}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class WriteStatus(Action):
     """Server-side apply of the status. `notes`: the transitions that it shows."""
 

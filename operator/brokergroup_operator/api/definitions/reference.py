@@ -329,6 +329,7 @@ EVENTS: Final = {
     "VolumeDropped": "Warning. A claim is deleted because a Rebuild asked for it.",
     "VolumeResized": "Every volume has the size that the spec asks for.",
     "ClaimBeingDeleted": "Warning. A claim is being deleted under a running pod: its data goes when that pod stops.",
+    "DurabilityWritten": "The spec did not say its `durability`: the operator wrote it there, once.",
     "EphemeralStorage": "Warning, once. The group's data goes with its pods (`storage.ephemeral`).",
     "ConfigReloaded": "A running broker took changed keys without a restart; the message names them.",
     "ConfigurationDrifted": "Warning. A broker runs with other values than it was given; the message names member, key and values.",
@@ -425,4 +426,5 @@ FIELD_MANAGERS: Final = {
     names.FIELD_MANAGER_STATUS: "The status of a group or a RocketMQCluster.",
     names.FIELD_MANAGER_FAILOVERS: "`status.failovers`, by the operator pod that acted.",
     names.FIELD_MANAGER_ROLE: "Role and broker id on pods.",
+    names.FIELD_MANAGER_DURABILITY: "`spec.durability` of a group whose manifest does not say it.",
 }

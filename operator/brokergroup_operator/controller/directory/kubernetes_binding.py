@@ -20,7 +20,7 @@ import metric_names
 from brokergroup_operator.api import names
 from brokergroup_operator.api.broker_keys import watched_keys
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
-from brokergroup_operator.api.durability import acknowledgement_rule, masters_shrink_first
+from brokergroup_operator.api.durability import acknowledgement_rule, masters_shrink_first, with_durability
 from brokergroup_operator.api.failover_fields import UncleanElection
 from brokergroup_operator.api.names import AnnotationError, accepted_epoch
 from brokergroup_operator.api.network_fields import Addressing
@@ -54,7 +54,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
 
     Raise `msgspec.ValidationError` for an invalid one.
     """
-    group = msgspec.convert(obj, BrokerGroup)
+    group = with_durability(msgspec.convert(obj, BrokerGroup))
     namespace, name = key_of(obj)
     spec = group.spec
     times = spec.failover.times

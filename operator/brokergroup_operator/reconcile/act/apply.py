@@ -160,6 +160,8 @@ class PlanApplier:
             case plans.PutBackBrokerConfig():
                 note = await self._put_back(key, action)
                 return None if note is None else replace(action, note=note)
+            case plans.WriteDurability():
+                return action if await self._write_durability(key, action) else None
             case _:
                 await self._do(key, action)
         return action
@@ -305,6 +307,26 @@ class PlanApplier:
         if not is_there and names.FINALIZER_BROKER_GROUP in action.finalizers:
             # Whatever is given an owner now goes with it.
             raise NotFoundError(f"{action.target} is gone", status=404)
+
+    async def _write_durability(self, key: GroupKey, action: plans.WriteDurability) -> bool:
+        """Return whether the API server took it. An object that breaks a rule of now goes on by what its status says."""
+        body = {
+            "metadata": {"name": key.name, "namespace": key.namespace, "uid": action.uid},
+            "spec": {"durability": action.durability},
+        }
+        try:
+            await self._api.apply(
+                BROKER_GROUPS,
+                body,
+                field_manager=names.FIELD_MANAGER_DURABILITY,
+                # A value that another writer has set meanwhile is a conflict, and stays.
+                force=False,
+                timeout_seconds=self._timeout_seconds,
+            )
+        except InvalidError as error:
+            log.warning("reconcile.durability_not_written", group=str(key), error=str(error))
+            return False
+        return True
 
     async def _write_status(self, key: GroupKey, status: JsonObject) -> None:
         body = {"metadata": {"name": key.name, "namespace": key.namespace}, "status": status}

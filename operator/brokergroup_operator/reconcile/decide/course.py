@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.broker_keys import MINIMUM
 from brokergroup_operator.api.brokergroup import MasterUpdate
 from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide.claims import marked_as_leaving
@@ -42,7 +42,7 @@ from brokergroup_operator.reconcile.see.members import Standing, membership, sta
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from brokergroup_operator.api.brokergroup import UpdateStrategySpec
+    from brokergroup_operator.api.brokergroup import BrokerGroup, UpdateStrategySpec
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -231,6 +231,26 @@ def _note_of_stop(step: Step, member: Member) -> plans.Note:
     return plans.Note(reason=reason, message=message, related=member.pod, warning=step.amiss is not None)
 
 
+def with_minimum_reached(seen: Observed) -> BrokerGroup:
+    """Return the group with the `minInSyncReplicas` that its brokers should have now, on its way to the one that the spec wants.
+
+    It goes up with the members in sync, and comes down after the member that leaves has left. At once, a lone master that is to
+    become one of three refused every write until a slave had copied the log. A lost member lowers nothing, only another wish does.
+    """
+    spec, members = seen.group.spec, membership(seen)
+    wanted = acknowledgement_rule(spec).minimum_in_sync
+    so_far = broker_config.minimum_so_far(seen, members.pod_of(seen.record.granted_master_id) if seen.record else "")
+    if so_far is None or so_far == wanted:
+        return seen.group
+    if wanted > so_far:
+        in_sync = len(seen.record.sync_state_set & set(seen.snapshot.live)) if seen.record and seen.snapshot else 0
+        reached = min(wanted, max(so_far, in_sync))
+    else:
+        reached = so_far if leaving(seen) is not None else wanted
+    replication = msgspec.structs.replace(spec.replication, min_in_sync_replicas=reached)
+    return msgspec.structs.replace(seen.group, spec=msgspec.structs.replace(spec, replication=replication))
+
+
 def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
     """Give each living broker the hot keys that it has not been given; not to one that restarts anyway.
 
@@ -247,8 +267,7 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
             continue
         if standing is not quiet and (standing.member.pod in restarting or stops(seen)):
             continue
-        minimum = broker_config.minimum_reached(seen, pod, wanted[MINIMUM], a_member_leaves=course.leaver is not None)
-        values = broker_config.taken_by(pod, wanted | (QUIET if standing is quiet else {MINIMUM: minimum}))
+        values = broker_config.taken_by(pod, wanted | (QUIET if standing is quiet else {}))
         if changed := broker_config.hot_changes(pod, values):
             keys = ", ".join(f"{key}={value}" for key, value in sorted(changed.items()))
             told = f"Pod {standing.member.pod} now runs with {keys}"

@@ -273,10 +273,13 @@ def given_to(pod: JsonObject) -> Mapping[str, str]:
 
     A container that is started again reads the ConfigMap as the kubelet has it, which may be a minute old.
     """
-    notes = observed.annotations_of(pod)
-    if notes.get(names.ANNOTATION_HOT_CONFIG_RESTARTS, "0") != str(observed.broker_restarts(pod)):
-        return {}
-    text = notes.get(names.ANNOTATION_HOT_CONFIG)
+    restarts = observed.annotations_of(pod).get(names.ANNOTATION_HOT_CONFIG_RESTARTS, "0")
+    return _noted(pod) if restarts == str(observed.broker_restarts(pod)) else {}
+
+
+def _noted(pod: JsonObject) -> Mapping[str, str]:
+    """What any process of the pod was given last."""
+    text = observed.annotations_of(pod).get(names.ANNOTATION_HOT_CONFIG)
     try:
         values = json.loads(text) if text else {}
     except ValueError:
@@ -284,28 +287,28 @@ def given_to(pod: JsonObject) -> Mapping[str, str]:
     return values if isinstance(values, dict) else {}
 
 
-def minimum_reached(seen: Observed, pod: JsonObject, wanted: str, *, a_member_leaves: bool) -> str:
-    """The `minInSyncReplicas` this pod's broker should have now, on its way from what it was given to `wanted`.
+def minimum_so_far(seen: Observed, master_pod: str) -> int | None:
+    """Return the `minInSyncReplicas` that the group acknowledges by: its master's, else that of the file for new processes.
 
-    It is raised when as many members are in sync, and lowered after the member that leaves has left. Sent at once, it let a group
-    of one that grew to three refuse every write until its first slave had copied the log.
-    A lost member lowers nothing, only another wish does (`test_the_minimum_is_never_lowered_because_a_member_is_lost`). A broker
-    that was kept quiet (99) had no minimum to keep, and is given the wish at once.
+    None for a group that has neither. What the master was given counts also if its container was started again, and wins over a
+    file that another writer changed.
     """
-    given, target = given_to(pod).get(MINIMUM), int(wanted)
-    if given is None or given == QUIET_MINIMUM or not given.isdecimal():
-        return wanted
-    if target < int(given):
-        return given if a_member_leaves else wanted
-    in_sync = len(seen.record.sync_state_set & set(seen.snapshot.live)) if seen.record and seen.snapshot else 0
-    return str(min(target, max(int(given), in_sync)))
+    given = _minimum_of(_noted(seen.pods.get(master_pod) or {}))
+    config_map = seen.config_maps.get(names.config_map_name(str(seen.group.metadata["name"]))) or {}
+    written = parse(str((config_map.get("data") or {}).get(names.CONFIG_FILE, "")))
+    return _minimum_of(written) if given is None else given
 
 
 def minimum_in_force(seen: Observed, pod: JsonObject | None) -> int:
-    """How many replicas must have a write before this pod's broker acknowledges it: as given last, else as the spec wants."""
-    given = given_to(pod).get(MINIMUM, "") if pod is not None else ""
-    is_known = given.isdecimal() and given != QUIET_MINIMUM
-    return int(given) if is_known else acknowledgement_rule(seen.group.spec).minimum_in_sync
+    """How many replicas must have a write before this pod's broker acknowledges it: as given last, else as it starts with."""
+    given = _minimum_of(given_to(pod)) if pod is not None else None
+    return acknowledgement_rule(seen.group.spec).minimum_in_sync if given is None else given
+
+
+def _minimum_of(values: Mapping[str, str]) -> int | None:
+    """Return the minimum; None where there is none, or the broker is kept quiet (99)."""
+    text = values.get(MINIMUM, "")
+    return int(text) if text.isdecimal() and text != QUIET_MINIMUM else None
 
 
 def hot_changes(pod: JsonObject, values: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from brokergroup_operator.api.bounds import MAX_CONFIG_ENTRIES
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, DryRun, OperationPhase
 from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
+from brokergroup_operator.api.durability import with_durability
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
@@ -268,7 +269,7 @@ def observed_in(scene: Scene) -> Observed:
 
 def read_group(group_object: JsonObject) -> BrokerGroup:
     try:
-        return msgspec.convert(group_object, BrokerGroup)
+        return with_durability(msgspec.convert(group_object, BrokerGroup))
     except msgspec.ValidationError as error:
         metadata = group_object.get("metadata") or {}
         raise UnreadableGroupError(
