@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.run import plane as plane_module
 from brokergroup_operator.reconcile.run.plane import ReconcilePlane
+from brokergroup_operator.reconcile.run.watch import LASTED_SECONDS
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
 from tests.reconcile.world import until
 from tests.support.virtual_loop import VirtualLoop
@@ -217,7 +218,7 @@ def test_it_asks_for_the_lease_again_later_and_later(virtual_loop: VirtualLoop) 
         assert max(lease.pauses) <= 60.0
 
         lease.won()
-        await asyncio.sleep(plane_module.LASTED_SECONDS)
+        await asyncio.sleep(LASTED_SECONDS)
         cluster.faults = 1
         plane._look_at_all.set()
         await asyncio.sleep(100.0)
@@ -244,7 +245,7 @@ def test_healthz_is_red_until_a_run_lasts_or_another_pod_may_have_the_lease(virt
         lease.won()
         await turns()
         assert plane.trouble(), "it runs again, and may end again at once"
-        await asyncio.sleep(plane_module.LASTED_SECONDS)
+        await asyncio.sleep(LASTED_SECONDS)
         assert plane.trouble() is None
         await plane.stop()
 
@@ -279,7 +280,7 @@ def test_a_plane_without_a_lease_begins_again_too(virtual_loop: VirtualLoop) -> 
         await plane.start()
         await turns()
         assert "KeyError('metadata')" in (plane.trouble() or "")
-        await asyncio.sleep(10.0 + plane_module.LASTED_SECONDS)
+        await asyncio.sleep(10.0 + LASTED_SECONDS)
         assert plane.trouble() is None
         assert plane._watcher is not None, "the second run watches"
         await plane.stop()
