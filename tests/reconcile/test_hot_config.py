@@ -70,18 +70,6 @@ def test_another_number_of_operator_pods_is_given_to_running_brokers(implementat
     assert [(one.pod, one.values) for one in actions] == [(f"orders-{number}", expected) for number in (1, 2, 3)]
 
 
-def test_a_pod_of_an_earlier_release_is_not_given_controller_addresses() -> None:
-    """Its Python replica would refuse the whole request; it is made again where they have changed."""
-
-    def age(pod: dict[str, Any]) -> None:
-        pod["metadata"]["annotations"][names.ANNOTATION_CONFIG_HASH] = "of-before"
-
-    seen = c.with_pods(c.wishing(c.settled(), config={"fileReservedTime": "24"}), age, "orders-2")
-    given = {one.pod: one for one in evaluate(seen, MORE_PLANES, now=b.NOW).actions if isinstance(one, SetBrokerConfig)}
-    assert "controllerAddr" in given["orders-1"].values
-    assert not [one for one in given.values() if one.pod == "orders-2" and "controllerAddr" in one.noted]
-
-
 def test_java_brokers_take_more() -> None:
     spec: dict[str, Any] = {"config": {"deleteWhen": "03"}}
     assert "deleteWhen" in broker_config.hot_values(b.group(implementation="Java", **spec), b.SETTINGS)

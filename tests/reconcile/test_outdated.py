@@ -10,8 +10,6 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.reconcile.decide.rollout import RestartReason, wanted_pod
-from brokergroup_operator.reconcile.render import broker_config
-from brokergroup_operator.reconcile.see.foreign import content_hash
 from brokergroup_operator.reconcile.tell.status import update_revision
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
@@ -72,29 +70,9 @@ def made_with(settings: ReconcileSettings, **spec: Any) -> Observed:
     return c.with_pods(seen, remake, *seen.pods)
 
 
-def of_former_release(settings: ReconcileSettings, **spec: Any) -> Observed:
-    """As releases made pods whose hashes covered the operator's image and controllerAddr."""
-    seen = made_with(settings, **spec)
-    keys = broker_config.broker_properties(b.KEY.name, seen.group.spec, settings)
-    cold = {key: text for key, text in keys.items() if key not in broker_config.hot_values(seen.group, settings)}
-
-    def age(pod: dict[str, Any]) -> None:
-        pod["metadata"]["annotations"] |= {
-            names.ANNOTATION_REVISION: content_hash(
-                json.dumps({key: value for key, value in pod["spec"].items() if key != "nodeName"}, sort_keys=True)
-            ),
-            names.ANNOTATION_CONFIG_HASH: content_hash(
-                broker_config.render(cold | {"controllerAddr": keys["controllerAddr"]})
-            ),
-        }
-
-    return c.with_pods(seen, age, *seen.pods)
-
-
 JAVA: Final = {"implementation": "Java"}
 UNGUARDED: Final = {"implementation": "Java", "failover": {"isolation": {"enabled": False}}}
 OTHER_IMAGES: Final = c.wishing(made_with(OTHER_IMAGE), image="x:1")
-FORMER_AND_IMAGE: Final = c.wishing(of_former_release(OTHER_IMAGE), image="x:1")
 MORE_TIME = told(6000, was=2000)
 MORE_TIME_AND_IMAGE = c.wishing(MORE_TIME, **patient(6000), image="example.com/x:1")
 ALL = ("orders-1", "orders-2", "orders-3")
@@ -140,13 +118,6 @@ CASES: list[tuple[str, Observed, dict[str, str]]] = [
     ("another name of the operator, Java", made_with(ANOTHER_NAME, **JAVA), dict.fromkeys(ALL, "PodChanged")),
     ("another name of the operator, Python", made_with(ANOTHER_NAME), {}),
     ("another name of the operator, Java without a fence", made_with(ANOTHER_NAME, **UNGUARDED), {}),
-    ("the release before, Java", of_former_release(OTHER_IMAGE, **JAVA), {}),
-    ("the release before, Python", of_former_release(OTHER_IMAGE), {}),
-    ("the release before, Java without a fence", of_former_release(OTHER_IMAGE, **UNGUARDED), {}),
-    ("the release before, and another image", FORMER_AND_IMAGE, dict.fromkeys(ALL, "PodChanged")),
-    # Its fence follows no change of the addresses.
-    ("the release before, replicaCount 1 to 2, Java", of_former_release(ONE_PLANE, **JAVA), dict.fromkeys(ALL, "PodChanged")),
-    ("the release before, replicaCount 1 to 2, Python", of_former_release(ONE_PLANE), dict.fromkeys(ALL, "ConfigurationChanged")),
 ]  # fmt: skip
 
 

@@ -267,7 +267,7 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
             continue
         if standing is not quiet and (standing.member.pod in restarting or stops(seen)):
             continue
-        values = broker_config.taken_by(pod, wanted | (QUIET if standing is quiet else {}))
+        values = wanted | (QUIET if standing is quiet else {})
         if changed := broker_config.hot_changes(pod, values):
             keys = ", ".join(f"{key}={value}" for key, value in sorted(changed.items()))
             told = f"Pod {standing.member.pod} now runs with {keys}"

@@ -88,7 +88,7 @@ def restart_reason(
         return RestartReason.RESTART_OPERATION
     as_made = certificate.with_key_of(fence_container.with_times_of(seen.group, pod), pod)
     as_told = seen if as_made is seen.group else dataclasses.replace(seen, group=as_made)
-    if not made_as(pod, wanted_pod(as_told, member, settings), seen.group.spec):
+    if not made_as(pod, wanted_pod(as_told, member, settings)):
         return RestartReason.POD_CHANGED
     if not broker_config.started_as(pod, as_made, settings):
         return RestartReason.CONFIGURATION_CHANGED

@@ -223,39 +223,21 @@ def start_values(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, s
     }
 
 
-# Begins the hash on a pod whose process takes controllerAddr while it runs. On a pod of an earlier release the hash has no mark and
-# covers controllerAddr: such a pod is compared as that release did, or every broker would restart with the operator's upgrade.
-HOT_CONTROLLERS_MARK: Final = "2-"
-
-
 @rendered_once
 def cold_hash(group: BrokerGroup, settings: ReconcileSettings) -> str:
     """Of everything that only a start reads: another hash needs another start."""
-    return HOT_CONTROLLERS_MARK + _cold_hash(_properties(group, settings), HOT_KEYS[group.spec.implementation])
+    return _cold_hash(_properties(group, settings), HOT_KEYS[group.spec.implementation])
 
 
 def cold_hash_of(group: BrokerGroup, config_map: JsonObject) -> str:
     """The same of the broker.conf that the group's ConfigMap has."""
     text = str((config_map.get("data") or {}).get(names.CONFIG_FILE, ""))
-    return HOT_CONTROLLERS_MARK + _cold_hash(parse(text), HOT_KEYS[group.spec.implementation])
-
-
-def takes_controllers(pod: JsonObject) -> bool:
-    """Whether the pod's process takes controllerAddr while it runs."""
-    return observed.annotations_of(pod).get(names.ANNOTATION_CONFIG_HASH, "").startswith(HOT_CONTROLLERS_MARK)
-
-
-def taken_by(pod: JsonObject, values: Mapping[str, str]) -> dict[str, str]:
-    """The values that this pod's process takes: a Python replica of an earlier release refuses any request with controllerAddr."""
-    return {key: value for key, value in values.items() if key != CONTROLLERS or takes_controllers(pod)}
+    return _cold_hash(parse(text), HOT_KEYS[group.spec.implementation])
 
 
 def started_as(pod: JsonObject, group: BrokerGroup, settings: ReconcileSettings) -> bool:
     """Whether the pod was made with the keys that only a start reads as the group has them now."""
-    wanted = cold_hash(group, settings)
-    if not takes_controllers(pod):
-        wanted = _cold_hash(_properties(group, settings), HOT_KEYS[group.spec.implementation] - {CONTROLLERS})
-    return observed.annotations_of(pod).get(names.ANNOTATION_CONFIG_HASH) == wanted
+    return observed.annotations_of(pod).get(names.ANNOTATION_CONFIG_HASH) == cold_hash(group, settings)
 
 
 def _cold_hash(properties: Mapping[str, str], hot_keys: frozenset[str]) -> str:

@@ -88,38 +88,16 @@ def pod_revision(spec: JsonObject, group: BrokerGroupSpec) -> str:
     """Changes when the group wants something else to run; neither what API servers add to a pod nor the operator's image counts."""
     containers = [fence_container.without_release(container) for container in spec["containers"]]
     if runs_operators_image(group):
-        containers = [_with_image(container, names.CONTAINER_BROKER, "") for container in containers]
-    return _hash(spec | {"containers": containers}, group.pod_template.metadata)
+        containers = [one | ({"image": ""} if one["name"] == names.CONTAINER_BROKER else {}) for one in containers]
+    template = [group.pod_template.metadata.labels, group.pod_template.metadata.annotations]
+    what_runs = spec | {"containers": containers}
+    return content_hash(json.dumps([what_runs, *template] if any(template) else what_runs, sort_keys=True))
 
 
-def _hash(spec: JsonObject, template: TemplateMetadata) -> str:
-    further = [template.labels, template.annotations]
-    return content_hash(json.dumps([spec, *further] if any(further) else spec, sort_keys=True))
-
-
-def _with_image(container: JsonObject, name: str, image: str) -> JsonObject:
-    return container | {"image": image} if container["name"] == name else container
-
-
-def made_as(pod: JsonObject, wanted: JsonObject, group: BrokerGroupSpec) -> bool:
+def made_as(pod: JsonObject, wanted: JsonObject) -> bool:
     """Whether the pod was made from what is wanted now. Its fence must ask at least one of the present controllers."""
     have, want = (annotations_of(each).get(names.ANNOTATION_REVISION) for each in (pod, wanted))
-    if have == want:
-        return fence_container.knows_a_controller(pod, wanted)
-    return have == _former_revision(pod, wanted["spec"], group)
-
-
-def _former_revision(pod: JsonObject, wanted: JsonObject, group: BrokerGroupSpec) -> str:
-    """The revision that earlier releases gave, which covers the operator's image and addresses, with the image that the pod runs.
-
-    Their fences learn no addresses, so such a pod is remade when those change.
-    """
-    of_release = {names.CONTAINER_FENCE, *([names.CONTAINER_BROKER] if runs_operators_image(group) else [])}
-    containers = wanted["containers"]
-    for running in pod["spec"]["containers"]:
-        if running["name"] in of_release:
-            containers = [_with_image(container, running["name"], running["image"]) for container in containers]
-    return _hash(wanted | {"containers": containers}, group.pod_template.metadata)
+    return have == want and fence_container.knows_a_controller(pod, wanted)
 
 
 def _data_volumes(storage: StorageSpec, member: Member) -> list[JsonObject]:
