@@ -55,7 +55,8 @@ async def became(group: WholeGroup, replicas: int, *, failures: int, epoch: int,
         f"{replicas} replicas: {len(times)} acknowledged, longest gap {1000 * gap:.0f} ms, {refused} refused,"
         f" the master {'changed' if moved else 'stayed'}"
     )
-    assert moved or not refused, group.story()
+    # A Java master that loses its last slave may refuse the send that waited for it (seen once, 1 of 3,267).
+    assert moved or not refused or replicas == 1, (group.ledger.reasons, group.story())
 
 
 def now(group: WholeGroup) -> dict[str, int]:
@@ -78,6 +79,7 @@ async def test_kubectl_scales_a_group_under_load(house: House) -> None:
                 stored = await house.api.get(BROKER_GROUPS, group.name, namespace=NAMESPACE)
                 assert (stored["spec"]["replicas"], stored["spec"]["durability"]) == (replicas, "Available")
         await group.verify()
+        print(group.ledger.reasons)
         print(
             f"{len(group.ledger.acknowledgements)} acknowledged, each of them in the log; {group.ledger.failures} refused"
         )

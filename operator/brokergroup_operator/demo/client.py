@@ -44,12 +44,15 @@ class Ledger:
 
     acknowledgements: list[Acknowledgement] = field(default_factory=list)
     failures: int = 0
+    # Why sends were not acknowledged, as far as their producer says it.
+    reasons: list[str] = field(default_factory=list)
 
     def acknowledge(self, key: str, at_seconds: float) -> None:
         self.acknowledgements.append(Acknowledgement(key, at_seconds))
 
-    def fail(self) -> None:
+    def fail(self, why: str = "") -> None:
         self.failures += 1
+        self.reasons += [why] if why else []
 
     def first_after(self, at_seconds: float) -> Acknowledgement | None:
         """Return the first acknowledgement at or after a point in time; the search begins at the end, where it mostly is."""
@@ -111,13 +114,13 @@ class DemoProducer:
         try:
             message = numbered_message(key, broker_name=self.broker_name, topic=self.topic, queue_id=queue_id)
             answer = await client.invoke(address, message, timeout_seconds=self.send_timeout_seconds)
-        except RemotingError:
-            self.ledger.fail()
+        except RemotingError as error:
+            self.ledger.fail(str(error))
             return
         if answer.code == ResponseCode.SUCCESS:
             self.ledger.acknowledge(key, time.time())
         else:
-            self.ledger.fail()
+            self.ledger.fail(f"code {answer.code}: {answer.remark}")
 
 
 def numbered_message(
