@@ -6,7 +6,7 @@ Told in the sandbox and at a real API server, there by kubectl and with Java bro
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import pytest_asyncio
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
-# A send waits for its answer for as long as anything here: a slow machine refuses nothing.
+# A send waits for its answer for as long as anything here, and in a Java broker's queue too (200 ms by default): a slow machine
+# refuses nothing.
 PATIENT_SECONDS = 120.0
+PATIENT_JAVA: Final = {"waitTimeMillsInSendQueue": str(int(1000 * PATIENT_SECONDS))}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -34,7 +36,10 @@ async def house(any_house: House) -> AsyncIterator[House]:
 async def begun(house: House, group: WholeGroup) -> None:
     """A lone master whose manifest says no durability."""
     spec = {name: value for name, value in house.group_spec.items() if name != "durability"}
-    await house.create(BROKER_GROUPS, group.name, {**spec, "replicas": 1})
+    config = PATIENT_JAVA if spec.get("implementation", "Java") == "Java" else {}
+    await house.create(
+        BROKER_GROUPS, group.name, {**spec, "replicas": 1, "config": {**spec.get("config", {}), **config}}
+    )
     await group.until_settled()
 
 
@@ -55,8 +60,7 @@ async def became(group: WholeGroup, replicas: int, *, failures: int, epoch: int,
         f"{replicas} replicas: {len(times)} acknowledged, longest gap {1000 * gap:.0f} ms, {refused} refused,"
         f" the master {'changed' if moved else 'stayed'}"
     )
-    # A Java master that loses its last slave may refuse the send that waited for it (seen once, 1 of 3,267).
-    assert moved or not refused or replicas == 1, (group.ledger.reasons, group.story())
+    assert moved or not refused, (group.ledger.reasons, group.story())
 
 
 def now(group: WholeGroup) -> dict[str, int]:
