@@ -54,7 +54,7 @@ podTemplate:
     tolerations: [{operator: Exists}]
     topologySpreadConstraints: [{topologyKey: zone}]
     volumes: [{name: extra}]
-    broker: {readinessProbe: {}, env: [{name: ZONE}], volumeMounts: [{name: extra, mountPath: /extra}]}
+    broker: {readinessProbe: {}, livenessProbe: {}, env: [{name: ZONE}], volumeMounts: [{name: extra, mountPath: /extra}]}
 imagePullSecrets: [{name: registry}]
 updateStrategy: {}
 disruptionBudget: {}

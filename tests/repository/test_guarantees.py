@@ -169,7 +169,7 @@ ELECT: Final = "tests/operations/test_types.py::test_elect_wants_the_name_and_no
 # validation_cases.yaml.
 SHOWN_BY: Final = {
     "neither join the SyncStateSet nor become master":
-        "tests/replica/test_roles_and_reads.py::test_a_learner_has_every_byte_and_is_never_in_the_set",
+        "tests/replica/test_slaves.py::test_a_learner_has_every_byte_and_is_never_in_the_set",
     "no later member gets it": "tests/core/test_properties.py::test_every_way_keeps_the_invariants",
     "no later broker gets it": "tests/core/test_properties.py::test_every_way_keeps_the_invariants",
     "neither added nor removed later": CASES,

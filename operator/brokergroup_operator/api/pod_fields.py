@@ -359,8 +359,8 @@ class ReadinessProbe(Struct, frozen=True, rename="camel", kw_only=True):
 class LivenessProbe(Struct, frozen=True, rename="camel", kw_only=True):
     """How long a disk may hang before the broker's container is restarted: periodSeconds times failureThreshold, 60 s by default.
 
-    A try writes and syncs a small file on each disk. Only one that does not end in time fails: an error, such as a full disk, does
-    not.
+    A try writes and syncs a small file on each disk. It fails if it does not end in time; an error, such as a full disk, is no
+    failure.
     """
 
     period_seconds: Annotated[int, Meta(ge=1, le=300, description="Seconds from one try to the next.")] = 20
