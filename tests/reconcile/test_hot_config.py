@@ -70,6 +70,20 @@ def test_another_number_of_operator_pods_is_given_to_running_brokers(implementat
     assert [(one.pod, one.values) for one in actions] == [(f"orders-{number}", expected) for number in (1, 2, 3)]
 
 
+def test_a_broker_that_does_not_know_this_plane_yet_is_given_its_address() -> None:
+    """A new plane that reconciles hears no broker, and told none of itself: on two nodes it stayed at MasterNotReady."""
+    unheard = c.live(c.wishing(c.settled(), config={"fileReservedTime": "24"}), 1)
+    actions = [one for one in evaluate(unheard, MORE_PLANES, now=b.NOW).actions if isinstance(one, SetBrokerConfig)]
+    given = {one.pod: sorted(one.values) for one in actions}
+    assert given == {
+        "orders-1": ["controllerAddr", "fileReservedTime"],
+        "orders-2": ["controllerAddr"],
+        "orders-3": ["controllerAddr"],
+    }
+    assert "fileReservedTime" not in actions[-1].noted
+    assert not [one for one in evaluate(unheard, b.SETTINGS, now=b.NOW).actions if isinstance(one, SetBrokerConfig)][1:]
+
+
 def test_java_brokers_take_more() -> None:
     spec: dict[str, Any] = {"config": {"deleteWhen": "03"}}
     assert "deleteWhen" in broker_config.hot_values(b.group(implementation="Java", **spec), b.SETTINGS)
