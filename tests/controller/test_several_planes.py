@@ -8,6 +8,7 @@ import pytest
 from brokergroup_operator.controller.change.fencing import FenceOutcome
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
 from brokergroup_operator.controller.peers.services import rank_of
+from brokergroup_operator.observe.group_view import BrokerUnreachableError
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError, StoredRecord
@@ -180,6 +181,24 @@ async def test_a_master_that_tells_only_others_is_left_alone(start_plane: StartP
     assert fencer.fenced == []
     assert record_of(known).master_epoch == 1
     store.check()
+
+
+async def test_a_plane_that_brokers_do_not_know_gives_them_its_address_and_nothing_else(
+    start_plane: StartPlane, group: FakeGroup
+) -> None:
+    """After replicaCount 2 to 3 the third may be the one that reconciles: it hears no broker before it told it of itself."""
+    store = CheckedStore()
+    known = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    group.planes = [known.address]
+    _, second, _ = await group.three()
+    await eventually(lambda: snapshot_of(known).writable)
+    unknown = await start_plane(store, directory=FixedDirectory(settings=STRICT))
+    await _ask_for_the_master(unknown.address)
+    both = f"{known.address};{unknown.address}"
+    await unknown.set_broker_config(KEY, 2, {"controllerAddr": both})
+    assert second.config == {"controllerAddr": both}
+    with pytest.raises(BrokerUnreachableError, match="not alive"):
+        await unknown.set_broker_config(KEY, 2, {"controllerAddr": both, "minInSyncReplicas": "1"})
 
 
 def test_every_plane_is_first_for_some_groups_and_all_agree_on_the_order() -> None:
