@@ -27,13 +27,7 @@ class ReplicaRecord(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             max_length=256,
             description="The code by which the broker that owns this id identifies itself. Empty: the id is reserved, and no"
-            " broker has claimed it yet. It cannot be changed once set.",
-            extra_json_schema=validations(
-                Rule(
-                    "oldSelf == '' || self == oldSelf",
-                    "registerCheckCode never changes once set: it identifies the broker that owns the id",
-                )
-            ),
+            " broker has claimed it yet. It cannot be changed once the broker has registered.",
         ),
     ] = ""
     address: Annotated[
@@ -66,6 +60,15 @@ class ReplicaRecord(Struct, frozen=True, rename="camel", kw_only=True):
             " less, its disk has lost data, and it loses its seat. -1: none yet.",
         ),
     ] = -1
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        # A broker that got no answer to its claim (1002) claims the id again with a new code.
+        Rule(
+            "!oldSelf.registered || self.registerCheckCode == oldSelf.registerCheckCode",
+            "registerCheckCode never changes once the broker has registered: it identifies the broker that owns the id",
+            field_path=".registerCheckCode",
+        ),
+    )
 
 
 class BeforeChange(Struct, frozen=True, rename="camel", kw_only=True):
