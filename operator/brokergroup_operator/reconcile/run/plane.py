@@ -192,8 +192,8 @@ class ReconcilePlane:
         election = self._settings.leader_election
         pause_seconds = backoff.next_seconds(0.0 if election is None else election.lease_duration_seconds)
         # As text: a traceback that the log renders itself would show the values of variables, keys among them.
-        trace = "".join(traceback.format_exception(fault))
-        log.error("reconcile.ended", error=repr(fault), again_seconds=round(pause_seconds, 1), trace=trace)
+        stack = "".join(traceback.format_exception(fault))
+        log.error("reconcile.ended", error=repr(fault), again_seconds=round(pause_seconds, 1), stack=stack)
         if self._elector is not None:
             self._leading.clear()
             await self._elector.stop()
