@@ -282,7 +282,7 @@ async def test_the_next_process_goes_on_where_it_was(lab: Lab) -> None:
 
 
 async def test_nothing_counts_as_delivered_before_it_is_confirmed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second copy is lost with a master that nobody followed: the offset must not say that it was delivered."""
+    """The second copy is lost with a master that had no slave: the offset must not say that it was delivered."""
     one = await lab.master(messageDelayLevel=NEVER)
     await lab.client.send(one, b"again")
     await lab.client.send_back(one, 0, level=1)

@@ -278,7 +278,7 @@ async def test_signed_and_sealed_from_the_first_registration_to_a_failover(
         assert status.code == ResponseCode.SUCCESS
         refused = request(RequestCode.UPDATE_BROKER_CONFIG, body=b"minInSyncReplicas=1")
         answer = await client.remoting.invoke(second.address, refused, timeout_seconds=5.0)
-        assert answer.code == ResponseCode.NO_PERMISSION, "a client's certificate makes nobody an operator"
+        assert answer.code == ResponseCode.NO_PERMISSION, "a client's certificate does not give an operator's rights"
     finally:
         await client.remoting.close()
     for remoting in (RemotingClient(), RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))):

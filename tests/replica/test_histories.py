@@ -81,7 +81,7 @@ class Group:
         if common < len(ours):
             common = max(each for each in boundaries(ours) if each <= common)
         thrown_away = ours[slave.max_offset : common]
-        # The blank at the end of a file is the same, whoever wrote it in which epoch; it is no record.
+        # The padding at the end of a file is no record, and the same in every epoch.
         assert not thrown_away or thrown_away == encode_blank(len(thrown_away)), "a common record was thrown away"
         source.receive(acknowledgement, now_seconds=0.0)
         data = b"".join(source.frames(confirm_offset=0, now_seconds=0.0, limit_bytes=1 << 20))

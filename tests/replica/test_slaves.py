@@ -105,7 +105,7 @@ async def test_a_role_change_stops_writes_first_and_closes_links_then(
         leave()
 
     def beginning(epoch: int) -> None:
-        assert not changing.process.ha_server.connections, "the epoch begins when nobody is linked"
+        assert not changing.process.ha_server.connections, "the epoch begins without a linked slave"
         assert changing.process.ha_client.connection is None
         epochs_begun.append(epoch)
         begin_epoch(epoch)

@@ -35,7 +35,7 @@ async def take_an_id(world: World, pod: str) -> None:
 
 
 async def poll(world: World) -> None:
-    """What a Java master does every 5 s (1004): it takes the record's set, and proposes again whom it has linked."""
+    """What a Java master does every 5 s: it asks for the set (1004), and proposes the slaves that are linked to it."""
     await asyncio.sleep(POLL_SECONDS)
     master = world.node.group.master()
     answer = await master.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)

@@ -168,7 +168,7 @@ async def test_source_a_member_that_lost_its_log_is_not_elected(group: WireGroup
 
 
 async def test_source_a_role_change_is_asked_and_not_just_said(group: WireGroup) -> None:
-    """Source: 1008 is one-way, so nobody learns whether it was heard. Ours is a request, whose answer is the proof."""
+    """Source: Java sends 1008 one-way and does not learn whether the broker received it. We wait for an answer."""
     one, two = await group.in_sync(2)
     await one.die()
     await eventually(lambda: two.notifications(2), "the new master is told")
@@ -289,7 +289,7 @@ async def test_issue_5712_but_a_master_that_is_only_heard_late_is_not(group: Wir
 
 @pytest.mark.real_time
 async def test_source_a_cleaned_master_is_master_no_more(group: WireGroup) -> None:
-    """Source: cleaned by its id, a master that is not heard stays on as master, under an id that nobody holds."""
+    """Source: a silent master that is cleaned by its id stays master in the record, under an id that no broker has."""
     one, two = await group.in_sync(2)
     await two.disconnect()
     await one.die()

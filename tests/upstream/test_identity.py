@@ -199,7 +199,7 @@ async def next_id(group: WireGroup) -> int:
 
 
 async def test_issue_10861_malformed_ids_clean_nothing(group: WireGroup) -> None:
-    """#10861 (open): mqadmin lets malformed ids through. So whoever answers has to refuse them, all of them, and forget nobody.
+    """#10861 (open): mqadmin lets malformed ids through. So the controller must refuse the whole request, and remove no broker.
 
     Java's controller does too, save with isCleanLivingBroker, where it does not look at the ids at all.
     """
@@ -260,7 +260,7 @@ async def test_source_cleaning_never_resets_the_next_id_nor_an_epoch(group: Wire
 
 
 async def test_source_a_dead_master_does_not_keep_its_group_from_being_cleaned(group: WireGroup) -> None:
-    """Source: a master in the table blocks the cleaning of its group, also a dead one that nobody will ever replace.
+    """Source: a master in the table blocks the cleaning of its group, also a dead one that has no successor.
 
     Here it dies right after its election, before its first heartbeat: Java has nothing whose end it could notice.
     """

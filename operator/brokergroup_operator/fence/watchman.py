@@ -143,7 +143,8 @@ class Watchman:
         if now >= self._controllers_due:
             period = _LEAVING_PERIOD_SECONDS if self._leaving else self._rules.question_period_seconds
             self._controllers_due = now + period
-            for line in [*self._controllers.values()] if self._current is None else [self._controllers[self._current]]:
+            wanted = [*self._controllers] if self._current is None else [self._current]
+            for line in [self._controllers[address] for address in wanted]:
                 if not line.is_busy:
                     line.ask(self._question, now=now, timeout_seconds=self._rules.question_period_seconds)
         if now >= self._local_due and not self._broker.is_busy and self.core.asks_local(now):

@@ -357,7 +357,7 @@ class RequestHandler(Part):
             if isinstance(decision.answer, GetSyncStateDataAnswer):
                 answers[broker_name] = decision.answer
                 stopping += [broker_name] if group.is_leaving else []
-        # For the pods' fences: masters that need not wait for a successor, and whom to ask. Java's clients pass over both.
+        # For the pods' fences: groups that are being stopped, and all controllers' addresses. Java's clients ignore both.
         listed = (STOPPING_GROUPS, stopping), (CONTROLLERS, self._settings.peer_addresses)
         told = {name: ";".join(values) for name, values in listed if values}
         return request.answer(ResponseCode.SUCCESS, ext_fields=told or None, body=codec.encode_sync_state_data(answers))
