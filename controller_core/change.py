@@ -188,7 +188,7 @@ class Stage:
 
 
 def next_effects(record: BrokerGroupRecord, seen: Observed, now_seconds: float, pace: Pace) -> Next:
-    """Return what is next. The order is decided here (`tests/controller/test_reading_order.py`)."""
+    """Return what is next. The order is decided here (`tests/controller/test_change_of_master.py`)."""
     return _walk(_course(record, seen, now_seconds, pace), seen, now_seconds)
 
 

@@ -1,5 +1,7 @@
 """Controller planes, and scripted brokers that speak to them."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
@@ -15,15 +17,16 @@ from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordStore
 from controller_core.model import BrokerGroupRecord
+from rocketmq_remoting.client import RemotingClient
+from tests.controller.cluster import api, cluster, directory
+from tests.controller.world import KEY, World
 from tests.support import virtual_time
-from tests.support.fake_broker import NAME, FakeGroup
 
 pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories
 
-StartPlane = Callable[..., Awaitable[ControllerPlane]]
+__all__ = ["api", "cluster", "directory"]
 
-# The group of the scripted brokers, as a plane with a FixedDirectory knows it.
-KEY = GroupKey("standalone", NAME)
+StartPlane = Callable[..., Awaitable[ControllerPlane]]
 
 # Short times, so that a test waits for what happens and not for a clock; none of them is asserted on.
 QUICK = PlaneSettings(
@@ -41,14 +44,6 @@ QUICK = PlaneSettings(
     incident_deadline_seconds=2.0,
     drain_deadline_seconds=0.5,
 )
-
-
-@pytest.fixture
-async def group() -> AsyncIterator[FakeGroup]:
-    """Scripted brokers of one group, which a test starts as it needs them."""
-    started = FakeGroup()
-    yield started
-    await started.stop()
 
 
 @pytest.fixture
@@ -77,6 +72,28 @@ async def start_plane() -> AsyncIterator[StartPlane]:
     yield start
     for plane in planes:
         await stop_at_once(plane)
+
+
+@pytest.fixture
+async def group(start_plane: StartPlane) -> AsyncIterator[World]:
+    """Scripted brokers of one group, which a test starts as it needs them, and the planes over them."""
+    started = World(start_plane)
+    yield started
+    await started.stop()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[RemotingClient]:
+    """A caller that is no broker."""
+    made = RemotingClient()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def loop_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stamp the steps of incidents with the time of the test's loop."""
+    monkeypatch.setattr(time, "monotonic", asyncio.get_running_loop().time)
 
 
 async def stop_at_once(plane: ControllerPlane) -> None:

@@ -1,34 +1,70 @@
-"""A pod's IP is a fact with an age: who says where a member is, and what is told to whom (safety rule 8)."""
+"""Where a member is: a pod's IP has an age (safety rule 8), a Service or a node may stand before it, and there are two families."""
+
+from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer, PodPlace
+from brokergroup_operator.controller.directory.kubernetes_binding import (
+    PodIndex,
+    binding_of,
+    has_ip_of,
+    is_at,
+    place_of,
+    pod_ip,
+)
+from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
+from brokergroup_operator.controller.directory.places import (
+    advertises,
+    ha_address_of,
+    hosts_of_links,
+    probe_address,
+    process_address,
+    respelled,
+)
 from brokergroup_operator.controller.group.groups import PROOF_SECONDS, ReceiverCheck
 from brokergroup_operator.controller.group.notes import AddressNotes
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.services import dial
+from brokergroup_operator.controller.settings import PlaneSettings, effective_configuration
+from brokergroup_operator.fence.watchman import told_by
+from brokergroup_operator.kube.client import KubernetesApi, WatchEvent
+from brokergroup_operator.kube.pods import pod_ips
+from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.group_view import BrokerUnreachableError
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, Replica
-from controller_core.settings import ControllerSettings
-from rocketmq_remoting.codes import RequestCode
-from tests.controller.conftest import KEY, StartPlane, group_of
-from tests.support.fake_broker import FakeGroup, eventually
+from rocketmq_remoting.address import Address
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
+from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.server import RemotingServer
+from tests.controller.cluster import create_pod
+from tests.controller.conftest import StartPlane, group_of, record_of
+from tests.controller.world import KEY, STRICT, World
+from tests.support.fake_broker import CLUSTER, NAME, eventually
 from tests.support.pods_directory import PodsDirectory
+from tests.support.quiet_handler import QuietHandler
 
-STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+if TYPE_CHECKING:
+    from rocketmq_remoting.client import RemotingClient
+    from rocketmq_remoting.connection import RemotingConnection
 
 
 def _pod(number: int, *, group: GroupKey = KEY) -> Peer:
     return Peer(namespace=group.namespace, pod_name=f"{group.name}-{number}", group=group)
 
 
-async def test_an_address_that_changed_hands_is_told_nothing(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_an_address_that_changed_hands_is_told_nothing(group: World) -> None:
     directory = PodsDirectory(settings=STRICT)
-    plane = await start_plane(directory=directory)
-    group.planes = [plane.address]
+    plane = await group.plane(directory=directory)
     hosts = [f"127.64.8.{number}" for number in (11, 12, 13)]
     for number, host in enumerate(hosts, start=1):
         directory.introduce(host, _pod(number))
@@ -45,14 +81,12 @@ async def test_an_address_that_changed_hands_is_told_nothing(start_plane: StartP
 
 
 async def test_where_the_channel_proves_nothing_the_broker_is_asked_once_whose_it_is(
-    start_plane: StartPlane, group: FakeGroup, monkeypatch: pytest.MonkeyPatch
+    group: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         AddressNotes, "heard_from", lambda self, broker_id, host: None
     )  # as behind NAT: no member's heartbeats come from its address
-    plane = await start_plane(directory=PodsDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    first, second, third = await group.three()
+    plane, (first, second, third) = await group.three_under()
     await eventually(lambda: RequestCode.GET_BROKER_CONFIG in third.asked, what="the first look")
     await asyncio.sleep(0.2)
     for broker in (first, second, third):
@@ -162,3 +196,306 @@ async def test_an_address_that_another_groups_pod_is_known_by_is_told_nothing(be
     assert behind.asked == 1
     behind.bindings[behind.key] = replace(behind.bindings[behind.key], places={})
     assert "belongs to pod shop/payments-1 now" in str(await behind.why_not())
+
+
+# ---- Members behind a Service or a node: which pod is behind the address, and what a dead or a new pod proves about the process.
+
+SHOP = GroupKey("shop", "orders")
+KNOWN, IP = "10.96.0.1:10911", "10.1.0.7"
+
+
+def pod(
+    *ips: str, family: str = "", known_by: str = "", nodes: tuple[str, ...] = (), name: str = "bn-1"
+) -> dict[str, Any]:
+    """A pod with these addresses, the cluster's own first."""
+    env = [{"name": names.ENVIRONMENT_IP_FAMILY, "value": family}] if family else []
+    annotations = {names.ANNOTATION_ADDRESS: known_by} if known_by else {}
+    labels = {names.LABEL_BROKER_GROUP: KEY.name}
+    status = {"podIP": ips[0], "podIPs": [{"ip": one} for one in ips]} if ips else {}
+    node = {"hostIP": nodes[0], "hostIPs": [{"ip": one} for one in nodes]} if nodes else {}
+    return {
+        "metadata": {"namespace": KEY.namespace, "name": name, "labels": labels, "annotations": annotations},
+        "spec": {"containers": [{"name": names.CONTAINER_BROKER, "env": env}]},
+        "status": status | node,
+    }
+
+
+def binding(**fields: Any) -> GroupBinding:
+    return GroupBinding(key=SHOP, cluster_name="c", broker_name="orders", **fields)
+
+
+def translated(**fields: Any) -> GroupBinding:
+    return binding(translated=True, places={"orders-1": PodPlace(ip=IP, address=KNOWN)}, **fields)
+
+
+# The node's addresses, the cluster's own family first.
+NODE = ("192.168.0.3", "fd01::3")
+
+
+@pytest.mark.parametrize(
+    ("of", "place"),
+    [
+        (pod(IP), None),
+        (pod(IP, known_by=KNOWN), PodPlace(ip=IP, address=KNOWN)),
+        (pod(IP, known_by=":30102", nodes=NODE), PodPlace(ip=IP, address="192.168.0.3:30102")),
+        (pod(IP, known_by=":30102"), None),  # not placed on a node yet
+        (pod("fd00::5", known_by="[FD02:0::9]:10911"), PodPlace(ip="fd00::5", address="[fd02::9]:10911")),
+        (
+            pod(IP, "fd00::5", family="IPv6", known_by=":30102", nodes=NODE),
+            PodPlace(ip="fd00::5", address="[fd01::3]:30102"),
+        ),
+    ],
+    ids=range(6),
+)
+def test_a_pod_is_where_it_says_that_it_is_known(of: dict[str, Any], place: PodPlace | None) -> None:
+    assert place_of(of) == place
+
+
+@pytest.mark.parametrize(
+    ("of", "address", "expected"),
+    [
+        (pod(IP), "10.1.0.7:10911", True),
+        (pod(IP), "10.1.0.8:10911", False),
+        (pod(IP, known_by=KNOWN), KNOWN, True),
+        # By its own address too: that is how a process is looked for whose pod may have been made again.
+        (pod(IP, known_by=KNOWN), "10.1.0.7:10911", True),
+        (pod("10.1.0.8", known_by=KNOWN), "10.1.0.7:10911", False),
+        # Two members behind one node are told apart by the port.
+        (pod(IP, known_by=":30102", nodes=NODE), "192.168.0.3:30102", True),
+        (pod(IP, known_by=":30107", nodes=NODE), "192.168.0.3:30102", False),
+        # The one before it had the same address: a pod that has not begun says nothing of that one's death.
+        (pod(known_by=KNOWN), KNOWN, False),
+        (pod(), "10.1.0.7:10911", False),
+        (pod("fd00::5", known_by="[fd02::9]:10911"), "[fd02::9]:10911", True),
+        (pod(IP, "fd00::5"), "[fd00::5]:10911", True),
+        (pod(IP, "fd00::5"), "fd00:0:0:0:0:0:0:5:10911", True),
+        (pod(IP, "fd00::5"), "10.1.0.7:10911", True),
+        (pod(IP, "fd00::5"), "[::ffff:10.1.0.7]:10911", True),
+        (pod(IP, "fd00::5"), "[fd00::6]:10911", False),
+        (pod(IP, "fd00::5"), "[fd02::9]:10911", False),
+    ],
+    ids=range(16),
+)
+def test_who_is_at_an_address(of: dict[str, Any], address: str, *, expected: bool) -> None:
+    assert is_at(of, address) is expected
+    if not of["metadata"]["annotations"]:
+        assert has_ip_of(of, address) is expected
+
+
+def test_links_are_known_by_the_hosts_of_pods() -> None:
+    replicas = {
+        1: Replica(1, "a", KNOWN, reserved_for="orders-1", registered=True),
+        2: Replica(2, "b", "10.1.0.9:10911", reserved_for="orders-2", registered=True),
+    }
+    record = BrokerGroupRecord("c", "orders", 3, replicas, 1, 1, frozenset({1, 2}), 1)
+    assert hosts_of_links(translated(), record, [1, 2]) == {1: "10.1.0.7", 2: "10.1.0.9"}
+    assert hosts_of_links(binding(), record, [1]) == {1: "10.96.0.1"}
+
+
+def test_a_refusal_counts_only_where_the_process_itself_listened() -> None:
+    """A Service without an endpoint refuses whoever dials it, also while the broker lives."""
+    assert probe_address(binding(), "10.1.0.7:10911", None) == "10.1.0.7:10911"
+    assert probe_address(translated(), KNOWN, "10.1.0.7") == "10.1.0.7:10911"
+    assert probe_address(translated(), KNOWN, "10.1.0.5") is None, "that process was in another pod"
+    assert probe_address(translated(), KNOWN, "192.168.0.3") is None, (
+        "a node that translates: it refuses whoever dials it"
+    )
+    assert probe_address(translated(), KNOWN, None) is None
+
+
+def test_a_process_is_looked_for_at_the_pod_that_it_was_heard_from() -> None:
+    assert process_address(binding(), "10.1.0.7:10911", "10.1.0.9") == "10.1.0.7:10911"
+    assert process_address(translated(), KNOWN, "10.1.0.5") == "10.1.0.5:10911"
+    assert process_address(translated(), KNOWN, None) is None
+
+
+SIX = "[fd01::3]:30102"
+DUAL = {"bn-1": PodPlace(ip="fd00::5", address=SIX)}
+
+
+@pytest.mark.parametrize(
+    ("of", "address", "expected"),
+    [
+        (binding(), KNOWN, "10.96.0.1:10912"),
+        (binding(ha_port=12000), KNOWN, "10.96.0.1:12000"),
+        (translated(ha_port=10912), KNOWN, "10.96.0.1:10912"),
+        (translated(ha_port=10912, log_at_pods=True), KNOWN, "10.1.0.7:10912"),
+        (binding(), "[fd00::5]:10911", "[fd00::5]:10912"),
+        (binding(translated=True, places=DUAL, log_at_pods=True, ha_port=10912), SIX, "[fd00::5]:10912"),
+    ],
+    ids=range(6),
+)
+def test_where_the_log_is_served(of: GroupBinding, address: str, expected: str) -> None:
+    assert ha_address_of(of, address) == expected
+
+
+def test_addresses_of_a_broker_are_made_with_brackets() -> None:
+    assert process_address(binding(translated=True, places=DUAL), SIX, "fd00::5") == "[fd00::5]:30102"
+    assert respelled("[fd00::5]:10911") == "[fd00::5]:010911"
+    shown = effective_configuration(PlaneSettings(listen_host="::"), advertise_address="[fd00::1]:9878")
+    assert (shown["listenPort"], shown["controllerDLegerPeers"]) == ("9878", "n0-[fd00::1]:9878")
+
+
+def test_an_address_that_is_none_links_nobody() -> None:
+    with pytest.raises(BrokerCallError, match="expected host:port"):
+        ha_address_of(binding(), "somewhere")
+
+
+@pytest.mark.parametrize(
+    ("addressing", "expected"),
+    [
+        ({}, (False, False)),
+        ({"addressing": "HostNetwork"}, (False, False)),
+        ({"addressing": "ServiceIP"}, (True, False)),
+        ({"addressing": "NodePort", "firstNodePort": 30100}, (True, True)),
+        ({"addressing": "LoadBalancer"}, (True, True)),
+    ],
+)
+def test_what_the_group_says(addressing: dict[str, Any], expected: tuple[bool, bool]) -> None:
+    obj: dict[str, Any] = {
+        "metadata": {"namespace": "shop", "name": "orders"},
+        "spec": {"network": {"haPort": 12000, **addressing}},
+    }
+    found = binding_of(obj)
+    assert (found.translated, found.log_at_pods, found.ha_port) == (*expected, 12000)
+    assert not found.ephemeral
+    obj["spec"]["storage"] = {"ephemeral": {"sizeLimit": "2Gi"}}
+    assert binding_of(obj).ephemeral
+
+
+def test_a_pod_registers_the_address_that_it_carries_and_no_other() -> None:
+    assert advertises(translated(), "orders-1", KNOWN)
+    assert not advertises(translated(), "orders-1", "10.96.0.2:10911")
+    assert not advertises(translated(), "orders-2", KNOWN)
+
+
+# ---- Both address families: which pod a connection comes from, and one text for each spelling of an address.
+
+
+def test_a_pod_has_all_its_addresses_and_its_broker_the_one_of_the_family() -> None:
+    assert pod_ips(pod("10.0.0.1", "FD00:0::5")) == ("10.0.0.1", "fd00::5")
+    assert pod_ip(pod("10.0.0.1", "fd00::5")) == "10.0.0.1"
+    assert pod_ip(pod("10.0.0.1", "fd00::5", family="IPv6")) == "fd00::5"
+    assert pod_ip(pod("10.0.0.1", family="IPv6")) == "10.0.0.1"
+    assert (pod_ips(pod()), pod_ip(pod())) == ((), "")
+
+
+def test_whoever_connects_from_either_address_is_the_pod_until_it_goes() -> None:
+    index, both = PodIndex(), pod("10.0.0.1", "fd00::5")
+    index.take(WatchEvent("ADDED", both))
+    peer = Peer(namespace=KEY.namespace, pod_name="bn-1", group=KEY)
+    assert index.peer_at("10.0.0.1") == index.peer_at("fd00::5") == peer
+    assert index.has_both_families()
+    index.take(WatchEvent("MODIFIED", pod("10.0.0.2", "fd00::6")))
+    assert index.peer_at("10.0.0.1") is index.peer_at("fd00::5") is None
+    assert index.peer_at("fd00::6") == peer
+    index.take(WatchEvent("DELETED", pod("10.0.0.2", "fd00::6")))
+    assert index.peer_at("10.0.0.2") is index.peer_at("fd00::6") is None
+
+
+def test_a_pod_that_was_removed_by_force_was_where_its_broker_is_known() -> None:
+    index, both = PodIndex(), pod("10.0.0.1", "fd00::5", family="IPv6")
+    index.take(WatchEvent("ADDED", both))
+    index.take(WatchEvent("DELETED", both))
+    assert index.removed_hosts(KEY) == index.leaving_hosts(KEY) == {"fd00::5"}
+    index.take(WatchEvent("ADDED", pod("10.0.0.1", name="other-1")))
+    assert index.removed_hosts(KEY) == frozenset(), "one of its addresses is another pod's"
+
+
+class CountingApi:
+    """Lists these pods, and notes by what it was asked to select them."""
+
+    def __init__(self, *pods: dict[str, Any]) -> None:
+        self.pods = list(pods)
+        self.asked: list[str] = []
+
+    async def list(self, *_: Any, field_selector: str, **__: Any) -> SimpleNamespace:
+        self.asked.append(field_selector)
+        await asyncio.sleep(0)
+        return SimpleNamespace(items=self.pods if not field_selector else [])
+
+
+async def test_peers_that_are_no_pods_cost_one_list_of_all_together() -> None:
+    """In a cluster of two families each stranger was looked for among all pods."""
+    api = CountingApi(pod("10.0.0.1", "fd00::5"))
+    directory = KubernetesDirectory(cast("KubernetesApi", api))
+    directory._on_pod(WatchEvent("ADDED", pod("10.0.0.9", "fd00::9", name="bn-9")))
+    strangers = [f"fd07::{number:x}" for number in range(1, 40)]
+    found = await asyncio.gather(*(directory.peer(host) for host in (*strangers, "fd00::5")))
+    assert found == [*(None for _ in strangers), Peer(namespace=KEY.namespace, pod_name="bn-1", group=KEY)]
+    assert api.asked.count("") == 1
+    assert len(api.asked) == 41
+
+
+async def test_a_pod_is_found_by_its_second_address_also_before_the_watch_has_told(api: KubernetesApi) -> None:
+    """The API selects pods by status.podIP alone, which is their first."""
+    await create_pod(api, "orders-1", address="10.0.0.1")
+    both = {"status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::5"}]}}
+    await api.patch(PODS, "orders-1", both, namespace="default", subresource="status", timeout_seconds=60.0)
+    directory = KubernetesDirectory(api)  # not started: it has no watch
+    assert await directory.peer("fd00::5") is None, "one family, as far as it knows: not asked for"
+    directory._index.take(WatchEvent("ADDED", pod("10.0.0.9", "fd00::9", name="bn-9")))
+    directory._unknown_until_seconds.clear()
+    found = await directory.peer("fd00::5")
+    assert found is not None
+    assert found.pod_name == "orders-1"
+
+
+@pytest.mark.parametrize("registered", ["[fd00::5]:10911", "fd00:0:0:0:0:0:0:5:10911", "[FD00::5]:10911"])
+def test_a_fence_knows_its_own_broker_however_that_registered(registered: str) -> None:
+    identity = ReplicaIdentity(NAME, 1, registered)
+    body = BrokerReplicasInfoBody(
+        {NAME: ReplicasInfo(master_broker_id=1, master_epoch=3, in_sync_replicas=(identity,))}
+    )
+    answer = request(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA).answer(ResponseCode.SUCCESS, body=body.encode())
+    told = told_by(answer, NAME, Address("fd00:0::5", 10911))
+    assert told is not None
+    assert told.own_id == 1
+
+
+class Deaf(QuietHandler):
+    """A server that nobody asks anything."""
+
+    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        return not_supported(command)
+
+
+async def test_a_probe_finds_who_listens_and_who_refuses_on_ipv6(ipv6_loopback: str) -> None:
+    server = RemotingServer(Deaf())
+    await server.start(ipv6_loopback, 0)
+    await dial(server.address, deadline_seconds=5.0)
+    await server.stop(grace_seconds=0.1)
+    with pytest.raises(ConnectionRefusedError):
+        await dial(server.address, deadline_seconds=5.0)
+    with pytest.raises(ValueError, match="expected host:port, an IPv6 address in brackets"):
+        await dial("[::1]", deadline_seconds=5.0)
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("written", ["[::1]:10911", "::1:10911", "0:0:0:0:0:0:0:1:10911"])
+async def test_a_pod_speaks_for_itself_whatever_its_broker_calls_its_address(
+    client: RemotingClient, start_plane: StartPlane, ipv6_loopback: str, written: str
+) -> None:
+    """As one Java broker and another write the same address; what the record holds and answers name is one text."""
+    directory = PodsDirectory()
+    plane = await start_plane(directory=directory, listen_host=ipv6_loopback)
+    assert plane.address.startswith("[::1]:")
+    directory.find(NAME, cluster_name=CLUSTER)
+    directory.introduce(ipv6_loopback, Peer(namespace="standalone", pod_name=f"{NAME}-1", group=KEY))
+
+    async def ask(code: int, **fields: object) -> RemotingCommand:
+        ext_fields = {"clusterName": CLUSTER, "brokerName": NAME} | {name: str(value) for name, value in fields.items()}
+        return await client.invoke(plane.address, request(code, ext_fields=ext_fields), timeout_seconds=5.0)
+
+    applied = await ask(1013, appliedBrokerId=1, registerCheckCode=f"{written};1790000000000")
+    assert applied.code == 0
+    assert record_of(plane).address_of(1) == "[::1]:10911"
+    assert (await ask(1003, brokerId=1, brokerAddress=written)).code == 0
+    beat = {"epoch": 0, "maxOffset": 0, "confirmOffset": 0, "heartbeatTimeoutMills": 10_000, "electionPriority": 1}
+    assert (await ask(904, brokerId=1, brokerAddr=written, **beat)).code == 0
+    elected = await ask(1002, brokerId=1, designateElect="false")
+    assert (elected.ext_fields or {})["masterAddress"] == "[::1]:10911"
+    # The check code itself is the broker's: it must be the same to the last character.
+    assert (await ask(1013, appliedBrokerId=1, registerCheckCode=f"{written};1790000000000")).code == 0
+    refused = await ask(1003, brokerId=1, brokerAddress="[fd00::9]:10911")
+    assert (refused.code, "is at ::1, not at [fd00::9]:10911" in (refused.remark or "")) == (16, True)

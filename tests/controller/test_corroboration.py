@@ -1,58 +1,42 @@
-"""A master that is silent at one controller plane only: the other planes are asked before anybody is killed (fault F14)."""
+"""Before a master is killed: the other planes are asked, a starting master gets its time, and so does the plane of a change."""
+
+from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
-from brokergroup_operator.controller.change.fencing import FenceOutcome
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
-from brokergroup_operator.controller.peers.services import HeardElsewhere, Planes
-from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.change.takeover import PROBES, Takeover
+from brokergroup_operator.controller.peers.services import HeardElsewhere, Planes, Services
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.observer import Observer
-from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.observe.timeline import Cause, Step, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.command import RemotingCommand
 from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
 from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.server import RemotingServer
-from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.support.fake_broker import NAME, FakeGroup, eventually
+from tests.controller.conftest import record_of, snapshot_of
+from tests.controller.world import KEY, Fencer, Notes, World, knows, look_up
+from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 from tests.support.places import free_port
 from tests.support.quiet_handler import QuietHandler
 
-STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
-
-class KillingFencer:
-    """Kills the fake broker, and remembers whom."""
-
-    def __init__(self, group: FakeGroup) -> None:
-        self._group = group
-        self.fenced: list[int] = []
-
-    async def fence(
-        self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
-    ) -> FenceOutcome:
-        self.fenced.append(broker_id)
-        await self._group.brokers[broker_id].kill()
-        return FenceOutcome(confirmed=True, how="killed")
-
-
-class Asked(Observer):
-    """Counts the questions of other planes."""
-
-    def __init__(self) -> None:
-        self.testimonies = 0
-
-    def request_answered(self, request_code: int, response_code: int, duration_seconds: float | None = None) -> None:
-        self.testimonies += request_code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
+    from brokergroup_operator.controller.change.executor import Executor
+    from brokergroup_operator.controller.group.group import Group
+    from brokergroup_operator.controller.plane import ControllerPlane
+    from controller_core.plan import Change
+    from rocketmq_remoting.command import RemotingCommand
 
 
 class StuckPlane(QuietHandler):
@@ -86,38 +70,19 @@ def only_the_failover_asks(*planes: ControllerPlane) -> None:
         plane._silent_members.look_at = lambda *_: None  # type: ignore[method-assign]
 
 
-async def _three_planes(
-    start_plane: StartPlane, group: FakeGroup, **changes: object
-) -> tuple[list[ControllerPlane], list[KillingFencer], list[Asked]]:
-    store, ports = MemoryRecordStore(), [free_port() for _ in range(3)]
-    peers = tuple(f"127.0.0.1:{port}" for port in ports)
-    fencers, asked = [KillingFencer(group) for _ in ports], [Asked() for _ in ports]
-    planes = [
-        await start_plane(
-            store,
-            directory=FixedDirectory(settings=STRICT),
-            fencer=fencer,
-            observer=observer,
-            listen_port=port,
-            peer_addresses=peers,
-            **changes,
-        )
-        for port, fencer, observer in zip(ports, fencers, asked, strict=True)
-    ]
+async def _three_planes(group: World, **changes: Any) -> tuple[list[ControllerPlane], list[Fencer], list[Notes]]:
+    fencers, asked = [Fencer(group) for _ in range(3)], [Notes() for _ in range(3)]
+    planes = await group.peers(3, observers=asked, fencers=fencers, **changes)
     only_the_failover_asks(*planes)
-    group.planes = list(reversed(peers))  # requests go to the last, heartbeats to all
+    group.planes.reverse()  # requests go to the last, heartbeats to all
     await group.three()
-    await eventually(
-        lambda: all((now := plane.snapshot(KEY)) and now.writable for plane in planes), what="all planes to know it"
-    )
+    await knows(*planes)
     return planes, fencers, asked
 
 
-async def test_a_master_that_only_one_plane_does_not_hear_is_left_alone(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_master_that_only_one_plane_does_not_hear_is_left_alone(group: World) -> None:
     """However long it lasts: two of three planes hear it, so it is the one plane that is cut off."""
-    planes, fencers, asked = await _three_planes(start_plane, group, other_planes_patience_seconds=0.2)
+    planes, fencers, asked = await _three_planes(group, other_planes_patience_seconds=0.2)
     master = group.master()
     master.answers_ha_status = False  # the way from the deaf plane to it is cut as well
     master.unheard_at = {planes[0].address}
@@ -132,32 +97,28 @@ async def test_a_master_that_only_one_plane_does_not_hear_is_left_alone(
     assert snapshot_of(planes[1]).writable
 
 
-async def test_a_master_that_no_plane_hears_is_replaced(start_plane: StartPlane, group: FakeGroup) -> None:
-    planes, fencers, _ = await _three_planes(start_plane, group)
+async def test_a_master_that_no_plane_hears_is_replaced(group: World) -> None:
+    planes, fencers, _ = await _three_planes(group)
     master = group.master()
     master.freeze()
     await eventually(lambda: record_of(planes[0]).master_epoch == 2, what="a new master")
-    await eventually(lambda: all(snapshot_of(plane).writable for plane in planes), what="all planes to hear it")
+    await knows(*planes)
     assert sorted(one for fencer in fencers for one in fencer.fenced)[:1] == [1]
     assert record_of(planes[0]).master_epoch == 2, "one epoch for one lost master"
     assert not any(record_of(plane).unfenced for plane in planes)
 
 
-async def test_a_plane_with_a_stuck_view_does_not_keep_a_frozen_master_in_office_for_ever(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
-    stuck, fencer = StuckPlane(), KillingFencer(group)
-    async with serving(stuck) as stuck_address:
-        own = f"127.0.0.1:{free_port()}"
-        plane = await start_plane(
-            directory=FixedDirectory(settings=STRICT),
-            fencer=fencer,
-            listen_port=int(own.rpartition(":")[2]),
-            peer_addresses=(own, stuck_address),
-            other_planes_patience_seconds=1.2,
-        )
-        group.planes = [plane.address]
-        await group.three()
+async def _beside(group: World, other: str, **settings: Any) -> tuple[ControllerPlane, Fencer]:
+    """A plane that has this one beside it, and three brokers that know the first only."""
+    fencer, own = Fencer(group), f"127.0.0.1:{free_port()}"
+    port = int(own.rpartition(":")[2])
+    plane, _ = await group.three_under(fencer=fencer, listen_port=port, peer_addresses=(own, other), **settings)
+    return plane, fencer
+
+
+async def test_a_plane_with_a_stuck_view_does_not_keep_a_frozen_master_in_office_for_ever(group: World) -> None:
+    async with serving(StuckPlane()) as stuck:
+        plane, fencer = await _beside(group, stuck, other_planes_patience_seconds=1.2)
         group.master().freeze()
         await eventually(lambda: snapshot_of(plane).spared_on_testimony, what="the other plane to be believed")
         assert fencer.fenced == []
@@ -168,41 +129,27 @@ async def test_a_plane_with_a_stuck_view_does_not_keep_a_frozen_master_in_office
         assert any("for too long" in line for line in incident.evidence)
 
 
-async def test_a_plane_that_says_nothing_costs_its_deadline_and_no_more(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
-    mute, fencer = StuckPlane(answers=False), KillingFencer(group)
-    async with serving(mute) as mute_address:
-        own = f"127.0.0.1:{free_port()}"
-        plane = await start_plane(
-            directory=FixedDirectory(settings=STRICT),
-            fencer=fencer,
-            listen_port=int(own.rpartition(":")[2]),
-            peer_addresses=(own, mute_address),
-            other_planes_deadline_seconds=0.05,
-        )
+async def test_a_plane_that_says_nothing_costs_its_deadline_and_no_more(group: World) -> None:
+    mute = StuckPlane(answers=False)
+    async with serving(mute) as address:
+        plane, _ = await _beside(group, address, other_planes_deadline_seconds=0.05)
         only_the_failover_asks(plane)
-        group.planes = [plane.address]
-        await group.three()
         group.master().freeze()
         await eventually(lambda: snapshot_of(plane).writable and record_of(plane).master_epoch == 2)
         assert mute.asked == 1
         assert snapshot_of(plane).spared_on_testimony == 0
 
 
-async def test_a_master_is_silent_only_once_it_could_have_been_heard_as_master(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_master_is_silent_only_once_it_could_have_been_heard_as_master(group: World) -> None:
     """A plane that was cut off learned who is master now, found it silent for as long as the cut, and killed it.
 
     Seen on two nodes: the connections to the other planes were not mended yet, so none of them could speak for it.
     """
     store, own = MemoryRecordStore(), f"127.0.0.1:{free_port()}"
-    fencers = [KillingFencer(group), KillingFencer(group)]
-    other = await start_plane(store, directory=FixedDirectory(settings=STRICT), fencer=fencers[0])
-    cut_off = await start_plane(
+    fencers = [Fencer(group), Fencer(group)]
+    other = await group.plane(store, fencer=fencers[0])
+    cut_off = await group.plane(
         store,
-        directory=FixedDirectory(settings=STRICT),
         fencer=fencers[1],
         listen_port=int(own.rpartition(":")[2]),
         peer_addresses=(own, f"127.0.0.1:{free_port()}"),
@@ -223,13 +170,13 @@ async def test_a_master_is_silent_only_once_it_could_have_been_heard_as_master(
     await eventually(lambda: record_of(cut_off).change is None, what="the end of the change")
     await asyncio.sleep(0.3)
     successor.unheard_at = set()
-    await asyncio.sleep(3.0)
+    await asyncio.sleep(1.5)
     assert [fencer.fenced for fencer in fencers] == [[], []]
     assert record_of(cut_off).master_epoch == 2
 
 
-async def test_a_certain_death_asks_nobody(start_plane: StartPlane, group: FakeGroup) -> None:
-    planes, _, asked = await _three_planes(start_plane, group)
+async def test_a_certain_death_asks_nobody(group: World) -> None:
+    planes, _, asked = await _three_planes(group)
     await group.master().kill()
     await eventually(lambda: record_of(planes[0]).master_epoch == 2, what="a new master")
     assert [observer.testimonies for observer in asked] == [0, 0, 0]
@@ -267,3 +214,102 @@ def test_how_long_the_word_of_other_planes_counts(
 ) -> None:
     testimony = HeardElsewhere(hearing=tuple(f"plane-{number}" for number in range(hearing)), planes=planes)
     assert testimony.protects(silent_for_seconds, 10.0) is protected
+
+
+# ---- A master that has registered and not opened its port yet is starting, not dead, for a plane that never heard it.
+
+
+class UnopenedPort(RemotingServer):
+    """Its address is known, and connections to it are refused."""
+
+    async def start(self, host: str, port: int) -> None:
+        pass
+
+
+class StartingBroker(FakeBroker):
+    """Registers and heartbeats; its port stays closed."""
+
+    def __init__(self, group: FakeGroup, *, unheard_at: set[str]) -> None:
+        super().__init__(group)
+        self._server = UnopenedPort(self)
+        self.unheard_at = unheard_at
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:10911"
+
+
+async def _two_planes(group: World, **changes: Any) -> tuple[list[ControllerPlane], list[Notes]]:
+    notes = [Notes(), Notes()]
+    settings = ControllerSettings(min_in_sync_replicas=1)
+    return await group.peers(2, observers=notes, settings=settings, **changes), notes
+
+
+async def test_a_master_that_another_plane_hears_is_starting(group: World) -> None:
+    """However long it takes: the plane that never heard it asks the others before it takes a closed port for a death."""
+    (first, second), (heard, unheard) = await _two_planes(
+        group, startup_timeout_seconds=0.3, other_planes_patience_seconds=1000.0
+    )
+    await look_up(second)
+    master = StartingBroker(group, unheard_at={second.address})
+    await master.start()
+    await group.broker()
+    await look_up(second)
+    before = heard.testimonies
+    await eventually(lambda: heard.testimonies > before + 5, what="the second plane to doubt, again and again")
+    assert (heard.lost, unheard.lost) == ([], [])
+    assert record_of(first).master_epoch == 1
+    assert group.master() is master
+
+
+@pytest.mark.usefixtures("loop_clock")
+async def test_a_master_nobody_else_can_speak_for_is_given_its_start(group: World) -> None:
+    """The plane that heard it has gone: it has as long as a start takes, counted from when the record named it; then it is dead."""
+    (first, second), (_, unheard) = await _two_planes(group, startup_timeout_seconds=1.0)
+    await look_up(second)
+    master = StartingBroker(group, unheard_at={second.address})
+    await master.start()
+    await look_up(second)
+    named_seconds = asyncio.get_running_loop().time()
+    await first.stop()
+    await eventually(lambda: unheard.lost, what="the master to be given up")
+    assert unheard.lost[0].steps[Step.DETECTED] > named_seconds + 1.0
+    assert unheard.lost[0].trigger is Trigger.CONNECTION_REFUSED
+
+
+# ---- Before a plane takes a change over, it probes the plane that carries it out.
+
+SETTINGS = cast("PlaneSettings", SimpleNamespace(probe_seconds=0.2, takeover_from_living_seconds=15.0))
+GROUP = cast("Group", SimpleNamespace(changes=SimpleNamespace(unmoved_seconds=5.0)))
+CHANGE = cast("Change", SimpleNamespace(carried_out_by="operator-0:9878", is_told=False))
+
+
+@pytest.mark.parametrize(
+    ("answers", "lives", "asked"),
+    [
+        ([None], True, 1),
+        ([TimeoutError(), None], True, 2),
+        ([TimeoutError()] * PROBES, False, PROBES),
+        ([ConnectionRefusedError()], False, 1),
+        ([TimeoutError(), OSError("no route")], False, 2),
+    ],
+    ids=["listens", "late once", "never answers", "refuses", "no way to it"],
+)
+async def test_a_plane_that_misses_one_probe_is_not_taken_for_dead(
+    answers: list[Exception | None], lives: bool, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = list(answers)
+
+    async def open_connection(host: str, port: int) -> tuple[Any, Any]:
+        assert (host, port) == ("operator-0", 9878)
+        answer = left.pop(0)
+        if answer is not None:
+            raise answer
+        return None, SimpleNamespace(close=lambda: None, wait_closed=AsyncMock())
+
+    monkeypatch.setattr(asyncio, "open_connection", open_connection)
+    planes: Any = SimpleNamespace(own_address="operator-1:9878")
+    services = Services(settings=SETTINGS, observer=Observer(), calls=planes, planes=planes)
+    takeover = Takeover(services, cast("Executor", None))
+    assert await takeover._is_carried_out(GROUP, CHANGE) is lives
+    assert len(answers) - len(left) == asked

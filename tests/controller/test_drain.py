@@ -1,45 +1,34 @@
-"""A master whose pod is about to go is moved first; two planes do not get in each other's way."""
+"""A master whose pod goes is moved first, also behind a Service; a group that its owner woke tells one planned change of master."""
+
+from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.observe.observer import Observer
-from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Trigger
+from brokergroup_operator.controller.directory.group_directory import PodPlace
+from brokergroup_operator.observe.timeline import Cause, Kind, Outcome, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
-from controller_core.settings import ControllerSettings
-from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.support.fake_broker import FakeGroup, eventually
+from rocketmq_remoting.codes import RequestCode
+from tests.controller.conftest import QUICK, group_of, record_of, snapshot_of
+from tests.controller.test_change_of_master import MuteStore
+from tests.controller.world import KEY, STRICT, Fencer, Notes, World
+from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
+from tests.support.places import free_port
 from tests.support.pods_directory import PodsDirectory
 
-STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brokergroup_operator.controller.plane import ControllerPlane
 
 
-class Incidents(Observer):
-    """What two planes tell of a switchover."""
-
-    def __init__(self) -> None:
-        self.begun = 0
-        self.ended = 0
-        self.closed: list[FailoverTimeline] = []
-
-    def master_lost(self, timeline: FailoverTimeline) -> None:
-        self.begun += 1
-
-    def master_changed(self, timeline: FailoverTimeline) -> None:
-        self.ended += 1
-
-    def failover_withdrawn(self, timeline: FailoverTimeline) -> None:
-        self.ended += 1
-
-    def incident_closed(self, timeline: FailoverTimeline) -> None:
-        self.closed.append(timeline)
-
-
-async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(group: World) -> None:
     """CNPG #7888: the pod ended before its switchover."""
     directory = PodsDirectory(settings=STRICT)
-    plane = await start_plane(directory=directory)
-    group.planes = [plane.address]
-    first, second, third = await group.three()
+    plane, (first, second, third) = await group.three_under(directory=directory)
     group.journal.clear()
     directory.report_leaving(KEY, first.host, second.host)  # 2 would be the best, but goes as well
     await eventually(lambda: third.sync_state_set == {1, 2, 3}, what="3 to be master of all")
@@ -50,12 +39,10 @@ async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(start_plane: Star
     assert not timeline.unclean
 
 
-async def test_where_everybody_goes_the_master_stays(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_where_everybody_goes_the_master_stays(group: World) -> None:
     """Else the mastership would go round and round among those that are about to go."""
     directory = PodsDirectory(settings=STRICT)
-    plane = await start_plane(directory=directory, drain_again_seconds=0.02)
-    group.planes = [plane.address]
-    brokers = await group.three()
+    plane, brokers = await group.three_under(directory=directory, drain_again_seconds=0.02)
     directory.report_leaving(KEY, *(broker.host for broker in brokers))
     await asyncio.sleep(0.3)
     assert record_of(plane).master_epoch == 1
@@ -63,22 +50,20 @@ async def test_where_everybody_goes_the_master_stays(start_plane: StartPlane, gr
     await eventually(lambda: brokers[1].is_master or brokers[2].is_master, what="the one that stays to be master")
 
 
-async def test_a_failover_prefers_those_that_stay(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_a_failover_prefers_those_that_stay(group: World) -> None:
     directory = PodsDirectory(settings=STRICT)
-    plane = await start_plane(directory=directory)
-    group.planes = [plane.address]
-    first, second, third = await group.three()
+    _plane, (first, second, third) = await group.three_under(directory=directory)
     directory.report_leaving(KEY, second.host)
     await first.kill()
     await eventually(lambda: third.is_master, what="3 to be master")
 
 
-async def test_two_planes_that_collide_move_it_once(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_two_planes_that_collide_move_it_once(group: World) -> None:
     """Their ranks keep them apart; where they do not (here nobody knows the other), the record does."""
     store = MemoryRecordStore()
     directories = [PodsDirectory(settings=STRICT), PodsDirectory(settings=STRICT)]
-    told = Incidents()
-    planes = [await start_plane(store, directory=directory, observer=told) for directory in directories]
+    told = Notes()
+    planes = [await group.start_plane(store, directory=directory, observer=told) for directory in directories]
     group.planes = [plane.address for plane in planes]
     first, _, _ = await group.three()
     await eventually(lambda: all(len(snapshot_of(plane).live) == 3 for plane in planes), what="both to hear all")
@@ -91,19 +76,17 @@ async def test_two_planes_that_collide_move_it_once(start_plane: StartPlane, gro
         what="all in sync again",
     )
     await eventually(lambda: {record_of(plane).master_epoch for plane in planes} == {2})
-    await eventually(lambda: told.ended == told.begun, what="both to be done with it")
+    await eventually(lambda: len(told.changed) + len(told.withdrawn) == len(told.lost), what="both to be done with it")
     await eventually(lambda: told.closed, what="the incident")
     assert [incident.outcome for incident in told.closed] == [Outcome.COMPLETED]
 
 
-async def test_a_master_whose_pod_was_removed_by_force_is_moved_without_waiting_for_a_topics_copy(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_master_whose_pod_was_removed_by_force_is_moved_without_waiting_for_a_topics_copy(group: World) -> None:
     """Its process ends within seconds; a failover would lose the same topic, later."""
     directory = PodsDirectory(settings=STRICT)
-    plane = await start_plane(directory=directory, metadata_copy_seconds=600.0, switchover_deadline_seconds=1200.0)
-    group.planes = [plane.address]
-    first, *others = await group.three()
+    plane, (first, *others) = await group.three_under(
+        directory=directory, metadata_copy_seconds=600.0, switchover_deadline_seconds=1200.0
+    )
     first.topics["orders"] = 4
     directory.report_leaving(KEY, first.host, by_force=True)
     await eventually(lambda: any(one.is_master for one in others), what="another to be master")
@@ -111,29 +94,23 @@ async def test_a_master_whose_pod_was_removed_by_force_is_moved_without_waiting_
     assert (timeline.outcome, timeline.cause) == (Outcome.COMPLETED, Cause.DRAIN)
 
 
-async def test_a_drain_that_could_not_begin_is_no_incident(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_a_drain_that_could_not_begin_is_no_incident(group: World) -> None:
     """The port is closed already, the connections are not: a Java broker at its end. The failover is the one incident."""
-    directory, told = PodsDirectory(settings=STRICT), Incidents()
-    plane = await start_plane(directory=directory, observer=told, drain_again_seconds=0.02)
-    group.planes = [plane.address]
-    first, *_ = await group.three()
+    directory, told = PodsDirectory(settings=STRICT), Notes()
+    plane, (first, *_) = await group.three_under(directory=directory, observer=told, drain_again_seconds=0.02)
     await first.close_port()
     directory.report_leaving(KEY, first.host, by_force=True)
-    await eventually(lambda: told.begun >= 3, what="some tries")
+    await eventually(lambda: len(told.lost) >= 3, what="some tries")
     await first.kill()
     await eventually(lambda: record_of(plane).master_epoch == 2, what="the failover")
     await eventually(lambda: told.closed, what="the incident")
     assert [(one.kind, one.outcome) for one in told.closed] == [(Kind.FAILOVER, Outcome.COMPLETED)]
 
 
-async def test_a_drain_whose_master_ends_before_it_is_level_is_no_incident_of_its_own(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_drain_whose_master_ends_before_it_is_level_is_no_incident_of_its_own(group: World) -> None:
     """A kubelet leaves the broker of a pod that was deleted by force some seconds, and a move may take longer."""
-    directory, told = PodsDirectory(settings=STRICT), Incidents()
-    plane = await start_plane(directory=directory, observer=told)
-    group.planes = [plane.address]
-    first, *_ = await group.three()
+    directory, told = PodsDirectory(settings=STRICT), Notes()
+    plane, (first, *_) = await group.three_under(directory=directory, observer=told)
     first.links_behind = 100
     directory.report_leaving(KEY, first.host, by_force=True)
     await eventually(lambda: first.minimum == 99, what="the master to be quiet")
@@ -142,3 +119,253 @@ async def test_a_drain_whose_master_ends_before_it_is_level_is_no_incident_of_it
     await eventually(lambda: told.closed, what="the incident")
     await eventually(lambda: record_of(plane).change is None, what="the end of the change")
     assert [(one.kind, one.outcome) for one in told.closed] == [(Kind.FAILOVER, Outcome.COMPLETED)]
+
+
+# ---- A master behind a Service whose pod was removed by force: the Service does not lead to its process any more.
+
+_hosts = (f"127.150.9.{number}" for number in itertools.count(2))
+
+
+class ServedDirectory(PodsDirectory):
+    """Its groups are known by Services; a test says which pods these lead to, and which were removed by force."""
+
+    def __init__(self) -> None:
+        super().__init__(settings=STRICT)
+        self.places: dict[str, PodPlace] = {}
+        self.removed: dict[str, PodPlace] = {}
+        self.template = replace(self.template, translated=True, places=self.places, removed_places=self.removed)
+
+    def remove_by_force(self, broker: ServedBroker) -> None:
+        """As ``kubectl delete pod --force``: the pod is gone from the API, its process is not."""
+        self.removed[broker.pod] = self.places.pop(broker.pod)
+        self.report_leaving(KEY, broker.host, by_force=True)
+
+    def start_successor(self, broker: ServedBroker, ip: str) -> None:
+        """The next pod of that name has its address."""
+        self.places[broker.pod] = PodPlace(ip=ip, address=broker.address)
+        self.report_leaving(KEY)
+
+
+class ServedBroker(FakeBroker):
+    """Known by a Service, whose relay a test ends when the pod is gone."""
+
+    def __init__(self, group: FakeGroup, **changes: Any) -> None:
+        before: ServedBroker | None = changes.pop("known_by", None)
+        super().__init__(group, port=before.port if before else free_port(), **changes)
+        self.service_host: str = before.service_host if before else next(_hosts)
+        self.relay: asyncio.Server | None = None
+        self.relayed: set[asyncio.StreamWriter] = set()
+
+    @property
+    def pod(self) -> str:
+        """The name stays, whichever pod has it."""
+        return f"pod-{self.service_host}"
+
+    @property
+    def address(self) -> str:
+        """Where it says that it is."""
+        return f"{self.service_host}:{self.port}"
+
+    async def start(self) -> None:
+        self.relay = await asyncio.start_server(self._forward, self.service_host, self.port)
+        await super().start()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.relayed.add(writer)
+        try:
+            up_reader, up_writer = await asyncio.open_connection(self.host, self.port)
+        except OSError:
+            writer.close()
+            return
+        self.relayed.add(up_writer)
+        await asyncio.gather(_pump(reader, up_writer), _pump(up_reader, writer))
+
+    async def lose_endpoint(self) -> None:
+        """The Service has no endpoint: it refuses connections, as kube-proxy does, and those through it are cut."""
+        assert self.relay is not None
+        self.relay.close()
+        for writer in self.relayed:
+            writer.transport.abort()
+
+    async def kill(self) -> None:
+        await self.lose_endpoint()
+        await super().kill()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+class Served:
+    """Three members behind Services, and their plane; the first is master."""
+
+    def __init__(self, group: FakeGroup, directory: ServedDirectory, plane: ControllerPlane) -> None:
+        self.group, self.directory, self.plane = group, directory, plane
+        group.planes = [plane.address]
+
+    async def three(self) -> list[ServedBroker]:
+        brokers = [await self.start() for _ in range(3)]
+        await eventually(lambda: brokers[0].sync_state_set == {1, 2, 3}, what="three members in sync")
+        await eventually(lambda: len(snapshot_of(self.plane).live) == 3, what="all to be heard")
+        return brokers
+
+    async def start(self, **changes: Any) -> ServedBroker:
+        broker = ServedBroker(self.group, **changes)
+        self.directory.places[broker.pod] = PodPlace(ip=broker.host, address=broker.address)
+        await broker.start()
+        return broker
+
+
+async def test_a_master_whose_pod_was_removed_by_force_is_moved_by_calls_to_its_pods_own_address(group: World) -> None:
+    """Its process lives for a second or two, and its Service refuses connections."""
+    directory = ServedDirectory()
+    plane = await group.start_plane(directory=directory)
+    first, *others = await Served(group, directory, plane).three()
+    group.journal.clear()
+    await first.lose_endpoint()
+    directory.remove_by_force(first)
+    await eventually(lambda: any(one.is_master for one in others), what="another to be master")
+    await eventually(lambda: not first.is_master, what="the old process to have heard of it")
+    assert group.journal[0] == "minInSyncReplicas=99 at 1"
+    timeline = await eventually(lambda: snapshot_of(plane).last_switchover, what="the switchover's end")
+    assert (timeline.outcome, timeline.cause) == (Outcome.COMPLETED, Cause.DRAIN)
+
+
+async def test_a_removed_master_that_ends_before_it_was_moved_is_replaced_without_a_fence(group: World) -> None:
+    """Its successor has begun: the Service says nothing of the old process, and its own address refuses."""
+    directory, fencer = ServedDirectory(), Fencer()
+    plane = await group.start_plane(directory=directory, fencer=fencer)
+    first, *others = await Served(group, directory, plane).three()
+    await first.lose_endpoint()
+    directory.removed[first.pod] = directory.places.pop(first.pod)
+    directory.start_successor(first, "127.64.250.250")
+    await first.kill()
+    await eventually(lambda: any(one.is_master for one in others), what="another to be master")
+    timeline = await eventually(lambda: snapshot_of(plane).last_failover, what="the failover's end")
+    assert (timeline.trigger, timeline.unfenced) == (Trigger.CONNECTION_REFUSED, False)
+    assert fencer.asked == []
+
+
+async def test_a_removed_master_that_is_silent_and_may_wake_is_fenced_first(group: World) -> None:
+    """Its kernel takes connections at the pod's own address: that is no death, whatever the Service says."""
+    directory, fencer = ServedDirectory(), Fencer()
+    plane = await group.start_plane(directory=directory, fencer=fencer)
+    first, *others = await Served(group, directory, plane).three()
+    fencer.open.clear()
+    first.freeze()
+    await first.lose_endpoint()
+    directory.remove_by_force(first)
+    await eventually(lambda: fencer.asked, what="the fence")
+    assert fencer.asked == [f"{first.host}:{first.port}"]
+    assert record_of(plane).granted_master_id == 1
+    assert not any(one.is_master for one in others)
+    fencer.open.set()
+    await eventually(lambda: any(one.is_master for one in others), what="another to be master")
+
+
+async def test_the_process_of_the_next_pod_is_called_at_the_service(group: World) -> None:
+    directory = ServedDirectory()
+    plane = await group.start_plane(directory=directory)
+    served = Served(group, directory, plane)
+    first, *_ = await served.three()
+    await first.lose_endpoint()
+    directory.remove_by_force(first)
+    await eventually(lambda: snapshot_of(plane).last_switchover, what="the switchover's end")
+    await first.kill()
+    again = await served.start(broker_id=1, epoch_file=first.epoch_file, known_by=first)
+    directory.report_leaving(KEY)
+    assert again.address == first.address
+    assert again.host != first.host
+    master = group.master()
+    await eventually(lambda: 1 in master.linked, what="the next process to be linked")
+    known = group_of(plane)
+    await eventually(lambda: known.master_change is None and record_of(plane).change is None, what="the change's end")
+    await plane.set_broker_config(KEY, 1, {"flushDelayOffsetInterval": "7000"})
+    assert again.config == {"flushDelayOffsetInterval": "7000"}
+    assert first.pod in directory.removed, "the old pod's address is no other pod's yet"
+
+
+# ---- A woken group reports one planned change of master; a master that was not hibernated is lost like any other.
+
+
+async def sees(plane: ControllerPlane, directory: PodsDirectory, *, hibernated: bool) -> None:
+    """Change the owner's wish, and wait until the plane goes by it."""
+    directory.wish(deleting=hibernated, hibernated=hibernated)
+    await eventually(lambda: group_of(plane).binding.hibernated is hibernated, what="the plane to know it")
+
+
+async def sleep_and_wake(plane: ControllerPlane, directory: PodsDirectory, brokers: Iterable[FakeBroker]) -> None:
+    """The group was put to sleep, all its brokers are down, and the plane knows that its owner woke it."""
+    await sees(plane, directory, hibernated=True)
+    for each in brokers:
+        await each.kill()
+    await eventually(lambda: not snapshot_of(plane).live, what="all to be down")
+    await sees(plane, directory, hibernated=False)
+
+
+WOKEN = [(Trigger.WOKEN, Cause.HIBERNATION, Outcome.COMPLETED)]
+
+
+async def told_of(told: Notes) -> list[tuple[Trigger, Cause, Outcome]]:
+    await eventually(lambda: told.closed, what="the incident to be closed")
+    return [(one.trigger, one.cause, one.outcome) for one in told.closed]
+
+
+async def test_a_woken_master_that_is_heard_before_its_registration_was_not_lost(group: World) -> None:
+    """With several planes the registration goes to one, and the others hear the heartbeats before they read the record."""
+    directory, told = PodsDirectory(), Notes()
+    plane, (first, *others) = await group.three_under(directory=directory, observer=told)
+    await sleep_and_wake(plane, directory, (*others, first))
+    again = FakeBroker(group, broker_id=1, epoch_file=first.epoch_file, max_offset=first.max_offset)
+    await again.heartbeat()
+    await eventually(lambda: 1 in snapshot_of(plane).live, what="the woken process to be heard")
+    for _ in range(10):
+        await again.heartbeat()
+        await asyncio.sleep(QUICK.tick_seconds)
+    await again.start()
+    assert await told_of(told) == WOKEN
+
+
+async def test_a_woken_masters_own_election_that_the_store_did_not_answer_is_told_as_waking(group: World) -> None:
+    """The write arrived: what ends the change has only the plan in the record to go by."""
+    directory, told, store = PodsDirectory(), Notes(), MuteStore()
+    plane, (first, *others) = await group.three_under(store, directory=directory, observer=told)
+    await sleep_and_wake(plane, directory, (*others, first))
+    store.mute = True
+    again = FakeBroker(group, broker_id=1, epoch_file=first.epoch_file, max_offset=first.max_offset)
+    await again.start()
+    assert await told_of(told) == WOKEN
+    assert store.unanswered == 1
+
+
+async def test_nobody_is_elected_before_a_woken_member_has_reported_its_log(group: World) -> None:
+    """Else the first that registers begins an election that finds nobody, and the group tells two changes of master."""
+    directory, told = PodsDirectory(), Notes()
+    plane, (first, *others) = await group.three_under(directory=directory, observer=told)
+    await sleep_and_wake(plane, directory, (*others, first))
+    second = FakeBroker(group, broker_id=2, epoch_file=first.epoch_file, max_offset=first.max_offset)
+    await second.ask(RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=2, brokerAddress=others[0].address)
+    await eventually(lambda: 2 in snapshot_of(plane).live, what="the woken slave to be heard")
+    for _ in range(10):
+        await asyncio.sleep(QUICK.tick_seconds)
+    assert record_of(plane).master_epoch == 1
+    await second.heartbeat()
+    await eventually(lambda: record_of(plane).master_broker_id == 2, what="the woken slave to be elected")
+    await second.kill()
+    assert [one.outcome for one in told.closed if one.outcome is Outcome.NO_ELIGIBLE_REPLICA] == []
+
+
+async def test_a_master_that_was_not_put_to_sleep_after_all_is_lost_like_any_other(group: World) -> None:
+    directory, told = PodsDirectory(), Notes()
+    plane, (first, *_) = await group.three_under(directory=directory, observer=told)
+    await sees(plane, directory, hibernated=True)
+    await sees(plane, directory, hibernated=False)
+    await eventually(lambda: not group_of(plane).waking.wakes, what="the master to be heard for long enough")
+    await first.kill()
+    await eventually(lambda: told.closed, what="the incident to be closed")
+    assert [one.trigger for one in told.closed] != [Trigger.WOKEN]
+    assert [one.cause for one in told.closed] != [Cause.HIBERNATION]

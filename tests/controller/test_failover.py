@@ -1,108 +1,59 @@
-"""What happens when a master is lost, seen by brokers on real sockets: who is elected, how all are told, and when nobody is."""
+"""A master is lost: which member is elected, in which order brokers are notified, what is fenced first, when none is elected."""
 
 import asyncio
+import contextlib
+import socket
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from brokergroup_operator.controller.change.fencing import FenceOutcome
 from brokergroup_operator.controller.detect import master_watch
-from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.fence.watchman import controller_question, told_by
-from brokergroup_operator.observe.observer import Observer
-from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
+from brokergroup_operator.observe.timeline import (
+    NO_ANSWER_WORDS,
+    RAN_ON_WORDS,
+    Cause,
+    FailoverTimeline,
+    Outcome,
+    Step,
+    Trigger,
+)
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import GroupKey
-from controller_core.settings import ControllerSettings
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.client import RemotingClient
-from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
+from tests.controller.conftest import record_of, snapshot_of
+from tests.controller.world import KEY, LOOSE, STRICT, Fencer, Notes, World
+from tests.support.fake_broker import FakeBroker, eventually
 from tests.support.fake_name_server import FakeNameServer
 from tests.support.pods_directory import PodsDirectory
 
-STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
-
-class Notes(Observer):
-    """Keeps what the plane told."""
-
-    def __init__(self) -> None:
-        self.lost: list[FailoverTimeline] = []
-        self.changed: list[FailoverTimeline] = []
-        self.closed: list[FailoverTimeline] = []
-
-    def master_lost(self, timeline: FailoverTimeline) -> None:
-        self.lost.append(timeline)
-
-    def master_changed(self, timeline: FailoverTimeline) -> None:
-        self.changed.append(timeline)
-
-    def incident_closed(self, timeline: FailoverTimeline) -> None:
-        self.closed.append(timeline)
-
-
-class DeletingDirectory(PodsDirectory):
-    """Says that its groups are being deleted, from a moment on."""
-
-    deleting = False
-
-    def binding(self, key: GroupKey) -> GroupBinding | None:
-        return self._told(super().binding(key))
-
-    def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
-        return self._told(super().find(broker_name, cluster_name=cluster_name, peer=peer))
-
-    def _told(self, binding: GroupBinding | None) -> GroupBinding | None:
-        return replace(binding, deleting=True) if binding is not None and self.deleting else binding
-
-    def bindings(self) -> list[GroupBinding]:
-        return [replace(binding, deleting=self.deleting) for binding in super().bindings()]
-
-
-class KillingFencer:
-    """Kills the fake broker, as a pod deletion would."""
-
-    def __init__(self, group: FakeGroup, *, confirms: bool = True, untouched: bool = False) -> None:
-        self._group = group
-        self._confirms = confirms
-        self._untouched = untouched
-        self.fenced: list[int] = []
-
-    async def fence(
-        self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
-    ) -> FenceOutcome:
-        self.fenced.append(broker_id)
-        assert self._group.brokers[broker_id].address == address
-        if self._confirms:
-            await self._group.brokers[broker_id].kill()
-        how = "killed" if self._confirms else "no answer"
-        return FenceOutcome(confirmed=self._confirms, how=how, untouched=self._untouched)
-
-
-async def frozen_master(group: FakeGroup, plane: ControllerPlane) -> FakeBroker:
-    """Three brokers under the plane, whose master has just fallen silent; returns that master."""
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+async def frozen_master(group: World, **more: Any) -> tuple[ControllerPlane, Notes, FakeBroker]:
+    """Three brokers under a plane, whose master has just fallen silent; returns that master and what the plane reports."""
+    notes = Notes()
+    plane, (first, *_) = await group.three_under(observer=notes, **more)
     first.freeze()
-    return first
+    return plane, notes, first
 
 
-async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def incident_of(notes: Notes) -> FailoverTimeline:
+    """The one incident, once it is closed."""
+    found: list[FailoverTimeline] = await eventually(lambda: notes.closed, what="the incident to be closed")
+    [incident] = found
+    return incident
+
+
+async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(group: World) -> None:
     notes, name_server = Notes(), FakeNameServer(group)
     directory = PodsDirectory(settings=STRICT, name_servers=(await name_server.start(),))
-    plane = await start_plane(directory=directory, observer=notes)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+    plane, (first, _, _) = await group.three_under(directory=directory, observer=notes)
     group.journal.clear()
     await first.kill()
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    incident = notes.closed[0]
+    incident = await incident_of(notes)
     assert incident.trigger is Trigger.CONNECTION_REFUSED
     assert incident.outcome is Outcome.COMPLETED
     assert (incident.from_broker_id, incident.to_broker_id) == (1, 2)
@@ -111,69 +62,88 @@ async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(
     assert sorted(incident.milliseconds().values()) == list(incident.milliseconds().values())
     assert not incident.unfenced
     journal = [line for line in group.journal if not line.startswith("906 to 2")]
-    assert journal[:6] == [
-        f"104 {first.address}",
-        "1008 to 3",
-        "3 slave 2",
-        "1008 to 2",
-        "2 master 2",
-        "906 to 3",
-    ]
+    assert journal[:6] == [f"104 {first.address}", "1008 to 3", "3 slave 2", "1008 to 2", "2 master 2", "906 to 3"]
     assert snapshot_of(plane).writable
     assert snapshot_of(plane).last_failover is incident
     await name_server.stop()
 
 
-async def test_a_frozen_master_is_killed_before_anybody_is_elected(start_plane: StartPlane, group: FakeGroup) -> None:
-    """CNPG #7407, #7465, canonical/postgresql-operator #712, #1152: two masters, because nobody stopped the old one."""
-    notes, fencer = Notes(), KillingFencer(group)
-    plane = await start_plane(directory=PodsDirectory(settings=STRICT), observer=notes, fencer=fencer)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
-    first.freeze()
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    incident = notes.closed[0]
+@pytest.mark.parametrize(
+    "cut_off",
+    [False, pytest.param(True, marks=pytest.mark.real_time)],
+    ids=["frozen", "nothing answers at its address"],
+)
+async def test_a_frozen_master_is_killed_before_anybody_is_elected(group: World, cut_off: bool) -> None:
+    """CNPG #7407, #7465, canonical/postgresql-operator #712, #1152: two masters, because nobody stopped the old one.
+
+    The kernel of a frozen master takes connections. Where nothing answers and the kubelet finds it running, it was cut off.
+    """
+    fencer = Fencer(group, how=f"pod orders-1 {RAN_ON_WORDS}")
+    _, notes, first = await frozen_master(group, fencer=fencer)
+    with nothing_answers_at(first) if cut_off else contextlib.nullcontext():
+        incident = await incident_of(notes)
     assert fencer.fenced == [1]
     assert first.dead
-    assert incident.trigger is Trigger.SILENCE
-    assert incident.outcome is Outcome.COMPLETED
+    assert (incident.trigger, incident.outcome) == (Trigger.SILENCE, Outcome.COMPLETED)
     assert incident.steps[Step.DETECTED] <= incident.steps[Step.FENCED] <= incident.steps[Step.DECIDED]
     assert not incident.unfenced
+    assert (NO_ANSWER_WORDS in incident.evidence) == cut_off
+    assert incident.cause is (Cause.PARTITION if cut_off else Cause.UNKNOWN)
     assert group.master().broker_id == 2
 
 
-async def test_a_fence_that_is_not_confirmed_is_told(start_plane: StartPlane, group: FakeGroup) -> None:
-    """CNPG #11347, #11348: an old primary that does not answer held the failover up."""
-    notes, fencer = Notes(), KillingFencer(group, confirms=False)
-    await frozen_master(
-        group, await start_plane(directory=PodsDirectory(settings=STRICT), observer=notes, fencer=fencer)
-    )
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    assert notes.closed[0].unfenced
-    assert notes.closed[0].outcome is Outcome.COMPLETED
+@contextlib.contextmanager
+def nothing_answers_at(broker: FakeBroker) -> Iterator[None]:
+    """Connections to its address are neither taken nor refused: what listens there has its queue full."""
+    host, _, port = broker.address.rpartition(":")
+    listener = broker._server._listener  # the connections it has must stay
+    assert listener is not None
+    listener._server.close()
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        full.bind((host, int(port)))
+        full.listen(0)
+        for filling in (first, second):
+            filling.settimeout(0)
+            filling.connect_ex((host, int(port)))
+        yield
 
 
-@pytest.mark.real_time
-async def test_where_the_fence_found_nothing_to_kill_the_fence_timeout_passes_before_the_election(
-    start_plane: StartPlane, group: FakeGroup
+@pytest.mark.parametrize(
+    "trusted", ["", "the fence inside its pod kills it after 2.5 s"], ids=["nothing", "its own fence"]
+)
+async def test_a_fence_that_is_not_confirmed_is_told(group: World, trusted: str) -> None:
+    """CNPG #11347, #11348: an old primary that does not answer held the failover up.
+
+    No kubelet answers from a node that is cut off: the incident says what may be trusted, such as the fence inside the pod.
+    """
+    directory = PodsDirectory(settings=STRICT, unconfirmed_trust=trusted)
+    _, notes, _ = await frozen_master(group, directory=directory, fencer=Fencer(group, confirms=False))
+    incident = await incident_of(notes)
+    assert incident.unfenced
+    assert incident.outcome is Outcome.COMPLETED
+    assert incident.unconfirmed_trust == trusted
+    assert not trusted or trusted in incident.evidence
+
+
+@pytest.mark.usefixtures("loop_clock")
+@pytest.mark.parametrize("untouched", [True, False], ids=["found nothing to kill", "no answer"])
+async def test_where_the_fence_confirms_nothing_the_fence_timeout_passes_before_the_election(
+    group: World, untouched: bool
 ) -> None:
-    """The fence inside the pod counts on it: until then it may still be about to kill."""
-    notes, fencer = Notes(), KillingFencer(group, confirms=False, untouched=True)
+    """The fence inside the pod may still be about to kill, however soon the fence from outside ended."""
     directory = PodsDirectory(settings=STRICT, fence_timeout_seconds=1.0)
-    await frozen_master(group, await start_plane(directory=directory, observer=notes, fencer=fencer))
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    incident = notes.closed[0]
+    fencer = Fencer(group, confirms=False, untouched=untouched)
+    _, notes, _ = await frozen_master(group, directory=directory, fencer=fencer)
+    incident = await incident_of(notes)
     assert incident.unfenced
     assert incident.steps[Step.DECIDED] - incident.steps[Step.DETECTED] >= 1.0
 
 
-async def test_a_master_that_is_heard_while_an_empty_fence_waits_is_left_alone(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
-    notes, fencer = Notes(), KillingFencer(group, confirms=False, untouched=True)
+async def test_a_master_that_is_heard_while_an_empty_fence_waits_is_left_alone(group: World) -> None:
+    fencer = Fencer(group, confirms=False, untouched=True)
     directory = PodsDirectory(settings=STRICT, fence_timeout_seconds=60.0)
-    plane = await start_plane(directory=directory, observer=notes, fencer=fencer)
-    first = await frozen_master(group, plane)
+    plane, notes, first = await frozen_master(group, directory=directory, fencer=fencer)
     await eventually(lambda: fencer.fenced, what="the fence to be asked")
     first.thaw()
     await eventually(lambda: snapshot_of(plane).in_progress is None, what="the failover to be withdrawn")
@@ -181,27 +151,10 @@ async def test_a_master_that_is_heard_while_an_empty_fence_waits_is_left_alone(
     assert group.master() is first
 
 
-async def test_a_fence_that_is_not_confirmed_says_what_may_be_trusted(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
-    """No kubelet answers from a node that is cut off: the fence inside the pod has its own bound."""
-    notes, fencer = Notes(), KillingFencer(group, confirms=False)
-    trusted = "the fence inside its pod kills it after 2.5 s"
-    directory = PodsDirectory(settings=STRICT, unconfirmed_trust=trusted)
-    await frozen_master(group, await start_plane(directory=directory, observer=notes, fencer=fencer))
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    assert trusted in notes.closed[0].evidence
-    assert notes.closed[0].unconfirmed_trust == trusted
-
-
-async def test_who_was_not_seen_dead_is_in_the_record_until_it_follows(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_who_was_not_seen_dead_is_in_the_record_until_it_follows(group: World) -> None:
     """In the record: the reconcile plane, which tells of it, may run in another operator pod, or start anew."""
-    store, fencer = MemoryRecordStore(), KillingFencer(group, confirms=False)
-    plane = await start_plane(directory=PodsDirectory(settings=STRICT), fencer=fencer, store=store)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+    store, fencer = MemoryRecordStore(), Fencer(group, confirms=False)
+    plane, (first, _, _) = await group.three_under(fencer=fencer, store=store)
 
     async def recorded() -> frozenset[int]:
         stored = await store.read(KEY)
@@ -216,18 +169,15 @@ async def test_who_was_not_seen_dead_is_in_the_record_until_it_follows(
     assert await recorded() == frozenset()
 
 
-async def test_a_silent_master_that_nobody_could_replace_is_left_alone_until_it_must_be_stuck(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
-    notes, fencer = Notes(), KillingFencer(group)
-    plane = await start_plane(
-        directory=PodsDirectory(settings=ControllerSettings()),
+async def test_a_silent_master_that_nobody_could_replace_is_left_alone_until_it_must_be_stuck(group: World) -> None:
+    notes, fencer = Notes(), Fencer(group)
+    plane = await group.plane(
+        settings=LOOSE,
         observer=notes,
         fencer=fencer,
         no_successor_patience_seconds=2.5,
         no_successor_pause_seconds=0.05,
     )
-    group.planes = [plane.address]
     first = await group.broker()
     await eventually(lambda: snapshot_of(plane).writable, what="the only broker to be master")
     first.freeze()
@@ -240,57 +190,30 @@ async def test_a_silent_master_that_nobody_could_replace_is_left_alone_until_it_
     await eventually(lambda: fencer.fenced == [1], what="a master silent for too long to be taken for stuck")
 
 
-class EphemeralDirectory(PodsDirectory):
-    """Groups whose disks go with their pods."""
-
-    def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
-        found = super().find(broker_name, cluster_name=cluster_name, peer=peer)
-        if found is None:
-            return None
-        self._bindings[found.key] = replace(found, ephemeral=True)
-        return self._bindings[found.key]
-
-
-async def test_a_silent_master_whose_disk_goes_with_its_pod_is_never_fenced_without_a_successor(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_silent_master_whose_disk_goes_with_its_pod_is_never_fenced_without_a_successor(group: World) -> None:
     """A fence deletes the pod: it deleted the last copy."""
-    fencer = KillingFencer(group)
-    plane = await start_plane(
-        directory=EphemeralDirectory(settings=ControllerSettings()),
+    fencer = Fencer(group)
+    plane = await group.plane(
+        directory=PodsDirectory(ephemeral=True),
         fencer=fencer,
         no_successor_patience_seconds=0.0,
         no_successor_pause_seconds=0.05,
     )
-    group.planes = [plane.address]
     first = await group.broker()
     await eventually(lambda: snapshot_of(plane).writable, what="the only broker to be master")
     with capture_logs() as logs:
         first.freeze()
         await eventually(
-            lambda: (
-                len(
-                    [
-                        line
-                        for line in logs
-                        if line["event"].startswith("master silent, and no member can take its place")
-                    ]
-                )
-                > 1
-            ),
+            lambda: sum(line["event"].startswith("master silent, and no member") for line in logs) > 1,
             what="a longer silence than the patience to be waited out",
         )
     assert fencer.fenced == []
     assert record_of(plane).granted_master_id == 1
 
 
-async def test_a_master_that_reconnects_within_the_grace_keeps_its_office(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_master_that_reconnects_within_the_grace_keeps_its_office(group: World) -> None:
     notes = Notes()
-    plane = await start_plane(directory=PodsDirectory(settings=STRICT), observer=notes)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+    plane, (first, _, _) = await group.three_under(observer=notes)
     for _ in range(3):
         first.silent = True
         await first.drop_connections()
@@ -302,11 +225,9 @@ async def test_a_master_that_reconnects_within_the_grace_keeps_its_office(
     assert record_of(plane).master_epoch == 1
 
 
-async def test_a_closed_connection_alone_is_fenced_like_silence(start_plane: StartPlane, group: FakeGroup) -> None:
-    notes, fencer = Notes(), KillingFencer(group)
-    plane = await start_plane(directory=PodsDirectory(settings=STRICT), observer=notes, fencer=fencer)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+async def test_a_closed_connection_alone_is_fenced_like_silence(group: World) -> None:
+    notes, fencer = Notes(), Fencer(group)
+    _plane, (first, _, _) = await group.three_under(observer=notes, fencer=fencer)
     first.silent = True
     await first.drop_connections()
     await eventually(lambda: notes.closed, what="the incident to be closed")
@@ -317,8 +238,9 @@ async def test_a_closed_connection_alone_is_fenced_like_silence(start_plane: Sta
     assert fencer.fenced == [1]
 
 
+@pytest.mark.usefixtures("loop_clock")
 async def test_a_closed_connection_whose_fence_is_not_confirmed_waits_for_the_fence_in_the_pod(
-    start_plane: StartPlane, group: FakeGroup, monkeypatch: pytest.MonkeyPatch
+    group: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node was cut off: its closed connection tells of the loss long before the heartbeat timeout, and the fencing is over soon.
 
@@ -329,31 +251,24 @@ async def test_a_closed_connection_whose_fence_is_not_confirmed_waits_for_the_fe
         raise TimeoutError(f"{address}: no answer within {deadline_seconds} s")
 
     monkeypatch.setattr(master_watch, "dial", nothing_answers)
-    notes, fencer = Notes(), KillingFencer(group, confirms=False)
+    notes, fencer = Notes(), Fencer(group, confirms=False)
     directory = PodsDirectory(
         settings=STRICT, unconfirmed_trust="its fence", heartbeat_timeout_seconds=2.5, fence_timeout_seconds=0.5
     )
-    plane = await start_plane(directory=directory, observer=notes, fencer=fencer)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+    _plane, (first, _, _) = await group.three_under(directory=directory, observer=notes, fencer=fencer)
     first.silent = True
     await first.drop_connections()
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    incident = notes.closed[0]
+    incident = await incident_of(notes)
     assert incident.trigger is Trigger.CONNECTION_CLOSED
     last_seconds = incident.last_sign_of_life_seconds
     assert last_seconds is not None
     assert incident.steps[Step.DECIDED] - last_seconds >= 3.0, (incident.evidence, incident.milliseconds())
 
 
-async def test_a_master_whose_heartbeats_are_lost_but_who_answers_is_left_alone(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_master_whose_heartbeats_are_lost_but_who_answers_is_left_alone(group: World) -> None:
     """F14: the way from the master to us is cut, the data path is healthy; nobody is killed for it."""
-    notes, fencer = Notes(), KillingFencer(group)
-    plane = await start_plane(directory=PodsDirectory(settings=STRICT), observer=notes, fencer=fencer)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+    notes, fencer = Notes(), Fencer(group)
+    plane, (first, _, _) = await group.three_under(observer=notes, fencer=fencer)
     first.asked.clear()
     first.silent = True
     await eventually(lambda: first.asked.count(907) >= 3, what="three silences that were asked about")
@@ -362,11 +277,11 @@ async def test_a_master_whose_heartbeats_are_lost_but_who_answers_is_left_alone(
     assert record_of(plane).master_epoch == 1
 
 
-async def test_a_terminated_container_is_certainty(start_plane: StartPlane, group: FakeGroup) -> None:
-    notes, fencer, directory = Notes(), KillingFencer(group), PodsDirectory(settings=STRICT)
-    plane = await start_plane(directory=directory, observer=notes, fencer=fencer, pause_threshold_seconds=0.2)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+async def test_a_terminated_container_is_certainty(group: World) -> None:
+    notes, fencer, directory = Notes(), Fencer(group), PodsDirectory(settings=STRICT)
+    _plane, (first, _, _) = await group.three_under(
+        directory=directory, observer=notes, fencer=fencer, pause_threshold_seconds=0.2
+    )
     first.freeze()  # its sockets stay: only the container's end is known
     directory.report_terminated(KEY, 1, address=first.address)
     await eventually(lambda: notes.closed, what="the incident to be closed")
@@ -375,12 +290,9 @@ async def test_a_terminated_container_is_certainty(start_plane: StartPlane, grou
     assert not notes.closed[0].unfenced
 
 
-async def test_without_a_member_in_sync_nobody_is_elected_until_one_comes_back(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_without_a_member_in_sync_nobody_is_elected_until_one_comes_back(group: World) -> None:
     notes = Notes()
-    plane = await start_plane(directory=PodsDirectory(settings=ControllerSettings()), observer=notes)
-    group.planes = [plane.address]
+    plane = await group.plane(settings=LOOSE, observer=notes)
     first = await group.broker()
     second = await group.broker()
     await eventually(lambda: record_of(plane).sync_state_set == {1, 2}, what="both in sync")
@@ -397,13 +309,11 @@ async def test_without_a_member_in_sync_nobody_is_elected_until_one_comes_back(
     assert again.epoch == 3  # one epoch for the loss, one for the return, however often it was tried
 
 
-async def test_nobody_is_elected_for_a_group_that_is_being_deleted(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_nobody_is_elected_for_a_group_that_is_being_deleted(group: World) -> None:
     notes = Notes()
-    directory = DeletingDirectory(settings=STRICT)
-    plane = await start_plane(directory=directory, observer=notes)
-    group.planes = [plane.address]
-    first, _, third = await group.three()
-    directory.deleting = True
+    directory = PodsDirectory(settings=STRICT)
+    plane, (first, _, third) = await group.three_under(directory=directory, observer=notes)
+    directory.wish(deleting=True)
     await first.kill()
     await eventually(lambda: 1 not in snapshot_of(plane).live, what="the death to be noticed")
     await third.kill()
@@ -412,48 +322,36 @@ async def test_nobody_is_elected_for_a_group_that_is_being_deleted(start_plane: 
     assert record_of(plane).master_epoch == 1
 
 
-async def test_fences_hear_that_a_whole_group_stops(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_fences_hear_that_a_whole_group_stops(client: RemotingClient, group: World) -> None:
     """Nobody will be elected: the preStop hook of its master has nothing to wait for."""
-    directory = DeletingDirectory(settings=STRICT)
-    plane = await start_plane(directory=directory)
-    group.planes = [plane.address]
-    await group.three()
+    directory = PodsDirectory(settings=STRICT)
+    plane, _ = await group.three_under(directory=directory)
 
-    client = RemotingClient()
-    try:
-        for stops in (False, True, False):
-            directory.deleting = stops
-            question = controller_question(KEY.name)
-            answer = await client.invoke(plane.address, question, timeout_seconds=5)
-            heard = told_by(answer, KEY.name, Address.parse(group.brokers[1].address, "address"))
-            assert heard is not None
-            assert (heard.we_are_master, heard.stops) == (True, stops)
-    finally:
-        await client.close()
+    for stops in (False, True, False):
+        directory.wish(deleting=stops)
+        question = controller_question(KEY.name)
+        answer = await client.invoke(plane.address, question, timeout_seconds=5)
+        heard = told_by(answer, KEY.name, Address.parse(group.brokers[1].address, "address"))
+        assert heard is not None
+        assert (heard.we_are_master, heard.stops) == (True, stops)
 
 
-async def test_a_restarted_master_gets_a_new_epoch(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_a_restarted_master_gets_a_new_epoch(group: World) -> None:
     """Safety rule 6: nobody writes other bytes under an epoch that a dead process wrote under."""
-    plane = await start_plane(directory=PodsDirectory(settings=ControllerSettings()))
-    group.planes = [plane.address]
+    await group.plane(settings=LOOSE)
     first = await group.broker()
     again = await first.restarted()
     await eventually(lambda: again.is_master)
     assert again.epoch > first.epoch
 
 
-async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_the_master(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_the_master(group: World) -> None:
     """Invariant I17: "not heard yet" is not "dead"."""
     store, notes = MemoryRecordStore(), Notes()
-    plane = await start_plane(store, directory=PodsDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    first, second, third = await group.three()
+    plane, (first, second, third) = await group.three_under(store)
     await plane.stop()
     first.silent = True
-    fresh = await start_plane(store, directory=PodsDirectory(settings=STRICT), observer=notes)
-    group.planes = [fresh.address]
+    fresh = await group.plane(store, observer=notes)
     await eventually(lambda: (now := fresh.snapshot(KEY)) and set(now.live) == {2, 3}, what="the slaves first")
     first.silent = False
     await eventually(lambda: set(snapshot_of(fresh).live) == {1, 2, 3}, what="then the master")
@@ -463,34 +361,26 @@ async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_the_master
     assert {second.epoch, third.epoch} == {1}
 
 
-async def test_a_fresh_plane_replaces_a_master_that_is_never_heard(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_a_fresh_plane_replaces_a_master_that_is_never_heard(group: World) -> None:
     store, notes = MemoryRecordStore(), Notes()
-    plane = await start_plane(store, directory=PodsDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+    plane, (first, _, _) = await group.three_under(store)
     await plane.stop()
     await first.kill()
-    fresh = await start_plane(store, directory=PodsDirectory(settings=STRICT), observer=notes)
-    group.planes = [fresh.address]
+    await group.plane(store, observer=notes)
     await eventually(lambda: notes.closed, what="the incident to be closed")
     assert notes.closed[0].trigger is Trigger.CONNECTION_REFUSED
     assert group.master().broker_id in (2, 3)
 
 
-async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_all_who_could_lead(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_all_who_could_lead(group: World) -> None:
     """The master is certainly dead. Who is missing from a cold table is not, and may be the better one."""
     store, notes, directory = MemoryRecordStore(), Notes(), PodsDirectory(settings=STRICT)
-    plane = await start_plane(store, directory=PodsDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    first, second, third = await group.three()
+    plane, (first, second, third) = await group.three_under(store)
     await plane.stop()
     await first.kill()
     directory.report_terminated(KEY, 1, address=first.address)
     third.max_offset, second.silent, third.silent = 100, True, True
-    fresh = await start_plane(store, directory=directory, observer=notes)
-    group.planes = [fresh.address]
+    fresh = await group.plane(store, directory=directory, observer=notes)
     second.silent = False
     await eventually(lambda: (now := fresh.snapshot(KEY)) and set(now.live) == {2}, what="one slave first")
     await eventually(lambda: snapshot_of(fresh).heartbeat_age_seconds[2] > 0.02, what="the tick to look at it")
@@ -500,32 +390,21 @@ async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_all_who_co
     assert record_of(fresh).master_epoch == 2
 
 
-async def test_our_own_pause_is_nobodys_death(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_our_own_pause_is_nobodys_death(group: World) -> None:
     """F20, I20: the event loop stands still for longer than the heartbeat timeout; nobody is replaced."""
     notes = Notes()
-    plane = await start_plane(
-        directory=PodsDirectory(settings=STRICT),
-        observer=notes,
-        pause_threshold_seconds=0.15,
-        heartbeat_timeout_seconds=0.3,
-    )
-    group.planes = [plane.address]
-    await group.three()
-    _block_the_loop(seconds=0.8)
+    plane, _ = await group.three_under(observer=notes, pause_threshold_seconds=0.15, heartbeat_timeout_seconds=0.3)
+    time.sleep(0.8)  # noqa: ASYNC251 - the pause
     await eventually(lambda: snapshot_of(plane).writable)
     await eventually(lambda: all(age < 0.1 for age in snapshot_of(plane).heartbeat_age_seconds.values()))
     assert notes.lost == []
     assert record_of(plane).master_epoch == 1
 
 
-async def test_an_election_by_a_broker_waits_for_the_masters_death_to_be_established(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_an_election_by_a_broker_waits_for_the_masters_death_to_be_established(group: World) -> None:
     """A slave's ElectMaster must not replace a silent master that nobody has fenced."""
-    fencer = KillingFencer(group)
-    plane = await start_plane(directory=PodsDirectory(settings=STRICT), fencer=fencer)
-    group.planes = [plane.address]
-    first, second, _ = await group.three()
+    fencer = Fencer(group)
+    plane, (first, second, _) = await group.three_under(fencer=fencer)
     first.freeze()
     await eventually(lambda: 1 not in snapshot_of(plane).live, what="the silence to be noticed")
     answer = await second.ask(1002, brokerId=2, designateElect="false")
@@ -534,16 +413,10 @@ async def test_an_election_by_a_broker_waits_for_the_masters_death_to_be_establi
     assert (answer.ext_fields or {})["masterEpoch"] == "2"
 
 
-def _block_the_loop(*, seconds: float) -> None:
-    time.sleep(seconds)
-
-
-async def test_an_owner_may_have_a_lost_master_waited_for(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_an_owner_may_have_a_lost_master_waited_for(group: World) -> None:
     """CNPG #6091: failoverDelay never ended. It waits for the return; who then leads is an election among all that live."""
     directory = PodsDirectory(settings=STRICT, failover_delay_seconds=1000.0)
-    plane = await start_plane(directory=directory, no_successor_pause_seconds=0.02)
-    group.planes = [plane.address]
-    first, second, third = await group.three()
+    plane, (first, second, third) = await group.three_under(directory=directory, no_successor_pause_seconds=0.02)
     await first.kill()
     await eventually(lambda: 1 not in snapshot_of(plane).live, what="its death to be noticed")
     await asyncio.sleep(0.3)
@@ -553,17 +426,12 @@ async def test_an_owner_may_have_a_lost_master_waited_for(start_plane: StartPlan
     assert record_of(plane).master_epoch == 2
 
 
-async def test_a_master_that_takes_its_role_late_ends_its_incident_then(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_master_that_takes_its_role_late_ends_its_incident_then(group: World) -> None:
     """A long outage is one incident, and a whole one: the log and the counter are what availability is reckoned from."""
     notes, told = Notes(), asyncio.Event()
-    plane = await start_plane(
-        directory=PodsDirectory(settings=STRICT), observer=notes,
-        role_change_deadline_seconds=0.2, incident_deadline_seconds=60.0,
-    )  # fmt: skip
-    group.planes = [plane.address]
-    first, *others = await group.three()
+    plane, (first, *others) = await group.three_under(
+        observer=notes, role_change_deadline_seconds=0.2, incident_deadline_seconds=60.0
+    )
     for each in others:
         each.role_change_waits = told
     await first.kill()
@@ -578,15 +446,10 @@ async def test_a_master_that_takes_its_role_late_ends_its_incident_then(
     assert list(incident.milliseconds())[-2:] == ["roleChanged", "inSync"]
 
 
-async def test_a_group_whose_members_in_sync_are_dead_takes_no_writes(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_group_whose_members_in_sync_are_dead_takes_no_writes(group: World) -> None:
     """They keep their seats, for the set is not made smaller than the minimum. That nobody is lost as master opens no incident."""
     notes = Notes()
-    plane = await start_plane(directory=PodsDirectory(settings=STRICT), observer=notes)
-    group.planes = [plane.address]
-    _, *others = await group.three()
-    await eventually(lambda: snapshot_of(plane).writable)
+    plane, (_, *others) = await group.serving(observer=notes)
     for each in others:
         each.freeze()
     await eventually(lambda: not snapshot_of(plane).writable, what="the silence to be noticed")
@@ -597,14 +460,9 @@ async def test_a_group_whose_members_in_sync_are_dead_takes_no_writes(
     assert not notes.closed
 
 
-async def test_a_group_whose_only_member_comes_back_ends_its_incident_by_the_members_own_election(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_group_whose_only_member_comes_back_ends_its_incident_by_the_members_own_election(group: World) -> None:
     notes = Notes()
-    plane = await start_plane(
-        directory=PodsDirectory(settings=ControllerSettings()), observer=notes, incident_deadline_seconds=60.0
-    )
-    group.planes = [plane.address]
+    plane = await group.plane(settings=LOOSE, observer=notes, incident_deadline_seconds=60.0)
     first = await group.broker()
     await eventually(lambda: snapshot_of(plane).writable)
     await first.kill()

@@ -1,13 +1,13 @@
-"""What the rest of the operator asks of a group: elections by a person, removals, brokers' configuration."""
+"""What the rest of the operator asks of a group: elections, removals, topics, and brokers' configuration, which is read back."""
+
+from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.group_view import (
     BrokerUnreachableError,
     ElectionRefusedError,
@@ -18,20 +18,16 @@ from brokergroup_operator.observe.group_view import (
 from brokergroup_operator.observe.timeline import Outcome, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
-from controller_core.settings import ControllerSettings
 from rocketmq_remoting.broker_protocol import TopicConfig
-from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
+from tests.controller.conftest import record_of, snapshot_of
+from tests.controller.world import KEY, LOOSE, STRICT, Notes, World, look_up
 from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+from tests.support.pods_directory import PodsDirectory
 
-STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
-
-async def _three(
-    start_plane: StartPlane, group: FakeGroup, settings: ControllerSettings
-) -> tuple[ControllerPlane, list[FakeBroker]]:
-    plane = await start_plane(directory=FixedDirectory(settings=settings))
-    group.planes = [plane.address]
-    return plane, await group.three()
+    from brokergroup_operator.controller.plane import ControllerPlane
 
 
 async def _only_the_third_is_left(plane: ControllerPlane, group: FakeGroup, brokers: list[FakeBroker]) -> None:
@@ -62,8 +58,8 @@ async def a_switchover(plane: ControllerPlane, master: FakeBroker) -> AsyncItera
     await switching
 
 
-async def test_an_unclean_election_is_a_persons_and_is_counted(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane, brokers = await _three(start_plane, group, ControllerSettings())
+async def test_an_unclean_election_is_a_persons_and_is_counted(group: World) -> None:
+    plane, brokers = await group.three_under(settings=LOOSE)
     await _only_the_third_is_left(plane, group, brokers)
     with pytest.raises(ElectionRefusedError, match="no member of the SyncStateSet"):
         await plane.elect(KEY, to_broker_id=3, unclean=False)
@@ -80,8 +76,8 @@ async def test_an_unclean_election_is_a_persons_and_is_counted(start_plane: Star
     assert (timeline.trigger, timeline.outcome, timeline.to_broker_id) == (Trigger.REQUESTED, Outcome.COMPLETED, 3)
 
 
-async def test_nobody_is_elected_over_a_living_master(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane, _ = await _three(start_plane, group, STRICT)
+async def test_nobody_is_elected_over_a_living_master(group: World) -> None:
+    plane, _ = await group.three_under()
     with pytest.raises(ElectionRefusedError, match="alive: a switchover moves it"):
         await plane.elect(KEY, to_broker_id=2, unclean=True)
     with pytest.raises(ElectionRefusedError, match="no member 9"):
@@ -91,8 +87,8 @@ async def test_nobody_is_elected_over_a_living_master(start_plane: StartPlane, g
     assert record_of(plane).master_epoch == 1
 
 
-async def test_a_dead_member_is_removed_and_its_id_stays_used(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane, (first, _, third) = await _three(start_plane, group, STRICT)
+async def test_a_dead_member_is_removed_and_its_id_stays_used(group: World) -> None:
+    plane, (first, _, third) = await group.three_under()
     with pytest.raises(MemberNeededError, match="alive"):
         await plane.remove_member(KEY, 3)
     with pytest.raises(MemberNeededError, match="master"):
@@ -108,23 +104,21 @@ async def test_a_dead_member_is_removed_and_its_id_stays_used(start_plane: Start
     assert newcomer.broker_id == 4
 
 
-async def test_nobody_is_dead_before_it_could_have_been_heard(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_nobody_is_dead_before_it_could_have_been_heard(group: World) -> None:
     """A plane that has just started has heard no member yet: a member that lives must not be removed for that."""
     store = MemoryRecordStore()
-    first_plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
-    group.planes = [first_plane.address]
-    await group.three()
+    first_plane, _ = await group.three_under(store)
     # The group's brokers do not know the second plane, so it hears none of them.
-    directory = FixedDirectory(settings=STRICT)
-    directory.find(NAME)
-    second_plane = await start_plane(store, directory=directory, broker_rescan_seconds=60.0)
+    second_plane = await group.plane(store, broker_rescan_seconds=60.0)
+    group.planes = [first_plane.address]
+    await look_up(second_plane)
     with pytest.raises(MemberNeededError, match="may be alive"):
         await second_plane.remove_member(KEY, 3)
     assert sorted(record_of(first_plane).replicas) == [1, 2, 3]
 
 
-async def test_a_seat_at_the_floor_is_kept(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane, (_, second, third) = await _three(start_plane, group, STRICT)
+async def test_a_seat_at_the_floor_is_kept(group: World) -> None:
+    plane, (_, second, third) = await group.three_under()
     await _kill(plane, third)
     await plane.remove_member(KEY, 3)
     await _kill(plane, second)
@@ -133,8 +127,8 @@ async def test_a_seat_at_the_floor_is_kept(start_plane: StartPlane, group: FakeG
     assert record_of(plane).sync_state_set == {1, 2}
 
 
-async def test_a_brokers_configuration_is_read_and_changed(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane, (_, second, third) = await _three(start_plane, group, STRICT)
+async def test_a_brokers_configuration_is_read_and_changed(group: World) -> None:
+    plane, (_, second, third) = await group.three_under()
     await plane.set_broker_config(KEY, 2, {"haSendHeartbeatInterval": "1", "flushDiskType": "ASYNC_FLUSH"})
     found = await plane.broker_config(KEY, 2)
     assert (found["brokerName"], found["haSendHeartbeatInterval"]) == (NAME, "1")
@@ -144,8 +138,8 @@ async def test_a_brokers_configuration_is_read_and_changed(start_plane: StartPla
         await plane.broker_config(KEY, 3)
 
 
-async def test_a_topic_is_made_at_the_master_alone(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane, (first, second, third) = await _three(start_plane, group, STRICT)
+async def test_a_topic_is_made_at_the_master_alone(group: World) -> None:
+    plane, (first, second, third) = await group.three_under()
     first.takes_new_names = second.takes_new_names = True
     assert await plane.topic(KEY, "orders") is None
     await plane.put_topic(KEY, TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=4))
@@ -155,32 +149,85 @@ async def test_a_topic_is_made_at_the_master_alone(start_plane: StartPlane, grou
     assert (first.topics, second.topics, third.topics) == ({"orders": 4}, {}, {})
 
 
-async def test_a_broker_that_refuses_a_topic_is_named_with_its_words(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane, _ = await _three(start_plane, group, STRICT)
+async def test_a_broker_that_refuses_a_topic_is_named_with_its_words(group: World) -> None:
+    plane, _ = await group.three_under()
     with pytest.raises(BrokerUnreachableError, match=r"topic orders: .*: 17 answered 3"):
         await plane.put_topic(KEY, TopicConfig(topic_name="orders"))
     with pytest.raises(BrokerUnreachableError, match=r"topic orders: .*: 351 answered 3"):
         await plane.topic(KEY, "orders")
 
 
-async def test_without_a_master_no_topic_is_made(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane, brokers = await _three(start_plane, group, ControllerSettings())
+async def test_without_a_master_no_topic_is_made(group: World) -> None:
+    plane, brokers = await group.three_under(settings=LOOSE)
     await _only_the_third_is_left(plane, group, brokers)
     with pytest.raises(BrokerUnreachableError, match="has no master"):
         await plane.put_topic(KEY, TopicConfig(topic_name="orders"))
 
 
-async def test_topics_are_left_alone_while_a_master_is_moved(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_topics_are_left_alone_while_a_master_is_moved(group: World) -> None:
     """The next master might never copy a topic that its predecessor made in its last moment."""
-    plane, (first, _, _) = await _three(start_plane, group, STRICT)
+    plane, (first, _, _) = await group.three_under()
     async with a_switchover(plane, first):
         with pytest.raises(GroupViewError, match="topics are left alone"):
             await plane.put_topic(KEY, TopicConfig(topic_name="orders"))
 
 
-async def test_configuration_is_left_alone_while_a_master_is_moved(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_configuration_is_left_alone_while_a_master_is_moved(group: World) -> None:
     """A new minInSyncReplicas in the middle of a switchover would let the old master acknowledge again."""
-    plane, (first, _, _) = await _three(start_plane, group, STRICT)
+    plane, (first, _, _) = await group.three_under()
     async with a_switchover(plane, first):
         with pytest.raises(GroupViewError, match="under way"):
             await plane.set_broker_config(KEY, 1, {"minInSyncReplicas": "2"})
+
+
+# ---- Configuration that is read back (26): on a schedule, after every change, and a leftover of a switchover is put right.
+
+WATCHED = frozenset({"minInSyncReplicas", "fileReservedTime"})
+
+
+async def test_what_somebody_else_changed_is_seen_on_the_schedule(group: World) -> None:
+    plane, (first, _, _) = await group.three_under(
+        directory=PodsDirectory(settings=STRICT, watched_keys=WATCHED), configuration_check_seconds=0.1
+    )
+    await eventually(lambda: set(snapshot_of(plane).member_configuration) == {1, 2, 3}, what="all to be read")
+    first.minimum, first.config = 1, {"fileReservedTime": "1", "unwatched": "x"}
+    expected = {"minInSyncReplicas": "1", "fileReservedTime": "1"}
+    await eventually(lambda: snapshot_of(plane).member_configuration[1] == expected, what="the change to be seen")
+    await plane.set_broker_config(KEY, 1, {"minInSyncReplicas": "2"})
+    await eventually(
+        lambda: snapshot_of(plane).member_configuration.get(1, {}).get("minInSyncReplicas") == "2",
+        what="what we changed to be read again",
+    )
+
+
+async def test_a_change_of_master_has_all_read_again(group: World) -> None:
+    plane, (first, second, third) = await group.three_under(
+        directory=PodsDirectory(settings=STRICT, watched_keys=WATCHED), configuration_check_seconds=3600.0
+    )
+    await eventually(lambda: set(snapshot_of(plane).member_configuration) == {1, 2, 3}, what="all to be read")
+    third.config = {"fileReservedTime": "1"}
+    await plane.switch_master(KEY)
+    await eventually(
+        lambda: snapshot_of(plane).member_configuration.get(3, {}).get("fileReservedTime") == "1",
+        what="a slave that was not moved to be read",
+    )
+    assert {first.minimum, second.minimum} == {2}
+
+
+async def test_an_old_master_that_did_not_answer_its_role_gets_its_minimum_back_when_it_does(group: World) -> None:
+    """tests/core/traces/change_switchover_untold.txt: the change ends, and nobody holds the 99 any more."""
+    put = Notes()
+    plane, (first, _, _) = await group.three_under(
+        directory=PodsDirectory(settings=STRICT, watched_keys=WATCHED),
+        observer=put,
+        configuration_check_seconds=0.1,
+        leftover_fence_seconds=0.2,
+        role_change_deadline_seconds=0.3,
+    )
+    first.role_change_waits = asyncio.Event()
+    await plane.switch_master(KEY)
+    await eventually(lambda: not snapshot_of(plane).is_changing, what="the change to end")
+    assert first.minimum == 99
+    first.role_change_waits.set()
+    await eventually(lambda: first.minimum == 2, what="the minimum to be put back")
+    assert put.put_back == [(1, 2)]

@@ -1,49 +1,41 @@
-"""Alive and not linked to the master: seen at the master's 907 also where the SyncStateSet says that all is well; the cure."""
+"""Members that are alive and not linked to their master, or linked and not heard by a controller: seen, told of, and cured."""
+
+from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+import metric_names
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.directory.places import level_members, links_by_host, speeds_of_links, unlinked
-from brokergroup_operator.observe.observer import Observer
-from brokergroup_operator.records.store import GroupKey
-from controller_core.settings import ControllerSettings
+from brokergroup_operator.observe.member_view import member_view
+from brokergroup_operator.observe.metrics import GroupCollector, MetricsObserver
+from brokergroup_operator.records.memory import MemoryRecordStore
+from controller_core.decision import ControllerCode
 from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
-from tests.controller.conftest import StartPlane, group_of, record_of, snapshot_of
-from tests.support.fake_broker import FakeGroup, eventually
+from tests.controller.conftest import group_of, record_of, snapshot_of
+from tests.controller.world import ALL_THREE, KEY, LOOSE, STRICT, Notes, World
+from tests.support.fake_broker import FakeBroker, eventually
+from tests.support.places import free_port
 
-ALL_THREE = ControllerSettings(shrink_floor=True, min_in_sync_replicas=3)
-STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
-
-
-class Told(Observer):
-    def __init__(self) -> None:
-        self.unlinked: list[frozenset[int]] = []
-        self.cured: list[tuple[int, int]] = []
-
-    def members_unlinked(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
-        self.unlinked.append(broker_ids)
-
-    def member_relinked(self, key: GroupKey, broker_id: int, epoch: int) -> None:
-        self.cured.append((broker_id, epoch))
+if TYPE_CHECKING:
+    from brokergroup_operator.controller.plane import ControllerPlane
 
 
-async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(group: World) -> None:
     """The set may say that all is well: at the floor (three of three) a master cannot drop the slave that left it."""
-    told = Told()
-    plane = await start_plane(
-        directory=FixedDirectory(settings=ALL_THREE),
+    told = Notes()
+    plane, (first, second, _) = await group.three_under(
+        settings=ALL_THREE,
         observer=told,
         link_check_seconds=0.05,
         unlinked_alarm_seconds=0.3,
         link_missing_longest_seconds=0.2,
     )
-    group.planes = [plane.address]
-    first, second, _ = await group.three()
     await eventually(lambda: second.asked, what="the first look")
     assert snapshot_of(plane).unlinked == frozenset()
     second.ignores_ha_pushes_for_ever = True
@@ -57,11 +49,9 @@ async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(
     assert record_of(plane).master_epoch == 1
 
 
-async def test_the_master_tells_how_fast_each_link_is(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_the_master_tells_how_fast_each_link_is(group: World) -> None:
     """By the same 907 that tells the links. A master that dies, or does not say, leaves no speed of before behind."""
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), link_check_seconds=0.05)
-    group.planes = [plane.address]
-    first, *others = await group.three()
+    plane, (first, *others) = await group.three_under(link_check_seconds=0.05)
     first.link_speeds = {2: 1000, 3: 7}
     await eventually(lambda: snapshot_of(plane).replication_speeds == {2: 1000, 3: 7}, what="both speeds")
     first.link_speeds = {2: 1000}
@@ -89,17 +79,10 @@ def test_a_speed_is_a_members_only_where_its_host_is() -> None:
     )
 
 
-def test_a_link_is_known_by_its_host_in_any_spelling() -> None:
-    status = HARuntimeInfoBody(master=True, ha_connection_info=(HAConnectionRuntimeInfo(addr="/[fd00:0::3]:50003"),))
-    assert links_by_host({2: "10.0.0.2", 3: "fd00::3"}, status) == {2: False, 3: True}
-
-
-async def test_new_links_are_looked_at_often(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_new_links_are_looked_at_often(group: World) -> None:
     """A Java slave may break its first one at once, and calls again only after 5 s: seen after failovers."""
-    seldom = {"link_check_seconds": 3600.0, "configuration_check_seconds": 3600.0}
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), **seldom)
-    group.planes = [plane.address]
-    first, *others = await group.three()
+    seldom: dict[str, Any] = {"link_check_seconds": 3600.0, "configuration_check_seconds": 3600.0}
+    plane, (first, *others) = await group.three_under(**seldom)
     await first.kill()
     await eventually(lambda: record_of(plane).sync_state_set == {2, 3}, what="another master and its slave")
     slave, master = sorted(others, key=lambda one: one.is_master)
@@ -112,18 +95,12 @@ async def test_new_links_are_looked_at_often(start_plane: StartPlane, group: Fak
     assert (slave.epoch, record_of(plane).sync_state_set) == (2, frozenset({2, 3}))
 
 
-async def test_a_slave_on_a_wrong_link_is_cured_by_two_epochs(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_a_slave_on_a_wrong_link_is_cured_by_two_epochs(group: World) -> None:
     """Chained behind another slave: it has everything, never enters the set, and heeds a 906 only after a change of role."""
-    told = Told()
-    plane = await start_plane(
-        directory=FixedDirectory(settings=STRICT),
-        observer=told,
-        link_check_seconds=0.05,
-        link_missing_longest_seconds=0.1,
-        cure_after_seconds=0.2,
+    told = Notes()
+    plane, (first, second, third) = await group.three_under(
+        observer=told, link_check_seconds=0.05, link_missing_longest_seconds=0.1, cure_after_seconds=0.2
     )
-    group.planes = [plane.address]
-    first, second, third = await group.three()
     await eventually(lambda: second.asked, what="the first look")
     third.chained = True
     first.linked.discard(3)
@@ -139,17 +116,16 @@ async def test_a_slave_on_a_wrong_link_is_cured_by_two_epochs(start_plane: Start
     await eventually(lambda: snapshot_of(plane).writable)
 
 
-async def test_no_epochs_are_spent_on_a_slave_again_and_again(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_no_epochs_are_spent_on_a_slave_again_and_again(group: World) -> None:
     """Where the network keeps it from the master, the cure cures nothing."""
-    told = Told()
-    plane = await start_plane(
-        directory=FixedDirectory(settings=ControllerSettings()),
+    told = Notes()
+    plane = await group.plane(
+        settings=LOOSE,
         observer=told,
         link_check_seconds=0.05,
         link_missing_longest_seconds=0.05,
         cure_after_seconds=0.1,
     )
-    group.planes = [plane.address]
     first, second = await group.broker(), await group.broker()
     await eventually(lambda: first.sync_state_set == {1, 2}, what="two in sync")
     second.ignores_ha_pushes_for_ever = True
@@ -161,21 +137,20 @@ async def test_no_epochs_are_spent_on_a_slave_again_and_again(start_plane: Start
     assert (record_of(plane).master_epoch, snapshot_of(plane).unlinked) == (3, frozenset({2}))
 
 
-async def test_a_link_that_ends_at_once_again_and_again_is_given_up(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_a_link_that_ends_at_once_again_and_again_is_given_up(group: World) -> None:
     """As a Java slave whose log ends in the header of a frame that it misread: each link ends by "offset is not align"."""
-    told = Told()
-    plane = await start_plane(
-        directory=FixedDirectory(settings=ControllerSettings()),
+    told = Notes()
+    plane, (first, second, _) = await group.three_under(
+        settings=LOOSE,
         observer=told,
         link_check_seconds=0.05,
         link_missing_seconds=0.05,
         link_missing_longest_seconds=0.05,
         cure_after_seconds=0.5,
         link_given_up_seconds=5.0,
+        tick_seconds=0.05,
         link_trusted_seconds=2.0,
     )
-    group.planes = [plane.address]
-    first, second, _ = await group.three()
     await eventually(lambda: second.asked, what="the first look")
     second.ignores_ha_pushes_for_ever = True
     for _ in range(8):
@@ -191,13 +166,11 @@ async def test_a_link_that_ends_at_once_again_and_again_is_given_up(start_plane:
     await eventually(lambda: not snapshot_of(plane).lost_links, what="a link that stands to be trusted")
 
 
-async def test_a_slave_that_was_unlinked_often_and_shortly_is_not_given_up(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_slave_that_was_unlinked_often_and_shortly_is_not_given_up(group: World) -> None:
     """As in a rolling update: each change of master ends its link for a moment."""
-    plane = await start_plane(link_check_seconds=0.05, link_given_up_seconds=3.0)
-    group.planes = [plane.address]
-    first, second, _ = await group.three()
+    plane, (first, second, _) = await group.three_under(
+        link_check_seconds=0.05, link_given_up_seconds=3.0, settings=LOOSE
+    )
     await eventually(lambda: second.asked, what="the first look")
     for _ in range(8):
         first.linked.discard(2)
@@ -206,26 +179,22 @@ async def test_a_slave_that_was_unlinked_often_and_shortly_is_not_given_up(
     assert not snapshot_of(plane).lost_links
 
 
-async def test_the_time_in_which_the_master_does_not_answer_counts_against_no_slave(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_the_time_in_which_the_master_does_not_answer_counts_against_no_slave(group: World) -> None:
     """Its links are unknown then: only a look that finds none counts, and the one before it."""
-    plane = await start_plane(
-        directory=FixedDirectory(settings=STRICT),
+    plane, (first, second, _) = await group.three_under(
         link_check_seconds=0.05,
         link_missing_seconds=0.05,
         link_missing_longest_seconds=0.05,
         link_given_up_seconds=6.0,
+        tick_seconds=0.05,
     )
-    group.planes = [plane.address]
-    first, second, _ = await group.three()
     await eventually(lambda: second.asked, what="the first look")
     second.ignores_ha_pushes_for_ever = True
     first.linked.discard(2)
     tellings = group.journal.count("1008 to 2")
     await eventually(lambda: group.journal.count("1008 to 2") > tellings + 3, what="it to be told again")
     first.answers_ha_status = False
-    await asyncio.sleep(20.0)
+    await asyncio.sleep(8.0)
     first.answers_ha_status = True
     looks = first.asked.count(RequestCode.GET_BROKER_HA_STATUS)
     await eventually(lambda: first.asked.count(RequestCode.GET_BROKER_HA_STATUS) > looks + 1, what="two looks")
@@ -233,19 +202,16 @@ async def test_the_time_in_which_the_master_does_not_answer_counts_against_no_sl
     await eventually(lambda: snapshot_of(plane).lost_links.keys() == {2}, what="it to be given up in the end")
 
 
-async def test_no_epochs_are_spent_on_a_slave_that_does_not_answer(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_no_epochs_are_spent_on_a_slave_that_does_not_answer(group: World) -> None:
     """As a Java broker that ends: its ports are closed, and its heartbeats go on for seconds."""
-    told = Told()
-    plane = await start_plane(
-        directory=FixedDirectory(settings=STRICT),
+    told = Notes()
+    plane, (first, second, _) = await group.three_under(
         observer=told,
         link_check_seconds=0.05,
         link_missing_longest_seconds=0.05,
         role_change_deadline_seconds=0.05,
         cure_after_seconds=0.1,
     )
-    group.planes = [plane.address]
-    first, second, _ = await group.three()
     await eventually(lambda: second.asked, what="the first look")
     second.role_change_waits, second.ignores_ha_pushes_for_ever = asyncio.Event(), True
     first.linked.discard(2)
@@ -261,18 +227,35 @@ def _status(*hosts: str) -> HARuntimeInfoBody:
     return HARuntimeInfoBody(master=True, ha_connection_info=links)
 
 
+FIVE = {2: "fd00::5"}
+
+
 @pytest.mark.parametrize(
-    ("hosts", "linked", "missing"),
+    ("hosts", "links", "linked", "missing"),
     [
-        (("a", "b", "c"), ("b", "c"), []),
-        (("a", "b", "c"), ("c",), [2]),
-        (("a", "b", "c"), (), [2, 3]),
-        (("a", "b", "b"), ("b", "b"), []),
-        (("a", "b", "b"), ("b",), [2, 3]),
+        ({2: "b", 3: "c"}, ["/b:50000", "/c:50001"], {2: True, 3: True}, []),
+        ({2: "b", 3: "c"}, ["/c:50000"], {2: False, 3: True}, [2]),
+        ({2: "b", 3: "c"}, [], {2: False, 3: False}, [2, 3]),
+        ({2: "b", 3: "b"}, ["/b:50000", "/b:50001"], {2: None, 3: None}, []),
+        ({2: "b", 3: "b"}, ["/b:50000"], {2: None, 3: None}, [2, 3]),
+        (FIVE, ["/[fd00:0:0:0:0:0:0:5]:40001"], {2: True}, []),
+        (FIVE, ["/fd00:0:0:0:0:0:0:5:40001"], {2: True}, []),
+        (FIVE, ["[fd00::5]:40001"], {2: True}, []),
+        (FIVE, ["/fd00::5:40001"], {2: True}, []),
+        ({2: "fd00::6"}, ["/[fd00::5]:40001"], {2: False}, [2]),
+        ({2: "10.0.0.1"}, ["/[::ffff:10.0.0.1]:40001"], {2: True}, []),
     ],
+    ids=str,
 )
-def test_a_link_is_known_by_its_host_only(hosts: tuple[str, ...], linked: tuple[str, ...], missing: list[int]) -> None:
-    assert unlinked({2: hosts[1], 3: hosts[2]}, _status(*linked)) == missing
+def test_a_link_is_known_by_its_host_however_its_master_prints_the_address(
+    hosts: dict[int, str], links: list[str], linked: dict[int, bool | None], missing: list[int]
+) -> None:
+    connections = tuple(HAConnectionRuntimeInfo(addr=one, diff=0) for one in links)
+    status = HARuntimeInfoBody(master=True, ha_connection_info=connections)
+    assert links_by_host(hosts, status) == linked
+    assert unlinked(hosts, status) == missing
+    if hosts == FIVE:
+        assert level_members(hosts, [2], status) == frozenset({2})
 
 
 @pytest.mark.parametrize(
@@ -300,19 +283,11 @@ def test_a_living_member_counts_before_a_dead_one_that_had_its_address() -> None
     assert level_members({1: "a", 2: "b", 3: "b"}, [1, 2], _status("b")) == frozenset({2})
 
 
-async def test_a_group_that_does_not_settle_is_looked_at_less_and_less_often(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_group_that_does_not_settle_is_looked_at_less_and_less_often(group: World) -> None:
     """A thousand groups whose brokers answer and confirm nothing kept a plane busy with itself."""
-    plane = await start_plane(
-        directory=FixedDirectory(settings=STRICT),
-        settling_seconds=0.0,
-        keeper_slow_poll_seconds=0.05,
-        small_rpc_deadline_seconds=0.2,  # so long before its deadline a silent master is looked at again
-    )
-    group.planes = [plane.address]
-    first, second, third = await group.three()
-    await eventually(lambda: snapshot_of(plane).writable, what="a group that serves")
+    plane, (first, second, third) = await group.serving(
+        settling_seconds=0.0, keeper_slow_poll_seconds=0.05, small_rpc_deadline_seconds=0.2
+    )  # so long before its deadline a silent master is looked at again
     for slave in (second, third):
         slave.ignores_ha_pushes_for_ever = True
     first.linked.clear()
@@ -325,3 +300,147 @@ async def test_a_group_that_does_not_settle_is_looked_at_less_and_less_often(
     assert first.asked.count(RequestCode.GET_BROKER_HA_STATUS) < 20
     inner = group_of(plane)
     await eventually(lambda: inner.rests(asyncio.get_running_loop().time()), what="the tick to leave it alone")
+
+
+# ---- A slave that is linked and acknowledges, and whose heartbeats reach no controller: reported, and made to register again.
+
+SOON: dict[str, Any] = {"unheard_check_seconds": 0.05, "register_pause_seconds": 0.2}
+
+
+async def _poll(broker: FakeBroker) -> int:
+    """1004 every now and then, as each broker does; registers again where Java's would."""
+    answer = await broker.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+    if answer.code == ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
+        await broker.register()
+    return answer.code
+
+
+async def _is_told(broker: FakeBroker) -> bool:
+    return await _poll(broker) == ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
+
+
+async def test_a_slave_that_runs_and_is_not_heard_registers_again(group: World) -> None:
+    told = Notes()
+    plane, (first, second, third) = await group.three_under(settings=ALL_THREE, observer=told, **SOON)
+    assert await _poll(second) == 0, "a member that is heard polls as ever"
+    second.silent = True
+    await eventually(lambda: told.unheard == [{2}], what="the alarm")
+    silence = snapshot_of(plane).silences[2]
+    assert (silence.linked, silence.answers, silence.heard_by) == (True, True, ())
+    view = member_view(record_of(plane), snapshot_of(plane), 2)
+    assert view.fact().startswith("linked, not heard by any controller since 2")
+    assert snapshot_of(plane).writable, "it acknowledges: all three of three do"
+
+    registrations = second.tried.count(RequestCode.CONTROLLER_REGISTER_BROKER)
+    await eventually(lambda: _is_told(second), what="the answer on which it registers")
+    assert second.tried.count(RequestCode.CONTROLLER_REGISTER_BROKER) == registrations + 1
+    assert [await _poll(one) for one in (first, third)] == [0, 0]
+    second.silent = False
+    await eventually(lambda: not snapshot_of(plane).silences and 2 in snapshot_of(plane).live, what="it to be heard")
+    await eventually(lambda: told.unheard[-1] == frozenset(), what="the end of the alarm")
+    assert record_of(plane).master_epoch == 1
+    assert record_of(plane).sync_state_set == {1, 2, 3}
+
+
+async def test_one_that_registers_and_stays_silent_is_told_less_and_less_often(group: World) -> None:
+    plane, (_, second, _) = await group.three_under(startup_timeout_seconds=0.2, **SOON)
+    second.silent = True
+    await eventually(lambda: 2 in snapshot_of(plane).silences, what="the silence")
+    since = snapshot_of(plane).silences[2].since_unix_seconds
+    for times in (1, 2, 3):
+        await eventually(lambda: _is_told(second), what=f"the answer number {times}")
+        assert await _poll(second) == 0, "once each time"
+        await eventually(
+            lambda times=times: (now := snapshot_of(plane).silences.get(2)) and now.told_to_register == times,  # type: ignore[misc]
+            what="the next silence",
+        )
+    assert snapshot_of(plane).silences[2].since_unix_seconds == since, "a registration is no heartbeat"
+    assert record_of(plane).master_epoch == 1
+
+
+async def test_a_slave_that_is_dead_is_silent_and_nothing_more(group: World) -> None:
+    told = Notes()
+    plane, (first, second, _) = await group.three_under(observer=told, **SOON)
+    await second.kill()
+    await first.propose_set()
+    await eventually(
+        lambda: (now := snapshot_of(plane).silences.get(2)) and now.answers is False, what="it to be asked about"
+    )
+    silence = snapshot_of(plane).silences[2]
+    assert (silence.linked, silence.runs, told.unheard) == (False, False, [])
+    again = await second.restarted()
+    await eventually(lambda: not snapshot_of(plane).silences, what="its next process to be heard")
+    assert await _poll(again) == 0
+
+
+async def test_the_master_is_never_told_to_register(group: World) -> None:
+    """A registration of the master means another process, and costs an epoch."""
+    plane, (first, second, third) = await group.three_under(no_successor_patience_seconds=60.0, **SOON)
+    for one in (second, third):
+        one.silent = True
+    await eventually(lambda: set(snapshot_of(plane).silences) == {2, 3}, what="both silences")
+    first.silent = True
+    asked = first.asked.count(RequestCode.GET_BROKER_HA_STATUS)
+    await eventually(lambda: first.asked.count(RequestCode.GET_BROKER_HA_STATUS) > asked + 10, what="its own silence")
+    assert await _poll(first) == 0
+    assert 1 not in snapshot_of(plane).silences
+    assert record_of(plane).master_epoch == 1
+
+
+async def test_a_slave_that_another_plane_hears_is_left_alone(group: World) -> None:
+    told = Notes()
+    planes = await group.peers(2, observers=[told, told], **SOON)
+    _, second, _ = await group.three()
+    await eventually(lambda: set(snapshot_of(planes[0]).live) == {1, 2, 3}, what="all to be heard here")
+    second.unheard_at = {planes[0].address}
+    await eventually(
+        lambda: (now := snapshot_of(planes[0]).silences.get(2)) and now.heard_by == (planes[1].address,),
+        what="the other's word",
+    )
+    fact = member_view(record_of(planes[0]), snapshot_of(planes[0]), 2).fact()
+    assert fact.endswith(f"but by {planes[1].address}")
+    for _ in range(5):
+        assert await _poll(second) == 0
+    assert told.unheard == []
+
+
+async def test_a_plane_that_was_started_anew_and_is_not_reached_yet_counts_nobody_that_another_one_hears(
+    group: World,
+) -> None:
+    """The alert asks for the highest of all planes: one that hears nobody yet must not speak for the group."""
+    store, ports = MemoryRecordStore(), [free_port() for _ in range(2)]
+    peers = tuple(f"127.0.0.1:{port}" for port in ports)
+
+    async def start(port: int) -> ControllerPlane:
+        return await group.start_plane(
+            store, directory=FixedDirectory(settings=STRICT), listen_port=port, peer_addresses=peers, **SOON
+        )
+
+    first = await start(ports[0])
+    group.planes = [peers[0]]
+    _, *slaves = await group.three()
+    anew = await start(ports[1])
+    counted: list[float] = []
+    anew.subscribe(lambda _: counted.append(unheard_members(anew)))
+    for slave in slaves:
+        slave.unheard_at = {peers[1]}
+    group.planes.append(peers[1])
+    await eventually(lambda: is_found_out(anew, {2, 3}, heard_by=peers[0]), what="the new plane to have asked")
+    assert (max(counted), unheard_members(anew), unheard_members(first)) == (0, 0, 0)
+    for slave in slaves:
+        slave.silent = True
+    await eventually(lambda: unheard_members(anew) == unheard_members(first) == 2, what="both to hear none of them")
+
+
+def unheard_members(plane: ControllerPlane) -> float:
+    """As the plane's pod reports it."""
+    families = GroupCollector(plane, MetricsObserver(CollectorRegistry())).collect()
+    samples = [sample for family in families for sample in family.samples]
+    return sum(sample.value for sample in samples if sample.name == metric_names.UNHEARD_MEMBERS)
+
+
+def is_found_out(plane: ControllerPlane, broker_ids: set[int], *, heard_by: str) -> bool:
+    """Whether this plane knows of each that it runs, and who hears it."""
+    snapshot = plane.snapshot(KEY)
+    silences = snapshot.silences if snapshot is not None else {}
+    return silences.keys() == broker_ids and all(one.runs and one.heard_by == (heard_by,) for one in silences.values())

@@ -2,55 +2,31 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.peers.metadata import MOST_DIFFERENCES, Metadata, lacking, read_metadata, settled
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind, SwitchoverRefusedError
+from brokergroup_operator.observe.group_view import MetadataKind, SwitchoverRefusedError
 from brokergroup_operator.observe.observer import Observer
-from brokergroup_operator.records.store import GroupKey
-from controller_core.settings import ControllerSettings
 from rocketmq_remoting.errors import BodyError
-from tests.controller.conftest import KEY, StartPlane, snapshot_of
-from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
+from tests.controller.conftest import snapshot_of
+from tests.controller.world import KEY, Notes, World
+from tests.support.fake_broker import FakeBroker, eventually
 
-STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
-SOON = {"metadata_period_seconds": 0.05, "metadata_copy_seconds": 0.1}
-
-
-class Told(Observer):
-    def __init__(self) -> None:
-        self.differences: list[tuple[MetadataDifference, ...]] = []
-        self.copied_again: list[tuple[MetadataDifference, ...]] = []
-
-    def metadata_diverged(self, key: GroupKey, differences: tuple[MetadataDifference, ...]) -> None:
-        self.differences.append(differences)
-
-    def metadata_copied_again(self, key: GroupKey, lacked: tuple[MetadataDifference, ...]) -> None:
-        self.copied_again.append(lacked)
-
-
-async def _three(
-    start_plane: StartPlane, group: FakeGroup, observer: Observer | None = None, /, **settings: float
-) -> tuple[ControllerPlane, list[FakeBroker]]:
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), observer=observer, **settings)
-    group.planes = [plane.address]
-    return plane, await group.three()
+SOON: dict[str, Any] = {"metadata_period_seconds": 0.05, "metadata_copy_seconds": 0.1}
 
 
 def _diverged(plane: ControllerPlane) -> list[tuple[int, str, str]]:
     return [(one.broker_id, one.kind.value, one.name) for one in snapshot_of(plane).metadata_diverged]
 
 
-async def test_a_slave_that_lacks_a_topic_for_long_is_told_of_until_it_has_it(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
-    told = Told()
-    plane, (first, second, third) = await _three(start_plane, group, told, **SOON)
+async def test_a_slave_that_lacks_a_topic_for_long_is_told_of_until_it_has_it(group: World) -> None:
+    told = Notes()
+    plane, (first, second, third) = await group.three_under(observer=told, **SOON)
     for broker in (first, second):
         broker.topics["orders"] = 4
         broker.groups["billing"] = 3
@@ -65,9 +41,9 @@ async def test_a_slave_that_lacks_a_topic_for_long_is_told_of_until_it_has_it(
     assert all(one.broker_id == 3 for differences in told.differences for one in differences)
 
 
-async def test_nobody_becomes_master_who_lacks_a_topic(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_nobody_becomes_master_who_lacks_a_topic(group: World) -> None:
     """itboon/rocketmq-helm #33, apache/rocketmq #9804: topics were gone after a switch."""
-    plane, (first, _, third) = await _three(start_plane, group, metadata_copy_seconds=0.1)
+    plane, (first, _, third) = await group.three_under(metadata_copy_seconds=0.1)
     first.topics["orders"] = third.topics["orders"] = 4
     with pytest.raises(SwitchoverRefusedError, match=r"broker 2 lacks 1 .* Topic 'orders'"):
         await plane.switch_master(KEY, to_broker_id=2)
@@ -86,22 +62,18 @@ def _each_change(plane: ControllerPlane) -> list[list[tuple[int, str, str]]]:
 NEVER = 3600.0
 
 
-async def _three_compared(
-    start_plane: StartPlane, group: FakeGroup, observer: Observer
-) -> tuple[ControllerPlane, list[FakeBroker]]:
+async def _three_compared(group: World, observer: Observer) -> tuple[ControllerPlane, list[FakeBroker]]:
     """The first comparisons of a new master are over: the next would be in an hour."""
-    plane, brokers = await _three(
-        start_plane, group, observer, metadata_period_seconds=NEVER, metadata_copy_seconds=0.1
+    plane, brokers = await group.three_under(
+        observer=observer, metadata_period_seconds=NEVER, metadata_copy_seconds=0.1
     )
     await eventually(lambda: brokers[2].asked.count(21) > 0, what="the slaves to have been compared")
     return plane, brokers
 
 
-async def test_what_a_switchover_was_refused_for_is_told_at_once_and_no_longer_than_it_is_so(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
-    told = Told()
-    plane, (first, second, third) = await _three_compared(start_plane, group, told)
+async def test_what_a_switchover_was_refused_for_is_told_at_once_and_no_longer_than_it_is_so(group: World) -> None:
+    told = Notes()
+    plane, (first, second, third) = await _three_compared(group, told)
     first.topics["orders"] = third.topics["orders"] = 4
     first.groups["billing"] = third.groups["billing"] = 3
     with pytest.raises(SwitchoverRefusedError, match="broker 2 lacks 2"):
@@ -120,13 +92,9 @@ async def test_what_a_switchover_was_refused_for_is_told_at_once_and_no_longer_t
     assert (await plane.switch_master(KEY, to_broker_id=2)).to_broker_id == 2
 
 
-async def test_the_first_comparison_of_a_new_master_does_not_forget_a_refusal(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_the_first_comparison_of_a_new_master_does_not_forget_a_refusal(group: World) -> None:
     """There is no picture of it to compare with yet."""
-    plane, (first, second, third) = await _three(
-        start_plane, group, metadata_period_seconds=NEVER, metadata_copy_seconds=0.1
-    )
+    plane, (first, second, third) = await group.three_under(metadata_period_seconds=NEVER, metadata_copy_seconds=0.1)
     second.answers_metadata = False
     assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
     unanswered = second.asked.count(21)
@@ -146,10 +114,8 @@ async def test_the_first_comparison_of_a_new_master_does_not_forget_a_refusal(
     await eventually(lambda: not snapshot_of(plane).metadata_diverged, what="nothing to be missing")
 
 
-async def test_what_is_refused_while_a_comparison_is_on_its_way_is_not_taken_back_by_it(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
-    plane, (first, second, third) = await _three(start_plane, group, **SOON)
+async def test_what_is_refused_while_a_comparison_is_on_its_way_is_not_taken_back_by_it(group: World) -> None:
+    plane, (first, second, third) = await group.three_under(**SOON)
     third.gives_metadata.clear()
     compared = third.asked.count(21)
     await eventually(lambda: third.asked.count(21) > compared, what="a comparison to wait for 3, with 2 in order")
@@ -163,8 +129,8 @@ async def test_what_is_refused_while_a_comparison_is_on_its_way_is_not_taken_bac
     assert [] not in found
 
 
-async def test_a_topic_that_is_being_copied_is_waited_for(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane, (first, second, _) = await _three(start_plane, group)
+async def test_a_topic_that_is_being_copied_is_waited_for(group: World) -> None:
+    plane, (first, second, _) = await group.three_under()
     first.topics["orders"] = 4
     first.asked.clear()
 
@@ -178,10 +144,8 @@ async def test_a_topic_that_is_being_copied_is_waited_for(start_plane: StartPlan
     assert (await switching).to_broker_id == 2
 
 
-async def test_what_a_failover_lost_is_said_until_it_is_there_again(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane, (first, second, _) = await _three(
-        start_plane, group, metadata_period_seconds=0.05, metadata_copy_seconds=0.2
-    )
+async def test_what_a_failover_lost_is_said_until_it_is_there_again(group: World) -> None:
+    plane, (first, second, _) = await group.three_under(metadata_period_seconds=0.05, metadata_copy_seconds=0.2)
     first.topics["orders"] = 4
     await eventually(lambda: _diverged(plane), what="a picture of the first master")
     await first.kill()
@@ -191,10 +155,8 @@ async def test_what_a_failover_lost_is_said_until_it_is_there_again(start_plane:
     await eventually(lambda: (2, "Topic", "orders") not in _diverged(plane), what="the loss to be over")
 
 
-async def test_brokers_that_do_not_answer_are_not_compared_and_still_moved(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
-    plane, (first, second, third) = await _three(start_plane, group, **SOON)
+async def test_brokers_that_do_not_answer_are_not_compared_and_still_moved(group: World) -> None:
+    plane, (first, second, third) = await group.three_under(**SOON)
     first.topics["orders"] = 4
     second.answers_metadata = third.answers_metadata = False
     assert (await plane.switch_master(KEY, to_broker_id=2)).to_broker_id == 2
@@ -212,11 +174,11 @@ def _copies_again(broker: FakeBroker) -> list[int]:
     return [code for code in broker.asked if code in (17, 215, 200, 207)]
 
 
-async def test_a_slave_that_does_not_copy_by_itself_is_made_to_once(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_a_slave_that_does_not_copy_by_itself_is_made_to_once(group: World) -> None:
     """Java 5.5.0: a page that was cut came with the new data version, so the slave never copies again."""
-    told = Told()
-    plane, (first, second, third) = await _three(
-        start_plane, group, told, metadata_period_seconds=0.5, metadata_copy_seconds=0.1
+    told = Notes()
+    plane, (first, second, third) = await group.three_under(
+        observer=told, metadata_period_seconds=0.5, metadata_copy_seconds=0.1
     )
     third.takes_new_names = True
     for broker in (first, second):
@@ -232,11 +194,9 @@ async def test_a_slave_that_does_not_copy_by_itself_is_made_to_once(start_plane:
     assert lacked == [[(3, "billing"), (3, "zebras")]]
 
 
-async def test_it_is_made_to_only_after_two_comparisons_and_once_in_a_period(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
-    told = Told()
-    plane, (first, second, third) = await _three_compared(start_plane, group, told)
+async def test_it_is_made_to_only_after_two_comparisons_and_once_in_a_period(group: World) -> None:
+    told = Notes()
+    plane, (first, second, third) = await _three_compared(group, told)
     first.topics["orders"] = third.topics["orders"] = 4
     with pytest.raises(SwitchoverRefusedError, match="broker 2 lacks 1"):
         await plane.switch_master(KEY, to_broker_id=2)
@@ -249,13 +209,11 @@ async def test_it_is_made_to_only_after_two_comparisons_and_once_in_a_period(
     assert told.copied_again == []
 
 
-async def test_it_is_made_to_ever_more_seldom_where_that_does_not_help(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_it_is_made_to_ever_more_seldom_where_that_does_not_help(group: World) -> None:
     """apache/rocketmq #11041: of 2001 topics each copy lacks the last."""
-    told = Told()
-    plane, (first, second, third) = await _three(
-        start_plane, group, told, metadata_period_seconds=0.2, metadata_copy_seconds=0.05
+    told = Notes()
+    plane, (first, second, third) = await group.three_under(
+        observer=told, metadata_period_seconds=0.2, metadata_copy_seconds=0.05
     )
     third.takes_new_names = third.copies_in_vain = True
     clock = asyncio.get_running_loop().time
@@ -267,8 +225,8 @@ async def test_it_is_made_to_ever_more_seldom_where_that_does_not_help(
     await eventually(lambda: not _diverged(plane), what="it to be over")
 
 
-async def test_what_was_only_late_once_is_not_copied_again(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane, (first, second, third) = await _three(start_plane, group, **SOON)
+async def test_what_was_only_late_once_is_not_copied_again(group: World) -> None:
+    plane, (first, second, third) = await group.three_under(**SOON)
     third.takes_new_names = True
     found: list[list[tuple[int, str, str]]] = []
 
@@ -283,8 +241,8 @@ async def test_what_was_only_late_once_is_not_copied_again(start_plane: StartPla
     assert _copies_again(third) == []
 
 
-async def test_nobody_is_made_to_whom_the_master_has_no_link_to(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane, (first, second, third) = await _three(start_plane, group, **SOON, link_check_seconds=0.05)
+async def test_nobody_is_made_to_whom_the_master_has_no_link_to(group: World) -> None:
+    plane, (first, second, third) = await group.three_under(**SOON, link_check_seconds=0.05)
     third.takes_new_names = True
     third.ignores_ha_pushes_for_ever = True
     first.linked.discard(3)
@@ -297,10 +255,8 @@ async def test_nobody_is_made_to_whom_the_master_has_no_link_to(start_plane: Sta
     await eventually(lambda: not snapshot_of(plane).metadata_diverged, what="it to be linked, and then made to")
 
 
-async def test_a_broker_that_would_give_the_passing_topic_a_route_is_not_asked(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
-    plane, (first, second, third) = await _three(start_plane, group, **SOON)
+async def test_a_broker_that_would_give_the_passing_topic_a_route_is_not_asked(group: World) -> None:
+    plane, (first, second, third) = await group.three_under(**SOON)
     third.takes_new_names = True
     third.config["enableSingleTopicRegister"] = "true"
     first.topics["orders"] = second.topics["orders"] = 4
@@ -310,9 +266,9 @@ async def test_a_broker_that_would_give_the_passing_topic_a_route_is_not_asked(
     assert not {17, 215} & set(third.asked)
 
 
-async def test_who_was_made_master_meanwhile_is_not_asked(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_who_was_made_master_meanwhile_is_not_asked(group: World) -> None:
     """It copies from nobody: what was to come and go would stay."""
-    plane, (first, second, third) = await _three(start_plane, group, **SOON)
+    plane, (first, second, third) = await group.three_under(**SOON)
     third.takes_new_names = True
     third.config["brokerRole"] = "SYNC_MASTER"
     first.topics["orders"] = second.topics["orders"] = 4

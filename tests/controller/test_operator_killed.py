@@ -1,33 +1,27 @@
-"""The operator is killed at each write of each kind of change: before it, with its answer lost, after it. The end is the same.
-
-`python -m tests.controller.killed_table` prints the table of these tests: what the next process found, and how it ended.
-"""
+"""The operator is killed at each write of each kind of change: before it, with its answer lost, after it. The end is the same."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import DEFAULT_DEADLINE_SECONDS, GroupKey, StoredRecord
+from brokergroup_operator.records.store import StoredRecord
 from controller_core.model import BrokerGroupRecord
-from controller_core.settings import ControllerSettings
-from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.controller.test_failover import KillingFencer
+from tests.controller.conftest import record_of, snapshot_of
+from tests.controller.world import KEY, Fencer, Notes, Store, World, Write
 from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
     from controller_core.plan import Change
 
-STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
-QUICK_TAKEOVER = {
+QUICK_TAKEOVER: dict[str, Any] = {
     "takeover_seconds": 0.3,
     "takeover_quieting_seconds": 0.5,
     "end_of_change_seconds": 0.2,
@@ -37,48 +31,36 @@ QUICK_TAKEOVER = {
 }
 
 
-class Killer(MemoryRecordStore):
-    """The store as one process sees it that is killed at a write of a change of master; the next process sees ``shared``."""
+class Killer(Store):
+    """The store as one process sees it that is killed at a write of a change of master; the next process sees `shared`."""
 
     def __init__(self, shared: MemoryRecordStore) -> None:
-        super().__init__()
-        self._shared = shared
+        super().__init__(shared)
         self.kill_at: int | None = None
         self.how = ""
         self.writes = 0
         self.killed = asyncio.Event()
 
-    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> StoredRecord | None:
-        if self.killed.is_set():
-            await asyncio.Event().wait()
-        return await self._shared.read(key, deadline_seconds=deadline_seconds)
-
-    async def commit(
-        self,
-        key: GroupKey,
-        record: BrokerGroupRecord | None,
-        expected: StoredRecord | None,
-        deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
+    async def put(
+        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
     ) -> StoredRecord | None:
-        if self.killed.is_set():
-            await asyncio.Event().wait()
         if self.kill_at is None or not _moves_a_change(record, expected):
-            return await self._shared.commit(key, record, expected, deadline_seconds)
+            return await write()
         self.writes += 1
         if self.writes != self.kill_at:
-            return await self._shared.commit(key, record, expected, deadline_seconds)
-        if self.how == "before":
-            self.killed.set()
-            await asyncio.Event().wait()
-        stored = await self._shared.commit(key, record, expected, deadline_seconds)
+            return await write()
+        stored = await write() if self.how != "before" else None
+        self.reading.clear()
+        self.writing.clear()
         self.killed.set()
-        if self.how == "unanswered":
+        if self.how != "after":
             await asyncio.Event().wait()
         return stored
 
     def restore(self, record: BrokerGroupRecord) -> None:
         """A person puts an older copy back."""
-        self._shared._records[KEY] = StoredRecord(record=record, version="restored-1", uid="restored")
+        assert self.shared is not None
+        self.shared._records[KEY] = StoredRecord(record=record, version="restored-1", uid="restored")
         self._tell(KEY, "restored-1")
 
 
@@ -188,17 +170,6 @@ async def _chain_a_slave(scene: Scene) -> None:
     await scene.group.brokers[1].propose_set()
 
 
-class Told(Observer):
-    """The incidents that one process told of."""
-
-    def __init__(self) -> None:
-        self.closed: list[FailoverTimeline] = []
-
-    def incident_closed(self, timeline: FailoverTimeline) -> None:
-        if timeline.outcome is not Outcome.CANCELLED:
-            self.closed.append(timeline)
-
-
 Story = Callable[[Scene], Awaitable[None]]
 
 
@@ -231,22 +202,13 @@ STORIES: dict[str, Plot] = {
     ("name", "write"), [(name, write) for name, plot in STORIES.items() for write in range(1, plot.writes + 1)]
 )
 async def test_wherever_the_operator_is_killed_the_end_is_the_same(
-    start_plane: StartPlane,
-    group: FakeGroup,
-    record_property: Callable[[str, object], None],
-    name: str,
-    write: int,
-    how: str,
+    group: World, name: str, write: int, how: str
 ) -> None:
     shared = MemoryRecordStore()
     killer = Killer(shared)
-    fencer = KillingFencer(group)
-    told = [Told(), Told()]
-    plane = await start_plane(
-        killer, directory=PodsDirectory(settings=STRICT), fencer=fencer, observer=told[0], **QUICK_TAKEOVER
-    )
-    group.planes = [plane.address]
-    await group.three()
+    fencer = Fencer(group)
+    told = [Notes(), Notes()]
+    plane, _ = await group.three_under(killer, fencer=fencer, observer=told[0], **QUICK_TAKEOVER)
     await eventually(lambda: snapshot_of(plane).writable and record_of(plane).change is None)
     since_seconds = time.time()
     plot = STORIES[name]
@@ -254,45 +216,33 @@ async def test_wherever_the_operator_is_killed_the_end_is_the_same(
     await plot.story(scene)
     await asyncio.wait_for(killer.killed.wait(), 15)
     await crash(plane)
-    record_property("row", (name, write, how))
-    record_property("found", await _change_in(shared))
-    fresh = await start_plane(
-        shared, directory=PodsDirectory(settings=STRICT), fencer=fencer, observer=told[1], **QUICK_TAKEOVER
-    )
-    group.planes = [fresh.address]
+    fresh = await group.plane(shared, fencer=fencer, observer=told[1], **QUICK_TAKEOVER)
     scene.plane = fresh
     if plot.then is not None:
         await plot.then(scene)
     elected = write > 2 or (write == 2 and how != "before")
     master = plot.master or (2 if elected else 1)  # undone before its election: whoever wanted it asks again
     try:
-        await eventually(
-            lambda: _is_well(group, fresh) and group.master().broker_id == master,
-            within_seconds=30,
-        )
+        await eventually(lambda: _is_well(group, fresh) and group.master().broker_id == master, within_seconds=30)
     except AssertionError as error:
         raise AssertionError(f"not {master} master, all in sync, nothing left: {_drawn(group, fresh)}") from error
-    record_property("end", f"master {master}, epoch {record_of(fresh).master_epoch}")
     if name not in ("elect", "recovery"):  # those lose more than one master
         _judge_incidents(told, master, since_seconds)
 
 
-async def _change_in(store: MemoryRecordStore) -> str:
-    """What the next process finds: which change is under way, in which phase."""
-    found = await store.read(KEY)
-    change = found.record.change if found is not None and found.record is not None else None
-    return f"{change.kind.value}, {change.phase.value}" if change is not None else "no change"
+def judged(told: Notes) -> list[FailoverTimeline]:
+    return [one for one in told.closed if one.outcome is not Outcome.CANCELLED]
 
 
-def _judge_incidents(told: list[Told], master: int, since_seconds: float) -> None:
+def _judge_incidents(told: list[Notes], master: int, since_seconds: float) -> None:
     """One incident, if the master changed: told by one process, or by both under one id (readers merge by that)."""
-    incidents = [timeline for one in told for timeline in one.closed]
+    incidents = [timeline for one in told for timeline in judged(one)]
     assert {(one.from_broker_id, one.to_broker_id, one.epoch_after) for one in incidents} == (
         {(1, master, 2)} if master != 1 else set()
     )
     assert len({one.incident_id for one in incidents}) == len({one.change_id for one in incidents}) == (master != 1)
-    assert len(incidents) <= 1 + len(told[0].closed), "by the next process once"
-    assert len(told[0].closed) <= 1
+    assert len(incidents) <= 1 + len(judged(told[0])), "by the next process once"
+    assert len(judged(told[0])) <= 1
     for one in incidents:
         assert one.outcome is Outcome.COMPLETED
         assert since_seconds - 0.001 <= one.started_at_unix_seconds <= time.time()

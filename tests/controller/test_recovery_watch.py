@@ -1,29 +1,55 @@
-"""What is watched of a recovery besides the SyncStateSet: the new master's consume queues (28), the NameServers' routes (901)."""
+"""What is watched of a recovery besides the SyncStateSet: consume queues (28), routes (901), the canary's messages (310)."""
+
+from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
-from tests.controller.conftest import StartPlane
-from tests.controller.test_failover import STRICT, Notes
-from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
+import pytest
+from structlog.testing import capture_logs
+
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
+from brokergroup_operator.controller.group.group import Group
+from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+from brokergroup_operator.controller.peers.services import Planes, Services
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.upkeep.recovery_watch import TOPIC, Canary, RecoveryWatch
+from brokergroup_operator.observe.events import EventObserver
+from brokergroup_operator.observe.observer import Observer, ObserverGroup
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
+from brokergroup_operator.records.memory import MemoryRecordStore
+from controller_core.model import BrokerGroupRecord, Replica
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.server import RemotingServer
+from rocketmq_remoting.signature import Credentials, SignatureState, verify
+from tests.controller.conftest import snapshot_of
+from tests.controller.world import KEY, STRICT, Notes, World
+from tests.observe.test_events import Sink
+from tests.support.fake_broker import FakeBroker, eventually
 from tests.support.fake_name_server import FakeNameServer
+from tests.support.quiet_handler import QuietHandler
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from brokergroup_operator.controller.plane import ControllerPlane
+    from brokergroup_operator.records.store import GroupKey
+    from rocketmq_remoting.command import RemotingCommand
+    from rocketmq_remoting.connection import RemotingConnection
 
 LAST = [Step.INDEX_CAUGHT_UP, Step.ROUTE_VISIBLE, Step.IN_SYNC]
 
 
 async def watched(
-    start_plane: StartPlane, group: FakeGroup, *servers: FakeNameServer, notes: Notes, seconds: float = 30.0
+    group: World, *servers: FakeNameServer, notes: Notes, seconds: float = 30.0
 ) -> tuple[ControllerPlane, list[FakeBroker]]:
     """Three brokers under a plane; each says that its queues hold all, and each NameServer routes to the first."""
     addresses = [await server.start() for server in servers]
     directory = FixedDirectory(settings=STRICT, name_servers=tuple(addresses))
-    plane = await start_plane(
+    plane, brokers = await group.three_under(
         directory=directory, observer=notes, recovery_watch_seconds=seconds, incident_deadline_seconds=60.0
     )
-    group.planes = [plane.address]
-    brokers = await group.three()
     for broker in brokers:
         broker.behind_dispatch = 0
     for server in servers:
@@ -32,16 +58,14 @@ async def watched(
 
 
 async def closed(notes: Notes) -> FailoverTimeline:
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    [incident] = notes.closed
+    found: list[FailoverTimeline] = await eventually(lambda: notes.closed, what="the incident to be closed")
+    [incident] = found
     return incident
 
 
-async def test_a_route_is_stamped_when_every_name_server_names_the_new_master(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_route_is_stamped_when_every_name_server_names_the_new_master(group: World) -> None:
     notes, one, other = Notes(), FakeNameServer(group), FakeNameServer(group)
-    _, [first, second, _] = await watched(start_plane, group, one, other, notes=notes)
+    _, [first, second, _] = await watched(group, one, other, notes=notes)
     await first.kill()
     await eventually(lambda: notes.changed, what="the new master")
     one.routed = second.address
@@ -60,11 +84,9 @@ async def test_a_route_is_stamped_when_every_name_server_names_the_new_master(
     await other.stop()
 
 
-async def test_the_index_is_stamped_when_the_new_master_says_that_nothing_is_behind(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_the_index_is_stamped_when_the_new_master_says_that_nothing_is_behind(group: World) -> None:
     notes = Notes()
-    _, [first, second, _] = await watched(start_plane, group, notes=notes)
+    _, [first, second, _] = await watched(group, notes=notes)
     second.behind_dispatch = 4096
     await first.kill()
     await eventually(lambda: group.journal.count("28 to 2") > 2, what="it to be asked again")
@@ -76,12 +98,10 @@ async def test_the_index_is_stamped_when_the_new_master_says_that_nothing_is_beh
     assert Step.ROUTE_VISIBLE not in incident.steps, "the group has no NameServer"
 
 
-async def test_what_nobody_tells_is_not_stamped_and_keeps_no_incident_open(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_what_nobody_tells_is_not_stamped_and_keeps_no_incident_open(group: World) -> None:
     """A NameServer that is down is not waited for; one that never names the new master is given up after a time."""
     notes, down, stuck = Notes(), FakeNameServer(group), FakeNameServer(group)
-    _, [first, second, _] = await watched(start_plane, group, down, stuck, notes=notes, seconds=0.3)
+    _, [first, second, _] = await watched(group, down, stuck, notes=notes, seconds=0.3)
     second.behind_dispatch = None
     await down.stop()
     await first.kill()
@@ -93,10 +113,10 @@ async def test_what_nobody_tells_is_not_stamped_and_keeps_no_incident_open(
 
 
 async def test_a_plane_that_ends_leaves_no_incident_open_for_what_it_only_watched(
-    start_plane: StartPlane, group: FakeGroup
+    group: World, server: FakeNameServer
 ) -> None:
-    notes, server = Notes(), FakeNameServer(group)
-    plane, [first, _, _] = await watched(start_plane, group, server, notes=notes)
+    notes = Notes()
+    plane, [first, _, _] = await watched(group, server, notes=notes)
     await first.kill()
     await eventually(lambda: notes.changed and Step.IN_SYNC in notes.changed[0].steps, what="two in sync")
     assert not notes.closed
@@ -105,4 +125,304 @@ async def test_a_plane_that_ends_leaves_no_incident_open_for_what_it_only_watche
     incident = await closed(notes)
     assert incident.outcome is Outcome.COMPLETED
     assert Step.ROUTE_VISIBLE not in incident.steps
-    await server.stop()
+
+
+# ---- The canary sends where the NameServers route, creates its topic, and stamps the first message that a new master acknowledges.
+
+ORDERS = Credentials(access_key="orders", secret_key="orders-secret")
+SEND, MAKE = RequestCode.SEND_MESSAGE_V2, RequestCode.UPDATE_AND_CREATE_TOPIC
+
+
+AWAY = tuple(f"127.64.9.9:{port}" for port in range(40000, 40064))
+# Of these 64 planes another one is the first for this group.
+NOT_FIRST: dict[str, Any] = {"peer_addresses": AWAY, "advertise_address": AWAY[0], "rank_delay_seconds": 0.0}
+
+
+@pytest.fixture
+async def server(group: World) -> AsyncIterator[FakeNameServer]:
+    made = FakeNameServer(group)
+    yield made
+    await made.stop()
+
+
+class Acl:
+    """As a Java broker's: whoever does not sign as ``orders`` is unknown; and that user may do some things, or nothing."""
+
+    def __init__(self, *allowed: int) -> None:
+        self.allowed = set(allowed)
+        self.asked = 0
+
+    def __call__(self, command: RemotingCommand) -> str:
+        if command.code not in (SEND, MAKE):
+            return ""
+        self.asked += 1
+        if verify(command.ext_fields, command.body, ORDERS) is not SignatureState.VALID:
+            user = (command.ext_fields or {}).get("AccessKey")
+            return f"User:{user} is not found." if user else "username cannot be null."
+        return "" if command.code in self.allowed else f"User:orders has no permission to access Topic:{TOPIC}"
+
+
+async def with_canary(
+    group: World, server: FakeNameServer, notes: Observer, *, credentials: Credentials | None = None, **settings: Any
+) -> tuple[ControllerPlane, list[FakeBroker]]:
+    directory = FixedDirectory(
+        settings=STRICT, name_servers=(await server.start(),), canary=True, credentials=credentials
+    )
+    plane, brokers = await group.three_under(
+        directory=directory,
+        observer=notes,
+        **{"canary_period_seconds": 0.05, "canary_retry_seconds": 0.01, "incident_deadline_seconds": 60.0, **settings},
+    )
+    for broker in brokers:
+        broker.takes_messages = broker.takes_new_names = True
+        broker.topics[TOPIC] = 1
+    server.routed = brokers[0].address
+    return plane, brokers
+
+
+async def test_it_sends_to_whom_the_name_server_names_and_makes_its_topic_there(
+    group: World, server: FakeNameServer
+) -> None:
+    notes = Notes()
+    _, [first, second, _] = await with_canary(group, server, notes)
+    await eventually(lambda: notes.sent[-2:] == [True, True], what="acknowledged messages")
+    assert f"310 {TOPIC} to 1" in group.journal
+    del first.topics[TOPIC]
+    await eventually(lambda: first.topics.get(TOPIC) == 1, what="the topic to be made")
+    server.routed = second.address
+    await eventually(lambda: f"310 {TOPIC} to 2" in group.journal, what="a message where clients go now")
+    server.routed = ""
+    await eventually(lambda: notes.sent[-2:] == [False, False], what="no route")
+
+
+async def test_the_first_message_that_a_new_master_acknowledges_is_a_step_of_the_incident(
+    group: World, server: FakeNameServer
+) -> None:
+    notes = Notes()
+    _, [first, second, _] = await with_canary(group, server, notes)
+    second.takes_messages = False
+    await first.kill()
+    server.routed = second.address
+    await eventually(lambda: notes.changed and Step.ROUTE_VISIBLE in notes.changed[0].steps, what="the route")
+    await eventually(lambda: notes.sent[-3:] == [False] * 3, what="refused messages")
+    assert Step.FIRST_ACK not in notes.changed[0].steps
+    assert not notes.closed, "the first write is waited for"
+    second.takes_messages = True
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    [incident] = notes.closed
+    assert incident.reached()[-1] is Step.FIRST_ACK
+    assert list(incident.milliseconds())[-1] == "firstAck"
+
+
+async def test_a_change_of_master_ends_the_pause_between_two_messages(group: World, server: FakeNameServer) -> None:
+    """Else the first write would be seen up to a second later than a client sees it."""
+    notes = Notes()
+    _, [first, second, _] = await with_canary(
+        group, server, notes, canary_period_seconds=30.0, canary_retry_seconds=0.01
+    )
+    await eventually(lambda: notes.sent[-1:] == [True], what="the last message of these 30 s")
+    await first.kill()
+    server.routed = second.address
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    steps = notes.closed[0].steps
+    assert steps[Step.FIRST_ACK] - steps[Step.ROLE_CHANGED] < 1.0
+
+
+async def test_of_several_planes_one_sends(group: World, server: FakeNameServer) -> None:
+    """The one of rank 0; another one only while it changes the master itself."""
+    notes = Notes()
+    plane, [first, second, _] = await with_canary(group, server, notes, **NOT_FIRST)
+    assert plane.snapshot(KEY) is not None
+    assert not notes.sent, "of 64 planes another one is the first for this group"
+    await first.kill()
+    server.routed = second.address
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    assert Step.FIRST_ACK in notes.closed[0].steps
+    told = len(notes.sent)
+    await eventually(lambda: len(group.journal) and not snapshot_of(plane).in_progress, what="peace")
+    assert len(notes.sent) - told <= 1
+
+
+class AcknowledgedCanary(Canary):
+    """Its first message is acknowledged already. Keeps of which broker, and since when, it was asked."""
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self.asked: list[tuple[str, float]] = []
+
+    def first_acknowledged_seconds(self, key: GroupKey, by: str, *, since_seconds: float) -> float | None:
+        self.asked.append((by, since_seconds))
+        return 2.5
+
+
+async def test_a_change_that_another_plane_committed_has_its_first_message_too() -> None:
+    """A takeover knows when the change began, and not when it was committed."""
+    timeline = FailoverTimeline(
+        group=KEY, cluster_name="c", broker_name="orders", kind=Kind.FAILOVER, trigger=Trigger.MASTERLESS,
+        from_broker_id=1, to_broker_id=2, epoch_before=1, started_at_unix_seconds=0.0,
+    )  # fmt: skip
+    timeline.reach(Step.DETECTED, 1.0)
+    timeline.reach(Step.ROLE_CHANGED, 2.0)
+    store, settings = MemoryRecordStore(), PlaneSettings()
+    second = Replica(2, register_check_code="a:2;1", address="10.0.0.2:10911", registered=True)
+    await store.commit(KEY, BrokerGroupRecord("c", "orders", 3, {2: second}, 2, 2, frozenset({2}), 2), None)
+    binding = GroupBinding(key=KEY, cluster_name="c", broker_name="orders")
+    group = Group(binding, store=store, settings=settings, observer=Notes(), on_change=lambda _: None)
+    await group.load()
+    group.incidents.open(timeline, awaited=frozenset({Step.FIRST_ACK}))
+    client = RemotingClient()
+    services = Services(
+        settings=settings, observer=Observer(), calls=BrokerCalls(client, settings), planes=Planes(client, settings)
+    )
+    canary = AcknowledgedCanary(services)
+    watch = RecoveryWatch(services, canary)
+    watch.look_at(group)
+    await eventually(lambda: group.incidents.recovering is None, what="the watch to end")
+    assert canary.asked == [("10.0.0.2:10911", 1.0)]
+    assert timeline.steps[Step.FIRST_ACK] == 2.5
+    await services.tasks.stop()
+
+
+async def test_it_signs_as_the_group_also_where_it_makes_its_topic(group: World, server: FakeNameServer) -> None:
+    notes, acl = Notes(), Acl(SEND, MAKE)
+    _, brokers = await with_canary(group, server, notes, credentials=ORDERS)
+    refuse_by(acl, brokers)
+    del brokers[0].topics[TOPIC]
+    await eventually(lambda: brokers[0].topics.get(TOPIC) == 1, what="the topic to be made")
+    await eventually(lambda: notes.sent[-2:] == [True, True], what="acknowledged messages")
+
+
+class Newcomer(QuietHandler):
+    """A broker that the NameServers know, and the record does not yet; keeps whom it was sent messages by."""
+
+    def __init__(self) -> None:
+        self.server = RemotingServer(self)
+        self.senders: list[SignatureState] = []
+
+    async def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        self.senders.append(verify(command.ext_fields, command.body, ORDERS))
+        return command.answer(0)
+
+
+async def test_it_signs_as_the_group_at_an_address_that_the_record_does_not_have_yet(
+    group: World, server: FakeNameServer
+) -> None:
+    notes, newcomer = Notes(), Newcomer()
+    await with_canary(group, server, notes, credentials=ORDERS)
+    await newcomer.server.start("127.0.0.1", 0)
+    server.routed = f"127.0.0.1:{newcomer.server.port}"
+    await eventually(lambda: newcomer.senders, what="a message to it")
+    assert newcomer.senders[0] is SignatureState.VALID
+    await newcomer.server.stop(grace_seconds=0.0)
+
+
+async def test_a_refusal_by_the_acl_is_told_once_and_its_end_too(group: World, server: FakeNameServer) -> None:
+    sink, notes, acl = Sink(), Notes(), Acl()
+    both = ObserverGroup([notes, EventObserver(sink)])
+    _, brokers = await with_canary(group, server, both, credentials=ORDERS)
+    address = brokers[0].address
+    await eventually(lambda: notes.sent[-1:] == [True], what="an acknowledged message")
+    with capture_logs() as lines:
+        refuse_by(acl, brokers)
+        await eventually(lambda: acl.asked >= 4, what="refused messages")
+        brokers[0].takes_messages = False  # a failure of another kind is no news of the ACL
+        acl.allowed = {SEND}
+        sent = len(notes.sent)
+        await eventually(lambda: len(notes.sent) >= sent + 3, what="failed messages")
+        acl.allowed = set()
+        brokers[0].takes_messages = True
+        asked = acl.asked
+        await eventually(lambda: acl.asked >= asked + 3, what="refused messages again")
+        acl.allowed = {SEND}
+        await eventually(lambda: notes.sent[-3:] == [True] * 3, what="acknowledged messages")
+    told = [event for event in sink.events if event.reason.startswith("Canary")]
+    assert [(event.reason, event.warning) for event in told] == [("CanaryRefused", True), ("CanaryAcknowledged", False)]
+    says = f"User:orders has no permission to access Topic:{TOPIC}"
+    for part in (address, "user 'orders'", f"Pub on Topic:{TOPIC}", says):
+        assert part in told[0].message
+    assert ORDERS.secret_key not in f"{lines}{told}"
+    logged = [line for line in lines if line["event"].startswith("canary")]
+    assert [(line["event"], line["log_level"]) for line in logged] == [
+        ("canary refused", "warning"),
+        ("canary acknowledged again", "info"),
+    ]
+    assert (logged[0]["group"], logged[0]["broker"], logged[0]["user"]) == (str(KEY), address, "orders")
+    assert f"Pub on Topic:{TOPIC}" in logged[0]["needs"]
+
+
+async def test_a_right_that_is_lacking_besides_is_told_too(group: World, server: FakeNameServer) -> None:
+    """The user may send by now, and may not make the topic."""
+    sink, acl = Sink(), Acl()
+    _, brokers = await with_canary(group, server, EventObserver(sink), credentials=ORDERS)
+    refuse_by(acl, brokers)
+    await eventually(lambda: "CanaryRefused" in sink.reasons, what="the refusal")
+    del brokers[0].topics[TOPIC]
+    acl.allowed = {SEND}
+    await eventually(lambda: sink.reasons.count("CanaryRefused") == 2, what="the other refusal")
+    assert f"Create on Topic:{TOPIC}" in sink.events[-1].message
+
+
+@pytest.mark.parametrize(
+    ("remark", "needs"),
+    [
+        ("username cannot be null.", "spec.security.credentialsSecretRef"),
+        (f"the topic[{TOPIC}] sending message is forbidden", "perm"),
+    ],
+)
+async def test_a_canary_that_signs_nothing_is_told_what_it_needs(
+    group: World, server: FakeNameServer, remark: str, needs: str
+) -> None:
+    sink = Sink()
+    _, brokers = await with_canary(group, server, EventObserver(sink))
+    for broker in brokers:
+        broker.refuses = lambda command: remark if command.code == SEND else ""
+    await eventually(lambda: "CanaryRefused" in sink.reasons, what="the refusal")
+    message = sink.events[-1].message
+    assert needs in message
+    assert "unsigned" in message
+    assert remark in message
+
+
+async def test_no_incident_waits_for_the_first_write_where_the_new_master_refuses_it(
+    group: World, server: FakeNameServer
+) -> None:
+    """And an old master's refusal says nothing of the new one."""
+    notes, acl = Notes(), Acl()
+    _, [first, second, third] = await with_canary(group, server, notes, credentials=ORDERS)
+    refuse_by(acl, [first])
+    await eventually(lambda: acl.asked >= 2, what="refused messages in peace")
+    await first.kill()
+    server.routed = second.address
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    assert Step.FIRST_ACK in notes.closed[0].steps
+    refuse_by(acl, [second, third])
+    first = await first.restarted()
+    await eventually(lambda: second.sync_state_set == {1, 2, 3}, what="three members in sync")
+    await second.kill()
+    master = await eventually(lambda: next((one for one in (first, third) if one.is_master), None), what="a master")
+    refuse_by(acl, [master])
+    server.routed = master.address
+    await eventually(lambda: len(notes.closed) > 1, what="the incident to be closed")
+    assert Step.IN_SYNC in notes.closed[1].steps
+    assert Step.FIRST_ACK not in notes.closed[1].steps
+
+
+async def test_of_several_planes_the_one_that_sends_all_the_time_tells_of_a_refusal(
+    group: World, server: FakeNameServer
+) -> None:
+    sink, notes, acl = Sink(), Notes(), Acl()
+    _, [first, second, third] = await with_canary(
+        group, server, ObserverGroup([notes, EventObserver(sink)]), credentials=ORDERS, **NOT_FIRST
+    )
+    refuse_by(acl, [second, third])
+    await first.kill()
+    server.routed = second.address
+    await eventually(lambda: notes.closed, what="the incident to be closed")
+    assert acl.asked > 0
+    assert Step.FIRST_ACK not in notes.closed[0].steps
+    assert "CanaryRefused" not in sink.reasons
+
+
+def refuse_by(acl: Acl, brokers: Iterable[FakeBroker]) -> None:
+    for broker in brokers:
+        broker.refuses = acl

@@ -1,4 +1,4 @@
-"""Moving a living master, and finishing what an operator that died left half done: seen by brokers on real sockets."""
+"""A living master is moved, and the next operator finishes what one that died left half done."""
 
 import asyncio
 from dataclasses import replace
@@ -14,21 +14,17 @@ from controller_core.model import LiveReplica
 from controller_core.requests import ElectMaster
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
-from tests.controller.conftest import KEY, StartPlane, group_of, record_of, snapshot_of
-from tests.controller.test_failover import DeletingDirectory
-from tests.support.fake_broker import NAME, FakeGroup, eventually
+from tests.controller.conftest import group_of, record_of, snapshot_of
+from tests.controller.world import KEY, LOOSE, STRICT, World, knows
+from tests.support.fake_broker import NAME, eventually
 from tests.support.fake_name_server import FakeNameServer
+from tests.support.pods_directory import PodsDirectory
 
-STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 
-
-async def test_a_living_master_is_moved_in_the_measured_order(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_a_living_master_is_moved_in_the_measured_order(group: World) -> None:
     name_server = FakeNameServer(group)
     directory = FixedDirectory(settings=STRICT, name_servers=(await name_server.start(),))
-    plane = await start_plane(directory=directory)
-    group.planes = [plane.address]
-    first, second, third = await group.three()
-    await eventually(lambda: snapshot_of(plane).writable)
+    plane, (first, second, third) = await group.serving(directory=directory)
     group.journal.clear()
     result = await plane.switch_master(KEY, from_broker_id=1)
     assert (result.from_broker_id, result.to_broker_id, result.epoch, result.confirmed) == (1, 2, 2, True)
@@ -54,13 +50,11 @@ async def test_a_living_master_is_moved_in_the_measured_order(start_plane: Start
     await name_server.stop()
 
 
-async def test_the_old_master_is_told_though_a_name_server_hangs(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_the_old_master_is_told_though_a_name_server_hangs(group: World) -> None:
     """The first 104 makes a stall rarer; waited for to its deadline, it would be one."""
     name_server = FakeNameServer(group)
     directory = FixedDirectory(settings=STRICT, name_servers=(await name_server.start(),))
-    plane = await start_plane(directory=directory, name_server_deadline_seconds=60.0)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+    plane, (first, _, _) = await group.three_under(directory=directory, name_server_deadline_seconds=60.0)
     name_server.answers.clear()
     switching = asyncio.create_task(plane.switch_master(KEY, from_broker_id=1))
     await eventually(lambda: "1 slave 2" in group.journal, what="the old master to be told")
@@ -70,16 +64,12 @@ async def test_the_old_master_is_told_though_a_name_server_hangs(start_plane: St
     await name_server.stop()
 
 
-async def test_a_slave_that_sleeps_over_its_role_change_holds_up_nobody(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_slave_that_sleeps_over_its_role_change_holds_up_nobody(group: World) -> None:
     """A Java slave may take 5 s. The old master was told, and is pointed at the new one at once: two of three acknowledge."""
     directory = FixedDirectory(settings=STRICT)
-    plane = await start_plane(
+    plane, (_, second, third) = await group.three_under(
         directory=directory, slaves_first_unfenced_seconds=60.0, role_change_deadline_seconds=60.0
     )
-    group.planes = [plane.address]
-    _, second, third = await group.three()
     group.journal.clear()
     third.role_change_waits = asyncio.Event()
     switching = asyncio.create_task(plane.switch_master(KEY, to_broker_id=2))
@@ -90,10 +80,8 @@ async def test_a_slave_that_sleeps_over_its_role_change_holds_up_nobody(
     await eventually(lambda: second.sync_state_set == {1, 2, 3}, what="everybody in sync again")
 
 
-async def test_while_a_switchover_runs_1004_tells_the_old_state(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    first, second, _ = await group.three()
+async def test_while_a_switchover_runs_1004_tells_the_old_state(group: World) -> None:
+    plane, (first, second, _) = await group.three_under()
     first.role_change_waits = asyncio.Event()
     switching = asyncio.create_task(plane.switch_master(KEY, from_broker_id=1))
     await eventually(lambda: record_of(plane).master_broker_id == 2, what="the election to be committed")
@@ -106,10 +94,8 @@ async def test_while_a_switchover_runs_1004_tells_the_old_state(start_plane: Sta
     assert (answer.ext_fields or {})["masterEpoch"] == "2"
 
 
-async def test_slaves_that_never_catch_up_undo_the_switchover(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+async def test_slaves_that_never_catch_up_undo_the_switchover(group: World) -> None:
+    plane, (first, _, _) = await group.three_under()
     first.links_behind = 100
     with pytest.raises(SwitchoverFailedError, match="not level"):
         await plane.switch_master(KEY, from_broker_id=1)
@@ -119,11 +105,8 @@ async def test_slaves_that_never_catch_up_undo_the_switchover(start_plane: Start
     await eventually(lambda: snapshot_of(plane).writable)
 
 
-async def test_without_another_member_in_sync_a_switchover_is_refused_and_touches_nothing(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
-    plane = await start_plane(directory=FixedDirectory(settings=ControllerSettings()))
-    group.planes = [plane.address]
+async def test_without_another_member_in_sync_a_switchover_is_refused_and_touches_nothing(group: World) -> None:
+    plane = await group.plane(settings=LOOSE)
     first = await group.broker()
     with pytest.raises(SwitchoverRefusedError):
         await plane.switch_master(KEY, from_broker_id=1)
@@ -132,10 +115,8 @@ async def test_without_another_member_in_sync_a_switchover_is_refused_and_touche
     assert (unneeded.to_broker_id, unneeded.epoch, unneeded.phases) == (1, 1, {})
 
 
-async def test_a_master_is_moved_to_the_one_that_was_asked_for(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    _, _, third = await group.three()
+async def test_a_master_is_moved_to_the_one_that_was_asked_for(group: World) -> None:
+    plane, (_, _, third) = await group.three_under()
     result = await plane.switch_master(KEY, to_broker_id=3)
     assert (result.from_broker_id, result.to_broker_id) == (1, 3)
     await eventually(lambda: third.sync_state_set == {1, 2, 3}, what="everybody in sync under 3")
@@ -143,17 +124,13 @@ async def test_a_master_is_moved_to_the_one_that_was_asked_for(start_plane: Star
 
 
 @pytest.mark.parametrize("asked_for", [3, None])
-async def test_who_has_no_link_to_the_old_master_is_not_elected(
-    start_plane: StartPlane, group: FakeGroup, asked_for: int | None
-) -> None:
+async def test_who_has_no_link_to_the_old_master_is_not_elected(group: World, asked_for: int | None) -> None:
     """A Java master whose link to a slave broke acknowledges without it at once; its 1001 may be late, so the record still has it.
 
     That all links are level says nothing of the one that is not there.
     """
     directory = FixedDirectory(settings=replace(STRICT, election_priorities={3: 1}))
-    plane = await start_plane(directory=directory, drain_deadline_seconds=0.3)
-    group.planes = [plane.address]
-    first, second, third = await group.three()
+    plane, (first, second, third) = await group.three_under(directory=directory, drain_deadline_seconds=0.3)
     third.ignores_ha_pushes_for_ever = True
     first.linked.discard(3)
     if asked_for is None:
@@ -168,11 +145,9 @@ async def test_who_has_no_link_to_the_old_master_is_not_elected(
     assert record_of(plane).master_epoch == 1
 
 
-async def test_a_living_group_gets_no_master_that_is_out_of_sync(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_a_living_group_gets_no_master_that_is_out_of_sync(group: World) -> None:
     """Unclean elections are for groups that have nobody else, whatever the spec allows."""
-    plane = await start_plane(directory=FixedDirectory(settings=ControllerSettings(unclean_election_allowed=True)))
-    group.planes = [plane.address]
-    first, _, third = await group.three()
+    plane, (first, _, third) = await group.three_under(settings=ControllerSettings(unclean_election_allowed=True))
     third.ignored_ha_pushes = 1000
     first.linked.discard(3)
     await first.propose_set()
@@ -182,10 +157,8 @@ async def test_a_living_group_gets_no_master_that_is_out_of_sync(start_plane: St
     assert first.minimum == 2
 
 
-async def test_a_switchover_ends_at_its_deadline(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), drain_deadline_seconds=1000.0)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+async def test_a_switchover_ends_at_its_deadline(group: World) -> None:
+    plane, (first, _, _) = await group.three_under(drain_deadline_seconds=1000.0)
     first.links_behind = 100
     with pytest.raises((SwitchoverFailedError, SwitchoverRefusedError), match=r"not level within|no time is left"):
         await plane.switch_master(KEY, from_broker_id=1, deadline_seconds=1.0)
@@ -193,12 +166,8 @@ async def test_a_switchover_ends_at_its_deadline(start_plane: StartPlane, group:
     assert record_of(plane).master_epoch == 1
 
 
-async def test_an_administrators_election_drains_the_old_master_first(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    first, _, third = await group.three()
+async def test_an_administrators_election_drains_the_old_master_first(group: World) -> None:
+    _plane, (first, _, third) = await group.three_under()
     group.journal.clear()
     answer = await third.ask(1002, brokerId=3, designateElect="true")
     assert answer.code == 0
@@ -208,27 +177,20 @@ async def test_an_administrators_election_drains_the_old_master_first(
     await eventually(lambda: first.minimum == 2, what="the minimum to be restored")
 
 
-async def test_a_leftover_of_a_dead_switchover_is_repaired(start_plane: StartPlane, group: FakeGroup) -> None:
+async def test_a_leftover_of_a_dead_switchover_is_repaired(group: World) -> None:
     """25 writes the broker's file: an operator that died after it leaves a master that acknowledges nothing."""
     store = MemoryRecordStore()
-    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+    plane, (first, _, _) = await group.three_under(store)
     await plane.stop()
     first.minimum = 99
-    fresh = await start_plane(store, directory=FixedDirectory(settings=STRICT))
-    group.planes = [fresh.address]
+    await group.plane(store)
     await eventually(lambda: first.minimum == 2, what="the minimum to be repaired")
     assert first.is_master
 
 
-async def test_what_another_plane_left_behind_is_found_without_a_restart(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_what_another_plane_left_behind_is_found_without_a_restart(group: World) -> None:
     """One of three planes was killed between 25 and the election; the two others have looked at everybody long ago."""
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), configuration_check_seconds=0.1)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+    _plane, (first, _, _) = await group.three_under(configuration_check_seconds=0.1)
     await eventually(lambda: 26 in first.asked, what="the first look")
     await asyncio.sleep(0.1)
     first.minimum = 99
@@ -236,30 +198,24 @@ async def test_what_another_plane_left_behind_is_found_without_a_restart(
     assert first.is_master
 
 
-async def test_a_master_that_is_put_to_sleep_stays_quiet_on_its_way_down(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_master_that_is_put_to_sleep_stays_quiet_on_its_way_down(group: World) -> None:
     """Its preStop takes longer than any switchover: what was asked for is no leftover."""
-    directory = DeletingDirectory(settings=STRICT)
-    plane = await start_plane(directory=directory, configuration_check_seconds=0.1, leftover_fence_seconds=0.1)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
-    await eventually(lambda: snapshot_of(plane).writable)
-    directory.deleting = True
-    # The plane looks at its bindings at its own pace.
+    directory = PodsDirectory(settings=STRICT)
+    plane, (first, _, _) = await group.serving(
+        directory=directory, configuration_check_seconds=0.1, leftover_fence_seconds=0.1
+    )
+    directory.wish(deleting=True)
     await eventually(lambda: group_of(plane).is_leaving, what="the plane to know that it is put to sleep")
     first.minimum = 99
     looks = first.asked.count(26)
     await eventually(lambda: first.asked.count(26) > looks + 5, what="many looks at it")
     assert first.minimum == 99
-    directory.deleting = False
+    directory.wish(deleting=False)
     await eventually(lambda: first.minimum == 2, what="one that is awake to be repaired")
 
 
-async def test_a_plane_that_stops_ends_its_switchover_first(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
+async def test_a_plane_that_stops_ends_its_switchover_first(group: World) -> None:
+    plane, (first, _, _) = await group.three_under()
     first.role_change_waits = asyncio.Event()
     switching = asyncio.create_task(plane.switch_master(KEY))
     await eventually(lambda: first.minimum == 99, what="the old master to stop acknowledging")
@@ -271,20 +227,15 @@ async def test_a_plane_that_stops_ends_its_switchover_first(start_plane: StartPl
     assert (await switching).to_broker_id == 2
 
 
-async def test_an_election_that_was_committed_and_never_told_is_told_by_the_next_operator(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_an_election_that_was_committed_and_never_told_is_told_by_the_next_operator(group: World) -> None:
     """Killed between commit and notify (I16): the record says 2, every broker still believes in 1, which lives."""
     store, name_server = MemoryRecordStore(), FakeNameServer(group)
-    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    first, second, third = await group.three()
+    plane, (first, second, third) = await group.three_under(store)
     await plane.stop()
     await _elect_in_the_record(store, passed_over=1)
     group.journal.clear()
     directory = FixedDirectory(settings=STRICT, name_servers=(await name_server.start(),))
-    fresh = await start_plane(store, directory=directory)
-    group.planes = [fresh.address]
+    await group.plane(store, directory=directory)
     await eventually(lambda: second.sync_state_set == {1, 2, 3}, what="everybody in sync under the new master")
     assert (first.is_master, third.is_master) == (False, False)
     roles = [line for line in group.journal if not line.startswith("906")]
@@ -292,23 +243,17 @@ async def test_an_election_that_was_committed_and_never_told_is_told_by_the_next
     await name_server.stop()
 
 
-async def test_a_slave_that_misses_its_link_is_told_again_until_it_is_linked(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_slave_that_misses_its_link_is_told_again_until_it_is_linked(group: World) -> None:
     """The HA client that sleeps in its retry: only a changed spelling of the address wakes it up."""
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    first, second, third = await group.three()
+    _plane, (first, second, third) = await group.three_under()
     third.ignored_ha_pushes = 1000
     await first.kill()
     await eventually(lambda: second.sync_state_set == {2, 3}, what="the sleeper to be linked")
     assert third.ha_address.rpartition(":")[2].startswith("0")
 
 
-async def test_a_settled_group_is_left_alone(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), new_links_seconds=0.0)
-    group.planes = [plane.address]
-    brokers = await group.three()
+async def test_a_settled_group_is_left_alone(group: World) -> None:
+    _plane, brokers = await group.three_under(new_links_seconds=0.0)
     await eventually(lambda: all(len(broker.asked) > 0 for broker in brokers), what="the first look at everybody")
     await asyncio.sleep(0.3)
     for broker in brokers:
@@ -326,15 +271,13 @@ async def _elect_in_the_record(store: MemoryRecordStore, *, passed_over: int) ->
     await store.commit(KEY, decision.record, stored)
 
 
-async def test_two_planes_that_move_the_same_master_do_not_let_it_acknowledge_in_between(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_two_planes_that_move_the_same_master_do_not_let_it_acknowledge_in_between(group: World) -> None:
     """The record says that one of them is at it: the other begins nothing, and puts nothing back."""
     store = MemoryRecordStore()
-    planes = [await start_plane(store, directory=FixedDirectory(settings=STRICT)) for _ in range(2)]
+    planes = [await group.plane(store) for _ in range(2)]
     group.planes = [plane.address for plane in planes]
     first, _, _ = await group.three()
-    await eventually(lambda: all(snapshot_of(plane).writable for plane in planes), what="both to know")
+    await knows(*planes)
     first.role_change_waits = asyncio.Event()
     moves = [asyncio.create_task(plane.switch_master(KEY, from_broker_id=1)) for plane in planes]
 
@@ -356,14 +299,9 @@ async def test_two_planes_that_move_the_same_master_do_not_let_it_acknowledge_in
     await eventually(lambda: first.minimum == 2, what="the minimum to be put back")
 
 
-async def test_a_minimum_that_somebody_lifted_meanwhile_undoes_the_switchover(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_minimum_that_somebody_lifted_meanwhile_undoes_the_switchover(group: World) -> None:
     """Another plane that gave up, or a hot key from the spec: it acknowledges, and nobody may be elected on what was."""
-    plane = await start_plane(directory=FixedDirectory(settings=STRICT), drain_deadline_seconds=5.0)
-    group.planes = [plane.address]
-    first, _, _ = await group.three()
-    await eventually(lambda: snapshot_of(plane).writable)
+    plane, (first, _, _) = await group.serving(drain_deadline_seconds=5.0)
     first.links_behind = 100
     moving = asyncio.create_task(plane.switch_master(KEY, from_broker_id=1))
     await eventually(lambda: first.minimum == 99, what="it to stop acknowledging")

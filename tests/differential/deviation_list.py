@@ -75,7 +75,7 @@ SPECIAL: tuple[Deviation, ...] = tuple(
                 "a Java master whose link to a slave broke counts without it, though the shrink was refused or lost: no "
                 "member could join"
             ),
-            "tests/controller/test_sets_apart.py",
+            "tests/controller/test_record_watch.py",
         ),
         (
             "one-connection-carries-several",
@@ -115,7 +115,7 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "2012 if the caller's first heartbeat has not arrived yet, and the broker waits 5 s",
             "waits up to 1 s for it (not at all in the comparison: there it is 2012 as well)",
             "the heartbeat of a starting broker is asynchronous",
-            "tests/controller/test_callers_elections.py",
+            "tests/controller/test_change_of_master.py",
         ),
         (
             "a-stranger-is-refused",

@@ -58,7 +58,7 @@ INPUT: tuple[Deviation, ...] = (
         "shows its configuration to every caller, and changes it",
         "NO_PERMISSION (16)",
         "the two worst RocketMQ vulnerabilities came through remote configuration; only the operator configures ours",
-        "tests/controller/test_golden_vectors.py",
+        "tests/controller/test_requests.py",
         _configuration,
     ),
     Deviation(

@@ -673,7 +673,7 @@ MASTERS: tuple[Deviation, ...] = (
         "elects the best, however often it was lost as a master",
         "passes over a replica that was lost as a master twice within minutes, while another can lead",
         "else each election is soon followed by the next",
-        "tests/controller/test_crash_loops.py",
+        "tests/controller/test_incidents.py",
         _crash_loop,
         After.END,
     ),

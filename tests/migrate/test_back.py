@@ -124,7 +124,7 @@ async def test_every_epoch_is_reached_exactly(
 
 async def test_ids_with_holes_stay_where_they_are(house: House, fresh: FakeJavaController) -> None:
     record = await ours(house)
-    holed = record_of_with(record, next_broker_id=7)
+    holed = replace(record, next_broker_id=7)
     [state] = await way(house, fresh, holed).run()
     assert set(state.addresses) == {1, 2, 3}
     assert fresh.sets[NAME].next_id == 7, "a hole served as the stand-in: no id is used up"
@@ -152,14 +152,14 @@ async def test_every_controller_of_ours_must_be_stopped(house: House, fresh: Fak
 
 
 async def test_a_group_without_a_master_does_not_go_back(house: House, fresh: FakeJavaController) -> None:
-    record = record_of_with(await ours(house), master_broker_id=None)
+    record = replace(await ours(house), master_broker_id=None)
     with pytest.raises(BackError, match="has no master with a live process"):
         await way(house, fresh, record).run()
 
 
 async def test_a_member_that_nobody_can_find_is_named(house: House, fresh: FakeJavaController) -> None:
     record = await ours(house)
-    lost = record_of_with(record, replicas={**record.replicas, 2: Replica(2, "x;1", "", registered=True)})
+    lost = replace(record, replicas={**record.replicas, 2: Replica(2, "x;1", "", registered=True)})
     with pytest.raises(BackError, match=r"the address of \[2\] is unknown"):
         await way(house, fresh, lost).run()
 
@@ -187,7 +187,3 @@ async def test_a_broker_that_does_something_else_than_the_record_says_is_named(
     house.brokers[1].is_master = True
     with pytest.raises(BackError, match="acts as master, the controller's master is 1"):
         await way(house, fresh, record).run()
-
-
-def record_of_with(record: BrokerGroupRecord, **changes: object) -> BrokerGroupRecord:
-    return replace(record, **changes)  # type: ignore[arg-type]

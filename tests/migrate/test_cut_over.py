@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,7 @@ from tests.migrate.running_broker import LOOKS_UP
 from tests.support.fake_broker import NAME, eventually
 
 if TYPE_CHECKING:
+    from controller_core.model import BrokerGroupRecord
     from tests.migrate.conftest import House
 
 
@@ -41,10 +42,20 @@ async def cut(house: House, changes: CutOverSettings | None = None) -> CutOver:
     )
 
 
-async def test_a_group_is_taken_over_as_it_is(house: House) -> None:
-    running = asyncio.create_task((await cut(house)).run())
+async def begun(house: House, **changes: Any) -> asyncio.Task[list[BrokerGroupRecord]]:
+    """A cut that follows Java, which has just been stopped."""
+    running = asyncio.create_task((await cut(house, replace(settings(house), **changes))).run())
     await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
     await house.stop_java()
+    return running
+
+
+async def listed(house: House) -> None:
+    await eventually(lambda: "listed" in house.steps, what="lists changed")
+
+
+async def test_a_group_is_taken_over_as_it_is(house: House) -> None:
+    running = await begun(house)
     [record] = await running
     assert (record.master_broker_id, record.master_epoch) == (1, EPOCH)
     assert record.sync_state_set == {1, 2, 3}
@@ -74,9 +85,7 @@ async def test_it_waits_for_java_no_longer_than_it_was_told(house: House) -> Non
 @pytest.mark.real_time
 async def test_a_last_change_that_was_not_read_is_found_at_the_brokers(house: House) -> None:
     """Java accepted a shrink and died before anybody read it: the record would hold one too many for in sync."""
-    running = asyncio.create_task((await cut(house)).run())
-    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
-    await house.stop_java()
+    running = await begun(house)
     house.brokers[0].sync_state_set = {1, 2}
     with pytest.raises(CutOverError, match=r"counts 1 slaves in sync.*start the Java controller again"):
         await running
@@ -86,11 +95,9 @@ async def test_a_last_change_that_was_not_read_is_found_at_the_brokers(house: Ho
 async def test_a_java_controller_that_comes_back_gets_its_brokers_back(house: House) -> None:
     for one in house.brokers:
         one.reread_seconds = 1.5
-    running = asyncio.create_task((await cut(house)).run())
-    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
     address = house.java.address
-    await house.stop_java()
-    await eventually(lambda: "listed" in house.steps, what="lists changed")
+    running = await begun(house)
+    await listed(house)
     # As Java: it elects nobody before its brokers had the time to be heard again.
     again = FakeJavaController(first_scan_seconds=5.0)
     house.know(again)
@@ -116,11 +123,8 @@ async def test_brokers_that_list_ours_already_prove_nothing_by_being_heard(house
     for one in house.brokers:
         one.listed = both
     await eventually(lambda: len(house.quiet.heard(NAME)) == 3, what="all heard by ours")
-    patient = replace(settings(house), list_deadline_seconds=2.0)
-    running = asyncio.create_task((await cut(house, patient)).run())
-    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
-    await house.stop_java()
-    await eventually(lambda: "listed" in house.steps, what="lists changed")
+    running = await begun(house, list_deadline_seconds=2.0)
+    await listed(house)
     listed_seconds = asyncio.get_running_loop().time()
     await running
     assert asyncio.get_running_loop().time() - listed_seconds >= 0.9, "nothing proved that the old lists were dropped"
@@ -132,27 +136,9 @@ async def test_with_a_word_given_it_leads_at_once(house: House) -> None:
     await eventually(lambda: len(house.quiet.heard(NAME)) == 3, what="all heard by ours")
     for one in house.brokers:
         one.reread_seconds = 1000.0  # none of them looks at its list again
-    at_once = replace(settings(house), java_stays_stopped=True)
-    running = asyncio.create_task((await cut(house, at_once)).run())
-    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
-    await house.stop_java()
+    running = await begun(house, java_stays_stopped=True)
     [record] = await running
     assert record.master_epoch == EPOCH
-
-
-async def test_a_cut_that_is_abandoned_gives_the_lists_back(house: House) -> None:
-    for one in house.brokers:
-        one.reread_seconds = 1000.0
-    one_cut = await cut(house)
-    running = asyncio.create_task(one_cut.run())
-    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
-    address = house.java.address
-    await house.stop_java()
-    await eventually(lambda: "listed" in house.steps, what="lists changed")
-    running.cancel()
-    await asyncio.wait([running])
-    await one_cut.abandon()
-    assert {one.listed for one in house.brokers} == {address}
 
 
 async def test_another_controller_that_brokers_list_must_be_stopped_too(house: House) -> None:
@@ -161,9 +147,7 @@ async def test_another_controller_that_brokers_list_must_be_stopped_too(house: H
     await other.start()
     for one in house.brokers:
         one.listed = f"{house.java.address};{other.address}"
-    running = asyncio.create_task((await cut(house, replace(settings(house), stop_deadline_seconds=1.0))).run())
-    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
-    await house.stop_java()
+    running = await begun(house, stop_deadline_seconds=1.0)
     try:
         with pytest.raises(CutOverError, match=f"not stopped in time: {{'{other.address}': 'it answers'}}"):
             await running
@@ -175,9 +159,7 @@ async def test_a_host_that_is_gone_cannot_refuse_and_must_be_named(house: House)
     nowhere = "no-such-host.invalid:9878"
     for one in house.brokers:
         one.listed = f"{house.java.address};{nowhere}"
-    running = asyncio.create_task((await cut(house, replace(settings(house), gone=frozenset({nowhere})))).run())
-    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
-    await house.stop_java()
+    running = await begun(house, gone=frozenset({nowhere}))
     [record] = await running
     assert record.master_epoch == EPOCH
 
@@ -194,10 +176,8 @@ async def test_a_broker_that_dies_while_lists_change_does_not_hold_up_the_cut(ho
     """Its death is the first thing for ours to deal with."""
     for one in house.brokers:
         one.reread_seconds = 1.0
-    running = asyncio.create_task((await cut(house)).run())
-    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
-    await house.stop_java()
-    await eventually(lambda: "listed" in house.steps, what="lists changed")
+    running = await begun(house)
+    await listed(house)
     await house.brokers[0].kill()
     [record] = await running
     assert (record.master_broker_id, record.sync_state_set) == (1, frozenset({1, 2, 3}))
@@ -206,11 +186,9 @@ async def test_a_broker_that_dies_while_lists_change_does_not_hold_up_the_cut(ho
 async def test_another_master_while_lists_change_gives_everything_back(house: House) -> None:
     for one in house.brokers:
         one.reread_seconds = 1.0
-    running = asyncio.create_task((await cut(house)).run())
-    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
     address = house.java.address
-    await house.stop_java()
-    await eventually(lambda: "listed" in house.steps, what="lists changed")
+    running = await begun(house)
+    await listed(house)
     house.brokers[1].is_master = True  # nobody we know of made it so
     with pytest.raises(CutOverError, match=r"acts as master.*Ours has granted nothing"):
         await running

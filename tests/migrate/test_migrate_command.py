@@ -56,7 +56,7 @@ class Running:
         self.thread.join(20.0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
     with Running() as started:
         yield started
@@ -79,9 +79,9 @@ def test_plan_as_json_and_as_a_table(running: Running) -> None:
     assert "note UnknownCheckCode" in table.output
 
 
-def test_a_blocking_doubt_is_exit_code_2(running: Running, tmp_path: Path) -> None:
+def test_a_blocking_doubt_is_exit_code_2(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert running.house is not None
-    running.house.tables.master = None
+    monkeypatch.setattr(running.house.tables, "master", None)
     asked = ("--controller", running.java, "--name-server", running.name_server)
     result = migrate("plan", *asked)
     assert result.exit_code == 2

@@ -1,17 +1,21 @@
-"""From what was read to records, and every doubt by its name."""
+"""From what was read of Java to records, every doubt by its name, what Java is taught, and what ours would have decided."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from brokergroup_operator.migrate.java import BrokerSaid, JavaGroup, JavaState, parse_peers, record_of
 from brokergroup_operator.migrate.plan import Kind, Standing, compare, plan_group
-
-if TYPE_CHECKING:
-    from controller_core.model import BrokerGroupRecord
+from brokergroup_operator.migrate.shadow import Judgement, Shadow, heard_before
+from brokergroup_operator.migrate.teach import LessonError, make_lesson
+from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
+from controller_core.settings import ControllerSettings
 
 STATE = JavaState(
     broker_name="bn",
@@ -78,11 +82,7 @@ CASES = {
     "an old broker": (with_broker(3, said(3, version="V5_1_0")), Kind.OLD_BROKER, True),
     "an older broker": (with_broker(3, said(3, version="V4_9_8")), Kind.OLD_BROKER, True),
     "a broker without a version": (with_broker(3, said(3, version="")), Kind.UNKNOWN_VERSION, False),
-    "the name in two clusters": (
-        replace(HEALTHY, cluster_names=frozenset({"cl", "other"})),
-        Kind.TWO_CLUSTERS,
-        True,
-    ),
+    "the name in two clusters": (replace(HEALTHY, cluster_names=frozenset({"cl", "other"})), Kind.TWO_CLUSTERS, True),
     "a broker of another cluster": (with_broker(3, said(3, cluster_name="other")), Kind.TWO_CLUSTERS, True),
     "nobody knows the cluster": (
         replace(HEALTHY, cluster_names=frozenset(), brokers=dict.fromkeys((1, 2, 3), "refused")),
@@ -165,3 +165,196 @@ def test_a_stored_record_is_overwritten_only_if_nothing_is_lost(
 )
 def test_members_of_both_kinds_of_controller(text: str, peers: tuple[str, ...]) -> None:
     assert parse_peers(text) == peers
+
+
+# ---- The numbers a Java controller is taught, for every record that can be handed over.
+
+
+def record(
+    ids: frozenset[int], next_id: int, master: int, epoch: int, members: frozenset[int], at: int
+) -> BrokerGroupRecord:
+    return BrokerGroupRecord(
+        "cl",
+        "bn",
+        next_broker_id=next_id,
+        replicas={one: Replica(one, f"h:{one};1", f"h:{one}", registered=True) for one in ids},
+        master_broker_id=master,
+        master_epoch=epoch,
+        sync_state_set=members,
+        sync_state_set_epoch=at,
+    )
+
+
+@st.composite
+def records(draw: st.DrawFn) -> BrokerGroupRecord:
+    ids = draw(st.frozensets(st.integers(1, 6), min_size=1, max_size=4))
+    master = draw(st.sampled_from(sorted(ids)))
+    members = draw(st.frozensets(st.sampled_from(sorted(ids)))) | {master}
+    next_id = max(ids) + 1 + draw(st.integers(0, 2))
+    return record(ids, next_id, master, draw(st.integers(1, 40)), members, draw(st.integers(1, 60)))
+
+
+@given(records())
+def test_elections_add_up_to_the_present_epoch(one: BrokerGroupRecord) -> None:
+    lesson = make_lesson(one)
+    elections = (1 if lesson.elects_stand_in else 0) + lesson.lost_elections + 1
+    assert elections == one.master_epoch
+    assert lesson.epoch_while_waiting < one.master_epoch
+
+
+@given(records())
+def test_ids_are_applied_for_without_a_gap_and_only_real_ones_stay(one: BrokerGroupRecord) -> None:
+    lesson = make_lesson(one)
+    assert [seat.broker_id for seat in lesson.seats] == list(range(1, len(lesson.seats) + 1))
+    assert {seat.broker_id for seat in lesson.seats if seat.held} == set(one.replicas)
+    assert lesson.stand_in not in one.replicas
+    assert lesson.stand_in in lesson.ids_to_clean
+    holes = set(range(1, one.next_broker_id)) - set(one.replicas)
+    assert len(lesson.seats) + 1 == one.next_broker_id + (0 if holes else 1)
+
+
+@given(records(), st.integers(0, 60))
+def test_the_set_ends_as_it_is_and_not_below_the_brokers_epoch(one: BrokerGroupRecord, now_epoch: int) -> None:
+    lesson = make_lesson(one)
+    alone = frozenset({lesson.master})
+    proposals = lesson.alterations(alone, now_epoch)
+    sets = [alone, *proposals]
+    assert sets[-1] == one.sync_state_set
+    assert all(before != after for before, after in itertools.pairwise(sets)), "Java refuses an equal set"
+    assert all(lesson.master in each for each in sets)
+    reached = now_epoch + len(proposals)
+    assert reached >= one.sync_state_set_epoch
+    assert reached <= max(one.sync_state_set_epoch, now_epoch + 1) + 1
+    # What brokers could see at an epoch above theirs is the final set alone.
+    assert all(
+        each == one.sync_state_set
+        for number, each in enumerate(sets)
+        if now_epoch + number > max(one.sync_state_set_epoch, now_epoch)
+    )
+
+
+def test_a_member_that_is_not_heard_is_left_out_of_the_final_set() -> None:
+    lesson = make_lesson(record(frozenset({1, 2, 3}), 4, 1, 3, frozenset({1, 2, 3}), 7))
+    assert lesson.alterations({1}, 2, frozenset({1, 3}))[-1] == {1, 3}
+
+
+@pytest.mark.parametrize("lost", [{"master_broker_id": None}, {"master_process_lost": True}], ids=str)
+def test_a_group_without_a_master_has_no_lesson(lost: dict[str, Any]) -> None:
+    broken = replace(record(frozenset({1}), 2, 1, 3, frozenset({1}), 1), **lost)
+    with pytest.raises(LessonError, match="no master"):
+        make_lesson(broken)
+
+
+def test_a_reserved_id_counts_as_a_hole() -> None:
+    one = record(frozenset({1, 2}), 4, 1, 2, frozenset({1}), 2)
+    reserved = replace(one, replicas={**one.replicas, 3: Replica(3, reserved_for="pod-3")})
+    assert make_lesson(reserved).stand_in == 3
+
+
+# ---- Shadow: what ours would have decided beside what Java did.
+
+LIVE = {
+    1: LiveReplica(1, epoch=4, max_offset=100),
+    2: LiveReplica(2, epoch=4, max_offset=90),
+    3: LiveReplica(3, epoch=4, max_offset=95),
+}
+SHADOW = Shadow(cluster_name="cl", next_broker_id=4)
+
+
+def elected(master: int | None, *, raised: int = 1) -> JavaState:
+    members = frozenset({master}) if master is not None else STATE.sync_state_set
+    return replace(
+        STATE,
+        master_broker_id=master,
+        master_epoch=STATE.master_epoch + raised,
+        sync_state_set=members,
+        sync_state_set_epoch=STATE.sync_state_set_epoch + (1 if master is not None else 0),
+    )
+
+
+def only(judgements: tuple[Judgement, ...]) -> Judgement:
+    [judgement] = judgements
+    return judgement
+
+
+def test_nothing_is_judged_where_nothing_changed() -> None:
+    assert SHADOW.judge(STATE, replace(STATE, alive=frozenset({1})), LIVE) == ()
+    assert SHADOW.judge(None, STATE, LIVE) == ()
+
+
+def test_the_same_new_master_agrees() -> None:
+    judgement = only(SHADOW.judge(STATE, elected(3), LIVE))
+    assert judgement.agrees
+    assert (judgement.java, judgement.ours) == ("master 3, epoch +1", "master 3")
+
+
+def test_a_master_with_less_data_is_a_difference_with_both_reasons() -> None:
+    """Java 5.5.0 elects the one with less data when the gap is above 2 GiB (issue 10578)."""
+    live = {**LIVE, 3: LiveReplica(3, epoch=4, max_offset=2**31 + 200)}
+    judgement = only(SHADOW.judge(STATE, elected(2), live))
+    assert not judgement.agrees
+    assert judgement.java.startswith("master 2")
+    assert judgement.ours == "master 3"
+    assert "heard here" in judgement.why
+    assert str(2**31 + 200) in judgement.why
+
+
+def test_nobody_to_elect_agrees_and_shows_how_far_java_raised_the_epoch() -> None:
+    judgement = only(SHADOW.judge(STATE, elected(None, raised=3), {1: LIVE[1]}))
+    assert judgement.agrees
+    assert judgement.java == "no master, epoch +3"
+
+
+def test_java_gave_up_where_we_would_have_elected() -> None:
+    judgement = only(SHADOW.judge(STATE, elected(None, raised=3), LIVE))
+    assert not judgement.agrees
+    assert judgement.ours == "master 3"
+
+
+def test_a_shrunken_set_agrees_and_below_the_floor_differs() -> None:
+    after = replace(STATE, sync_state_set=frozenset({1}), sync_state_set_epoch=10)
+    assert only(SHADOW.judge(STATE, after, LIVE)).agrees
+    strict = replace(SHADOW, settings=ControllerSettings(shrink_floor=True, min_in_sync_replicas=2))
+    judgement = only(strict.judge(STATE, after, LIVE))
+    assert not judgement.agrees
+    assert judgement.ours == "refused (2013)"
+    assert "minInSyncReplicas" in judgement.why
+
+
+def test_a_grown_set_with_a_member_not_heard_here_differs() -> None:
+    before = replace(STATE, sync_state_set=frozenset({1, 2}))
+    after = replace(STATE, sync_state_set_epoch=10)
+    judgement = only(SHADOW.judge(before, after, {1: LIVE[1], 2: LIVE[2]}))
+    assert judgement.ours == "refused (2006)"
+
+
+def test_new_ids_moves_and_cleanings_are_judged_each() -> None:
+    more = replace(STATE, addresses={**STATE.addresses, 4: "h:4"})
+    assert only(SHADOW.judge(STATE, more, LIVE)).agrees
+    beyond = replace(STATE, addresses={**STATE.addresses, 9: "h:9"})
+    refused = only(SHADOW.judge(STATE, beyond, LIVE))
+    assert refused.ours == "refused (2014)"
+    moved = replace(STATE, addresses={**STATE.addresses, 2: "h:22"})
+    assert only(SHADOW.judge(STATE, moved, LIVE)).what == "broker 2 registered at h:22"
+    gone = replace(STATE, addresses={1: "h:1", 2: "h:2"}, sync_state_set=frozenset({1, 2}))
+    before = replace(STATE, sync_state_set=frozenset({1, 2}))
+    assert only(SHADOW.judge(before, gone, {1: LIVE[1], 2: LIVE[2]})).agrees
+
+
+def test_a_judgement_is_one_line_of_json() -> None:
+    document = only(SHADOW.judge(STATE, elected(3), LIVE)).as_json()
+    assert set(document) == {"group", "what", "java", "ours", "why", "agrees"}
+
+
+def test_what_brokers_say_after_the_decision_is_not_held_against_it() -> None:
+    """They may have followed it before it was seen here: an epoch of Java's own making is no jump of theirs."""
+    now = {2: LiveReplica(2, epoch=5, max_offset=95), 3: LiveReplica(3, epoch=5, max_offset=96)}
+    then = heard_before(LIVE, now, master_epoch=4)
+    assert then == {2: LIVE[2], 3: LIVE[3]}
+    assert only(SHADOW.judge(STATE, elected(3), then)).agrees
+
+
+def test_who_came_since_counts_unless_it_speaks_of_the_new_epoch() -> None:
+    late = LiveReplica(4, epoch=4, max_offset=10)
+    assert heard_before({}, {4: late}, master_epoch=4) == {4: late}
+    assert heard_before({}, {4: late}, master_epoch=3) == {}

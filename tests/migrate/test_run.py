@@ -53,6 +53,14 @@ def cut_settings(own: run.Home) -> CutOverSettings:
     )
 
 
+async def followed(house: House, own: run.Home, stop: asyncio.Event | None = None) -> asyncio.Task[object]:
+    """A cut that follows Java."""
+    cut = run.cut_over(source(house), own, cut_settings(own), stop=stop or asyncio.Event(), report=house.report)
+    cutting = asyncio.create_task(cut)
+    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
+    return cutting
+
+
 async def stored(tmp_path: Path) -> BrokerGroupRecord | None:
     store = FileRecordStore(tmp_path / "records")
     found = await store.read(KEY)
@@ -68,8 +76,7 @@ async def write(tmp_path: Path, record: BrokerGroupRecord) -> None:
 
 async def test_to_ours_a_failover_there_and_back(house: House, tmp_path: Path) -> None:
     own, stop = home(tmp_path), asyncio.Event()
-    cutting = asyncio.create_task(run.cut_over(source(house), own, cut_settings(own), stop=stop, report=house.report))
-    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
+    cutting = await followed(house, own, stop)
     await house.stop_java()
     await eventually(lambda: "leading" in house.steps, what="ours leads")
 
@@ -107,8 +114,7 @@ async def test_a_signal_before_the_end_gives_the_lists_back(house: House, tmp_pa
     for one in house.brokers:
         one.reread_seconds = 1000.0
     own, stop = home(tmp_path), asyncio.Event()
-    cutting = asyncio.create_task(run.cut_over(source(house), own, cut_settings(own), stop=stop, report=house.report))
-    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
+    cutting = await followed(house, own, stop)
     address = house.java.address
     await house.stop_java()
     await eventually(lambda: "listed" in house.steps, what="lists changed")
@@ -131,10 +137,7 @@ async def test_a_record_in_the_way_is_found_before_anything_is_done(house: House
 async def test_a_record_that_cannot_be_written_at_the_end_gives_the_lists_back(house: House, tmp_path: Path) -> None:
     _, [planned] = await run.plan(source(house))
     own = home(tmp_path)
-    cutting = asyncio.create_task(
-        run.cut_over(source(house), own, cut_settings(own), stop=asyncio.Event(), report=house.report)
-    )
-    await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
+    cutting = await followed(house, own)
     address = house.java.address
     await write(tmp_path, replace(planned.record, master_epoch=EPOCH + 5))
     await house.stop_java()
@@ -175,11 +178,7 @@ async def test_back_wants_ours_stopped(house: House, tmp_path: Path) -> None:
     own = replace(home(tmp_path), listen=(taken[0], int(taken[1])))
     with pytest.raises(BackError, match="stop our controller first"):
         await run.back(
-            source(house),
-            own,
-            BackSettings(controller="x:1", own_address="x:2"),
-            dry_run=False,
-            report=house.report,
+            source(house), own, BackSettings(controller="x:1", own_address="x:2"), dry_run=False, report=house.report
         )
 
 

@@ -119,7 +119,7 @@ MUTANTS = {
             ),
         ),
         # A second pod would have to dial just between registration and open port: on the nodes that is luck.
-        tests=("tests/controller/test_starting_masters.py",),
+        tests=("tests/controller/test_corroboration.py",),
     ),
 }
 

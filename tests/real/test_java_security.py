@@ -26,8 +26,7 @@ from rocketmq_remoting.serialization import decode_properties
 from rocketmq_remoting.signature import sign_command
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
 from tests.real.parts import mqadmin_output
-from tests.security.certificates import make_authority
-from tests.security.java_flags import tls_flags
+from tests.security.certificates import make_authority, tls_flags
 from tests.support.java_rig import KEY, JavaRig, eventually, in_sync, plane_beside, record_of
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Certificates made by the openssl program: a certificate authority and what it signs, as PEM files with PKCS#8 keys."""
+"""Certificates made by the openssl program, as PEM files with PKCS#8 keys, and the JVM flags by which unmodified Java uses them."""
 
 from __future__ import annotations
 
@@ -57,3 +57,19 @@ def make_authority(folder: Path, name: str = "authority") -> Authority:
 
 def _openssl(*arguments: str) -> None:
     subprocess.run(["openssl", *arguments], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+
+
+def tls_flags(files: TlsFiles, *, server_mode: str = "enforcing") -> tuple[str, ...]:
+    """A JVM that shows this certificate wherever it dials or listens, and believes one authority only."""
+    return (
+        "-Dtls.enable=true",
+        "-Dtls.test.mode.enable=false",
+        "-Dtls.config.file=/nonexistent/tls.properties",
+        f"-Dtls.server.mode={server_mode}",
+        "-Dtls.server.need.client.auth=require",
+        "-Dtls.server.authClient=true",
+        "-Dtls.client.authServer=true",
+        *(f"-Dtls.{side}.certPath={files.certificate}" for side in ("server", "client")),
+        *(f"-Dtls.{side}.keyPath={files.key}" for side in ("server", "client")),
+        *(f"-Dtls.{side}.trustCertPath={files.ca}" for side in ("server", "client")),
+    )

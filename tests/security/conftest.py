@@ -1,8 +1,8 @@
 """Controller planes as `tests/controller` starts them."""
 
-from tests.controller.conftest import start_plane
+from tests.controller.conftest import client, start_plane
 from tests.support import virtual_time
 
 pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories
 
-__all__ = ["start_plane"]
+__all__ = ["client", "start_plane"]

@@ -1,16 +1,19 @@
-"""The rules of `authorization.py` as a table, and what a signature or a certificate says of a caller (`callers.py`)."""
+"""The rules of `authorization.py` as a table, what a signature or a certificate says of a caller, and how refusals are logged."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from brokergroup_operator.controller.access.authorization import (
     MOST_REMEMBERED,
     Caller,
     NotPermittedError,
+    RefusalLog,
     ReplayGuard,
     Subject,
     authorize,
@@ -318,3 +321,27 @@ def test_a_secret_is_in_no_text_of_its_credentials() -> None:
     assert GROUP_KEY.secret_key not in f"{BINDING}{CLOSED}"
     with pytest.raises(ValueError, match="secret_key is empty"):
         Credentials(access_key="a", secret_key="")
+
+
+# ---- Refusals are logged at most ten times a minute.
+
+
+def test_refusals_are_told_ten_times_a_minute_and_then_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_seconds = 1000.0
+    clock = SimpleNamespace(time=lambda: now_seconds)
+    monkeypatch.setattr("brokergroup_operator.controller.access.authorization.asyncio.get_running_loop", lambda: clock)
+    stranger = cast("RemotingConnection", SimpleNamespace(peer_host="10.0.0.66"))
+    refusals = RefusalLog()
+    with capture_logs() as lines:
+        for _ in range(17):
+            refusals.note(request(1003), stranger, "nobody knows it")
+        now_seconds += 59.9
+        refusals.note(request(1003), stranger, "nobody knows it")
+    assert [line["event"] for line in lines] == ["request refused"] * 10
+    now_seconds += 0.1
+    with capture_logs() as lines:
+        refusals.note(request(1003), stranger, "nobody knows it")
+    assert [(line["event"], line.get("left_out")) for line in lines] == [
+        ("more requests were refused", 8),
+        ("request refused", None),
+    ]

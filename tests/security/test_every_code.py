@@ -17,11 +17,11 @@ from brokergroup_operator.controller.settings import SecuritySettings
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.serialize import record_to_json
 from brokergroup_operator.records.store import GroupKey
-from controller_core.settings import ControllerSettings
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import SerializeType, request
 from rocketmq_remoting.controller_protocol import SyncStateSetBody, encode_broker_names
+from tests.controller.world import KEY, STRICT
 from tests.support.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
 from tests.support.pods_directory import PodsDirectory
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
     from tests.controller.conftest import StartPlane
 
-KEY = GroupKey("standalone", NAME)
 STRANGER = "127.64.13.9"
 HIGHEST = 2000
 
@@ -132,11 +131,7 @@ class Scene:
 
 @pytest.fixture(params=["stranger", "pod of another group", "signed with a key nobody knows"])
 async def scene(request: pytest.FixtureRequest, start_plane: StartPlane) -> AsyncIterator[Scene]:
-    directory = PodsDirectory(
-        settings=ControllerSettings(shrink_floor=True, min_in_sync_replicas=2),
-        heartbeat_timeout_seconds=3600.0,
-        open_groups=False,
-    )
+    directory = PodsDirectory(settings=STRICT, heartbeat_timeout_seconds=3600.0, open_groups=False)
     counting = Counting()
     # A busy machine must not look like a pause, which makes every deadline begin anew: that would be a change.
     plane = await start_plane(

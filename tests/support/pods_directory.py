@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory, MemberGone
@@ -37,6 +38,13 @@ class PodsDirectory(FixedDirectory):
         """Report which hosts' pods are being deleted."""
         self._removed[key] = frozenset(hosts if by_force else ())
         self._report_leaving(key, frozenset(hosts))
+
+    def wish(self, **changes: Any) -> None:
+        """Let the owners of all groups change their minds: fields of every binding."""
+        self.template = replace(self.template, **changes)
+        for names in (self._bindings, self._unregistered):
+            names.update({key: replace(one, **changes) for key, one in names.items()})
+        self.revision += 1
 
     def introduce(self, host: str, peer: Peer) -> None:
         """Set which pod has this address."""

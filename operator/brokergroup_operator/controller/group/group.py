@@ -187,7 +187,7 @@ class Group:
         """Take the record that the store's watch has delivered as the copy; return False if it must be read instead.
 
         That costs no request to the store. `decide` reads the store before it grants a role, whatever the copy says
-        (`tests/controller/test_watched_records.py`).
+        (`tests/controller/test_record_watch.py`).
         """
         held = self._stored
         if held is None or not self._copy_is_good or self._lock.locked() or held.uid != delivered.uid:

@@ -1,7 +1,7 @@
 """What a plane notes of one group beside its record and its heartbeats, in parts. None of it outlives the process.
 
 Each part names the module that writes it; all others read. A field that two modules change is changed by a method of its part
-(`tests/controller/test_notes.py` holds both).
+(`tests/controller/test_record_watch.py` holds both).
 """
 
 from __future__ import annotations

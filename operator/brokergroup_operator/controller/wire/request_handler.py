@@ -290,7 +290,7 @@ class RequestHandler(Part):
         """Decide.
 
         A master is replaced only after a failover (fence) or a switchover (drain) has begun with it
-        (`tests/controller/test_callers_elections.py`).
+        (`tests/controller/test_change_of_master.py`).
         """
         record = group.record
         master = record.granted_master_id if record is not None else None

@@ -1,72 +1,50 @@
-"""One change of master is one incident, whichever plane carried it out: the others saw the loss too, and say nothing of it."""
+"""One loss is one incident, whichever plane carried the change out; a master that is lost again and again is passed over."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.change.fencing import FenceOutcome
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
+from brokergroup_operator.controller.group.notes import CrashLoops
 from brokergroup_operator.observe.events import EventObserver, GroupEvent
-from brokergroup_operator.observe.observer import Observer, ObserverGroup
+from brokergroup_operator.observe.incidents import IncidentLog
+from brokergroup_operator.observe.observer import ObserverGroup
 from brokergroup_operator.observe.timeline import Outcome
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import (
-    DEFAULT_DEADLINE_SECONDS,
-    GroupKey,
-    RecordUnavailableError,
-    StoredRecord,
-)
+from brokergroup_operator.records.store import DEFAULT_DEADLINE_SECONDS, GroupKey, RecordUnavailableError, StoredRecord
 from controller_core.plan import Phase
 from controller_core.requests import RegisterBroker
-from controller_core.settings import ControllerSettings
 from controller_core.step import step
 from rocketmq_remoting.codes import RequestCode
-from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.support.fake_broker import CLUSTER, NAME, FakeGroup, eventually
-from tests.support.places import free_port
+from tests.controller.conftest import record_of, snapshot_of
+from tests.controller.world import ALL_THREE, KEY, LOOSE, STRICT, Fencer, Notes, Store, World, Write, knows
+from tests.support.fake_broker import CLUSTER, NAME, eventually
 
 if TYPE_CHECKING:
-    from brokergroup_operator.controller.plane import ControllerPlane
-    from brokergroup_operator.observe.timeline import FailoverTimeline
+    from pathlib import Path
+
+    from brokergroup_operator.controller.change.fencing import FenceOutcome
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from controller_core.model import BrokerGroupRecord
 
-STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 # Where one of three is lost, nothing is acknowledged any more: its incident stays open.
-ALL_THREE = ControllerSettings(shrink_floor=True, min_in_sync_replicas=3)
 FAILOVER_REASONS = ("MasterLost", "FailoverStarted", "FailoverCompleted", "FailoverCancelled")
-
-
-class Told(Observer):
-    """Everything that one plane tells: incidents and Events."""
-
-    def __init__(self) -> None:
-        self.closed: list[FailoverTimeline] = []
-        self.events: list[GroupEvent] = []
-        self.withdrawn = 0
-
-    def incident_closed(self, timeline: FailoverTimeline) -> None:
-        self.closed.append(timeline)
-
-    def failover_withdrawn(self, timeline: FailoverTimeline) -> None:
-        self.withdrawn += 1
-
-    def post(self, event: GroupEvent) -> None:
-        self.events.append(event)
 
 
 # A fence takes its time: one that another plane began beside it would be seen.
 FENCE_SECONDS = 0.1
 
 
-class SlowFencer:
+class SlowFencer(Fencer):
     """Kills the fake broker, after all planes have begun; a second kill of it is confirmed as well."""
 
-    def __init__(self, group: FakeGroup, *, planes: int) -> None:
-        self._group = group
+    def __init__(self, group: World, *, planes: int) -> None:
+        super().__init__(group)
         self._planes = planes
         self.begun = 0
         self.running = 0
@@ -81,40 +59,29 @@ class SlowFencer:
         try:
             await eventually(lambda: self.begun >= self._planes, what="all planes to fence")
             await asyncio.sleep(FENCE_SECONDS)
-            await self._group.brokers[broker_id].kill()
+            return await super().fence(binding, broker_id, address, deadline_seconds=deadline_seconds)
         finally:
             self.running -= 1
-        return FenceOutcome(confirmed=True, how="killed")
 
 
-async def _three_planes(
-    start_plane: StartPlane, group: FakeGroup, fencer: SlowFencer
-) -> tuple[list[ControllerPlane], list[Told]]:
-    store, told, ports = MemoryRecordStore(), [Told() for _ in range(3)], [free_port() for _ in range(3)]
-    peers = tuple(f"127.0.0.1:{port}" for port in ports)
-    planes = [
-        await start_plane(
-            store,
-            directory=FixedDirectory(settings=STRICT),
-            fencer=fencer,
-            observer=ObserverGroup([observer, EventObserver(observer)]),
-            listen_port=port,
-            peer_addresses=peers,
-        )
-        for port, observer in zip(ports, told, strict=True)
-    ]
-    group.planes = list(peers)
-    await group.three()
-    await eventually(
-        lambda: all((now := plane.snapshot(KEY)) and now.writable for plane in planes), what="all planes to know it"
-    )
-    return planes, told
+class Told(Notes):
+    """What one plane reports, its Events too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[GroupEvent] = []
+
+    def post(self, event: GroupEvent) -> None:
+        self.events.append(event)
 
 
 @pytest.mark.parametrize("how", ["frozen", "killed"])
-async def test_three_planes_see_one_loss_and_one_tells_it(start_plane: StartPlane, group: FakeGroup, how: str) -> None:
-    fencer = SlowFencer(group, planes=1)
-    planes, told = await _three_planes(start_plane, group, fencer)
+async def test_three_planes_see_one_loss_and_one_tells_it(group: World, how: str) -> None:
+    fencer, told = SlowFencer(group, planes=1), [Told() for _ in range(3)]
+    observers = [ObserverGroup([one, EventObserver(one)]) for one in told]
+    planes = await group.peers(3, observers=observers, fencers=[fencer] * 3)
+    await group.three()
+    await knows(*planes)
     for one in told:
         one.events.clear()
     master = group.master()
@@ -138,17 +105,13 @@ async def test_three_planes_see_one_loss_and_one_tells_it(start_plane: StartPlan
         assert fencer.most_at_once == 1, "the plan was in the record before the fence: no other plane began one"
 
 
-class EndRefused(MemoryRecordStore):
+class EndRefused(Store):
     """Does not answer the next `left` writes that would take a change of master out of the record, or mark it as told."""
 
     left = 0
 
-    async def commit(
-        self,
-        key: GroupKey,
-        record: BrokerGroupRecord | None,
-        expected: StoredRecord | None,
-        deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
+    async def put(
+        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
     ) -> StoredRecord | None:
         before = expected.record.change if expected is not None else None
         after = record.change if record is not None else None
@@ -156,18 +119,13 @@ class EndRefused(MemoryRecordStore):
         if ends and self.left:
             self.left -= 1
             raise RecordUnavailableError("no answer in time")
-        return await super().commit(key, record, expected, deadline_seconds)
+        return await write()
 
 
-async def test_an_end_that_the_store_did_not_take_is_written_by_the_plane_that_told_of_it(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_an_end_that_the_store_did_not_take_is_written_by_the_plane_that_told_of_it(group: World) -> None:
     """Else another plane, that finds the change unmoved, takes it over and tells of it again."""
     store, told = EndRefused(), Told()
-    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT), observer=told)
-    group.planes = [plane.address]
-    await group.three()
-    await eventually(lambda: snapshot_of(plane).writable, what="a group that serves")
+    _plane, _ = await group.serving(store, observer=told)
     store.left = 2
     await group.master().kill()
     await eventually(lambda: told.closed, what="the incident to be closed")
@@ -176,47 +134,26 @@ async def test_an_end_that_the_store_did_not_take_is_written_by_the_plane_that_t
     assert [(one.outcome, one.epoch_after) for one in told.closed] == [(Outcome.COMPLETED, 2)]
 
 
-class LateView(MemoryRecordStore):
+class LateView(Store):
     """One plane's view of a store that another plane writes to: its watch says nothing while it is late."""
 
     def __init__(self, shared: MemoryRecordStore) -> None:
-        super().__init__()
-        self._shared, self.late = shared, False
+        super().__init__(shared)
+        self.late = False
         self._seen: dict[GroupKey, StoredRecord | None] = {}
-        shared.subscribe(self._moved)
-
-    def _moved(self, key: GroupKey, version: str | None) -> None:
-        if not self.late:
-            self._tell(key, version)
+        shared.subscribe(lambda key, version: None if self.late else self._tell(key, version))
 
     def watched(self, key: GroupKey) -> StoredRecord | None:
-        if not self.late:
-            self._seen[key] = self._shared.watched(key)
+        if not self.late and self.shared is not None:
+            self._seen[key] = self.shared.watched(key)
         return self._seen.get(key)
 
-    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> StoredRecord | None:
-        return await self._shared.read(key, deadline_seconds=deadline_seconds)
 
-    async def commit(
-        self,
-        key: GroupKey,
-        record: BrokerGroupRecord | None,
-        expected: StoredRecord | None,
-        deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
-    ) -> StoredRecord | None:
-        return await self._shared.commit(key, record, expected, deadline_seconds)
-
-
-async def test_a_masters_new_process_that_registers_elsewhere_and_asks_here_is_one_incident(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_masters_new_process_that_registers_elsewhere_and_asks_here_is_one_incident(group: World) -> None:
     """Issue 30, b: one kill was told with no incident. The plane that elected had not read yet that the master was lost."""
     shared = MemoryRecordStore()
     view, told = LateView(shared), Told()
-    plane = await start_plane(view, directory=FixedDirectory(settings=STRICT), observer=told)
-    group.planes = [plane.address]
-    first, *_ = await group.three()
-    await eventually(lambda: snapshot_of(plane).writable, what="the group to be known")
+    _plane, (first, *_) = await group.serving(view, observer=told)
     view.late = True
     before = await shared.read(KEY)
     assert before is not None
@@ -239,16 +176,12 @@ class MuteAfterTold(LateView):
             raise RecordUnavailableError("no answer in time")
         return await super().read(key, deadline_seconds=deadline_seconds)
 
-    async def commit(
-        self,
-        key: GroupKey,
-        record: BrokerGroupRecord | None,
-        expected: StoredRecord | None,
-        deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
+    async def put(
+        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
     ) -> StoredRecord | None:
         if self.mute:
             raise RecordUnavailableError("no answer in time")
-        written = await super().commit(key, record, expected, deadline_seconds)
+        written = await write()
         if record is not None and record.change is not None and record.change.is_told:
             self.mute = self.late = True
             raise RecordUnavailableError("no answer in time", write_id=written.write_id if written else "")
@@ -257,7 +190,7 @@ class MuteAfterTold(LateView):
 
 @pytest.mark.parametrize("again", [False, True], ids=["another master", "the same master again"])
 async def test_a_change_that_another_plane_supersedes_while_the_store_is_mute_is_still_an_incident(
-    start_plane: StartPlane, group: FakeGroup, again: bool
+    group: World, again: bool
 ) -> None:
     """The other plane read that all were told and left the incident to this one, which never read that its write had landed.
 
@@ -265,15 +198,9 @@ async def test_a_change_that_another_plane_supersedes_while_the_store_is_mute_is
     """
     shared = MemoryRecordStore()
     view, told = MuteAfterTold(shared), Told()
-    plane = await start_plane(
-        view,
-        directory=FixedDirectory(settings=ALL_THREE),
-        observer=told,
-        end_of_change_seconds=0.5,
-        incident_deadline_seconds=600.0,
+    plane, (first, *_) = await group.three_under(
+        view, settings=ALL_THREE, observer=told, end_of_change_seconds=0.5, incident_deadline_seconds=600.0
     )
-    group.planes = [plane.address]
-    first, *_ = await group.three()
     await eventually(lambda: snapshot_of(plane).writable and record_of(plane).change is None, what="a group at rest")
     await first.kill()
     await eventually(lambda: view.mute, what="the write that all were told")
@@ -295,20 +222,11 @@ async def test_a_change_that_another_plane_supersedes_while_the_store_is_mute_is
     assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in told.closed] == [(1, 2, Outcome.COMPLETED)]
 
 
-async def test_a_change_that_a_plane_supersedes_which_dies_before_it_tells_is_still_an_incident(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_change_that_a_plane_supersedes_which_dies_before_it_tells_is_still_an_incident(group: World) -> None:
     store, told = MemoryRecordStore(), Told()
-    plane = await start_plane(
-        store,
-        directory=FixedDirectory(settings=ALL_THREE),
-        observer=told,
-        end_of_change_seconds=600.0,
-        incident_deadline_seconds=600.0,
+    plane, (first, *_) = await group.serving(
+        store, settings=ALL_THREE, observer=told, end_of_change_seconds=600.0, incident_deadline_seconds=600.0
     )
-    group.planes = [plane.address]
-    first, *_ = await group.three()
-    await eventually(lambda: snapshot_of(plane).writable, what="a group that serves")
     await first.kill()
     await eventually(lambda: (last := snapshot_of(plane).last_failover) and last.epoch_after == 2, what="the failover")
     before = await store.read(KEY)
@@ -320,3 +238,115 @@ async def test_a_change_that_a_plane_supersedes_which_dies_before_it_tells_is_st
     await store.commit(KEY, elected, before)
     await eventually(lambda: told.closed or told.withdrawn, what="the change to end")
     assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in told.closed] == [(1, 2, Outcome.COMPLETED)]
+
+
+# ---- The incident log: a change of master is noted when it begins, when it is durable, and when it ends.
+
+
+async def test_a_failover_and_a_switchover_are_noted_before_anybody_is_told(group: World, tmp_path: Path) -> None:
+    path = tmp_path / "incidents.jsonl"
+    order, log = Notes(), IncidentLog(path)
+    log.start()
+    plane, (master, _, _) = await group.serving(observer=ObserverGroup([log, order]))
+    begun = len(order.order)
+    await plane.switch_master(KEY, from_broker_id=1)
+    await eventually(
+        lambda: order.order[begun:] == [("master_lost", None), ("master_committed", 2), ("incident_closed", 2)]
+    )
+    await eventually(lambda: snapshot_of(plane).writable and len(record_of(plane).sync_state_set) == 3)
+    begun = len(order.order)
+    await group.master().kill()
+    await eventually(
+        lambda: order.order[begun:] == [("master_lost", None), ("master_committed", 3), ("incident_closed", 3)]
+    )
+    await log.stop()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["kind"], line["epoch"], line["outcome"]) for line in lines[-2:]] == [
+        ("switchover", 2, "completed"),
+        ("failover", 3, "completed"),
+    ]
+    assert not path.with_name("incidents.jsonl.open").exists()
+    assert master.broker_id == 1
+
+
+# ---- A master that crashes in a loop is passed over for longer and longer, while another member can lead (F38).
+
+
+def _lost_at(*times_seconds: float) -> CrashLoops:
+    loops = CrashLoops()
+    for epoch, now_seconds in enumerate(times_seconds, start=1):
+        loops.master_lost(1, epoch, now_seconds)
+    return loops
+
+
+@pytest.mark.parametrize(
+    ("lost_at", "penalty_seconds"),
+    [((0.0,), 0.0), ((0.0, 10.0), 60.0), ((0.0, 10.0, 20.0), 120.0), ((0.0, 1.0, 2.0, 3.0), 240.0)],
+)
+def test_the_penalty_doubles_with_each_loss(lost_at: tuple[float, ...], penalty_seconds: float) -> None:
+    loops, last = _lost_at(*lost_at), lost_at[-1]
+    if penalty_seconds:
+        assert loops.penalised(last + penalty_seconds - 0.001) == {1}
+    assert loops.penalised(last + penalty_seconds) == frozenset()
+
+
+def test_a_loop_costs_at_most_one_election_a_minute() -> None:
+    """It crashes ten seconds after each of its elections, and is elected whenever nobody passes it over."""
+    loops, elections = CrashLoops(), list[float]()
+    now_seconds, master = 0.0, 1
+    while now_seconds < 3600.0:
+        if master == 1 and now_seconds % 10.0 == 0.0:
+            loops.master_lost(1, len(elections) + 1, now_seconds)
+            master = 2 if loops.penalised(now_seconds) else 1
+            elections.append(now_seconds)
+        elif master == 2 and not loops.penalised(now_seconds):
+            master = 1  # the worst case: the other one is lost the moment the penalty ends
+            elections.append(now_seconds)
+        now_seconds += 1.0
+    assert len([at for at in elections if at > 60.0]) <= 60
+    assert len(elections) < 20
+
+
+def test_a_quiet_time_forgives() -> None:
+    loops = _lost_at(0.0, 10.0)
+    loops.master_lost(1, 3, 10.0 + 60.0 + 601.0)
+    assert loops.penalised(10.0 + 60.0 + 601.0) == frozenset()
+
+
+def test_one_loss_counts_once() -> None:
+    loops = CrashLoops()
+    for _ in range(5):
+        loops.master_lost(1, 7, 1.0)
+    assert loops.penalised(1.0) == frozenset()
+
+
+async def test_a_looping_master_is_passed_over_among_equals(group: World) -> None:
+    """Its process is back before anybody misses it, and an election among equals prefers the old master: once."""
+    plane, _ = await group.three_under()
+    looping = group.master().broker_id
+    masters = []
+
+    def has_epoch_above(epoch: int) -> bool:
+        return record_of(plane).master_epoch > epoch
+
+    for _ in range(2):
+        await eventually(lambda: record_of(plane).sync_state_set == {1, 2, 3}, what="all in sync")
+        await eventually(lambda: snapshot_of(plane).writable)
+        epoch = record_of(plane).master_epoch
+        await group.brokers[looping].restarted()
+        await eventually(partial(has_epoch_above, epoch), what="a new epoch")
+        await eventually(lambda: snapshot_of(plane).writable)
+        masters.append(record_of(plane).master_broker_id)
+        if masters[-1] != looping:
+            break
+    assert masters[-1] != looping
+
+
+async def test_a_looping_master_that_is_the_only_one_leads(group: World) -> None:
+    plane = await group.plane(settings=LOOSE)
+    only = await group.broker(minimum=1)
+    for _ in range(4):
+        await eventually(lambda: snapshot_of(plane).writable)
+        only = await only.restarted()
+        await eventually(lambda: snapshot_of(plane).writable, what="it to lead again")
+    assert record_of(plane).master_broker_id == 1

@@ -1,0 +1,308 @@
+"""The fence kills the pod at a silent master's address: by the pod's deletion and by the signed order to the fence inside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.pod_fence import FenceKeys
+from brokergroup_operator.controller.change import fencing
+from brokergroup_operator.controller.change.fencing import FenceOutcome, KubernetesFencer
+from brokergroup_operator.controller.directory.group_directory import PodPlace
+from brokergroup_operator.controller.directory.places import process_address
+from brokergroup_operator.fence.datagrams import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal
+from brokergroup_operator.kube.errors import NotFoundError
+from brokergroup_operator.kube.resources import PODS
+from tests.controller.cluster import ADDRESS, BINDING, HOST, TERMINATED, create_pod, is_dying, set_status
+from tests.controller.conftest import group_of
+from tests.controller.world import STRICT, Fencer, World
+from tests.support.fake_broker import eventually
+from tests.support.pods_directory import PodsDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from brokergroup_operator.kube.client import KubernetesApi
+
+
+async def test_a_pod_of_the_right_name_at_another_address_is_left_alone(api: KubernetesApi) -> None:
+    """`orders-4` exists too, and is somebody else's process (safety rule 8)."""
+    await create_pod(api, "orders-4", address="127.64.1.4")
+    await create_pod(api, "orders-1")
+    fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 4, ADDRESS, deadline_seconds=20.0))
+    await eventually(lambda: is_dying(api, "orders-1"), what="the pod to be deleted")
+    await set_status(api, "orders-1", state=TERMINATED)
+    outcome = await fencing
+    assert outcome.confirmed
+    assert "orders-1" in outcome.how
+    assert not await is_dying(api, "orders-4")
+
+
+async def test_nobody_at_the_address_confirms_nothing(api: KubernetesApi) -> None:
+    """Safety rule 8: a pod of the right name at another address may be the innocent successor of the silent one."""
+    fencer = KubernetesFencer(api)
+    outcomes = [await fencer.fence(BINDING, 1, ADDRESS, deadline_seconds=5.0)]
+    for number in (1, 4):
+        await create_pod(api, f"orders-{number}", address=f"127.64.1.{number + 1}")
+        outcomes.append(await fencer.fence(BINDING, number, ADDRESS, deadline_seconds=5.0))
+        assert not await is_dying(api, f"orders-{number}")
+    assert [one.confirmed for one in outcomes] == [False] * 3
+
+
+async def test_the_next_pod_at_the_same_service_is_not_killed_for_the_one_before_it(api: KubernetesApi) -> None:
+    """Its start proves nothing of the old process: a pod that was deleted by force may run on, on a node that is cut off."""
+    known = "10.96.0.1:10911"
+    await create_pod(api, "orders-1", address="127.64.1.9", known_by=known)
+    there = replace(BINDING, translated=True, places={"orders-1": PodPlace(ip="127.64.1.9", address=known)})
+    before = process_address(there, known, "127.64.1.1")
+    assert before is not None
+    for address in (before, known):
+        outcome = await KubernetesFencer(api).fence(there, 1, address, deadline_seconds=5.0)
+        assert outcome.untouched
+        assert not outcome.confirmed
+    assert not await is_dying(api, "orders-1")
+    own = process_address(there, known, "127.64.1.9")
+    assert own is not None
+    fencing = asyncio.create_task(KubernetesFencer(api).fence(there, 1, own, deadline_seconds=20.0))
+    await eventually(lambda: is_dying(api, "orders-1"), what="the pod of that process to be deleted")
+    await set_status(api, "orders-1", address="127.64.1.9", state=TERMINATED)
+    assert (await fencing).confirmed
+
+
+async def test_a_master_that_was_never_heard_here_names_no_pod_that_could_be_killed(group: World) -> None:
+    directory, fencer = PodsDirectory(settings=STRICT), Fencer()
+    plane, (first, *_) = await group.three_under(directory=directory, fencer=fencer)
+    directory.wish(translated=True)
+    await eventually(lambda: group_of(plane).binding.translated, what="the plane to know of the Services")
+    engine, known = plane._failover, group_of(plane)
+    assert (await engine._kill(known, 1, "10.96.0.1:10911")).confirmed
+    assert fencer.asked == [first.address.rpartition(":")[0] + ":10911"], (
+        "where its heartbeats came from, not the Service"
+    )
+    known.addresses.channel_hosts.clear()
+    outcome = await engine._kill(known, 1, "10.96.0.1:10911")
+    assert outcome.untouched
+    assert not outcome.confirmed
+    assert len(fencer.asked) == 1
+
+
+async def test_the_fence_kills_the_pod_and_waits_for_its_end(api: KubernetesApi) -> None:
+    await create_pod(api)
+    fencer = KubernetesFencer(api)
+    fencing = asyncio.create_task(fencer.fence(BINDING, 1, ADDRESS, deadline_seconds=10.0))
+    await eventually(lambda: is_dying(api), what="the pod to be deleted")
+    dying = (await api.get(PODS, "orders-1", namespace="default"))["metadata"]
+    assert names.FINALIZER_FENCE in dying["finalizers"]
+    assert dying["deletionGracePeriodSeconds"] == 0
+    assert not fencing.done()
+    await set_status(api, "orders-1", state=TERMINATED)
+    assert (await fencing).confirmed
+    await fencer.close()
+    with pytest.raises(NotFoundError):
+        await api.get(PODS, "orders-1", namespace="default")
+
+
+@pytest.mark.parametrize(
+    ("after_seconds", "told"),
+    [(0, "pod orders-1 ran until it was deleted"), (-5, "containers of pod orders-1 terminated")],
+)
+async def test_a_fence_tells_whether_the_silent_one_still_ran(
+    api: KubernetesApi, after_seconds: int, told: str
+) -> None:
+    """Its end may be reported late: only what ended by the deletion ran until then."""
+    await create_pod(api)
+    fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=10.0))
+    await eventually(lambda: is_dying(api), what="the pod to be deleted")
+    dying = (await api.get(PODS, "orders-1", namespace="default"))["metadata"]
+    ended = dt.datetime.fromisoformat(dying["deletionTimestamp"]) + dt.timedelta(seconds=after_seconds)
+    finished = ended.isoformat().replace("+00:00", "Z")
+    await set_status(api, "orders-1", state={"terminated": {"exitCode": 137, "finishedAt": finished}})
+    outcome = await fencing
+    assert (outcome.confirmed, outcome.how) == (True, told)
+
+
+async def test_a_fence_that_nobody_confirms_ends_at_its_deadline(api: KubernetesApi) -> None:
+    await create_pod(api)
+    outcome = await KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=0.3)
+    assert not outcome.confirmed
+    assert "not reported dead" in outcome.how
+
+
+# ---- The pod's deletion and the signed order to the fence inside it, at the same time: the first confirmation counts.
+
+# The port follows from the broker's address, so two of these tests at one time would take it from each other.
+pytestmark = pytest.mark.xdist_group("the fence's port")
+
+KEYS = FenceKeys(b"r" * 32)
+GROUP_UID = "group-uid"
+PORT = 10913
+
+
+class PodsFence(asyncio.DatagramProtocol):
+    """What answers at the pod's port; `answers` says what."""
+
+    def __init__(self, answers: Callable[[bytes], bytes | None]) -> None:
+        self.answers = answers
+        self.heard: list[bytes] = []
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self.heard.append(data)
+        reply = self.answers(data)
+        if reply is not None:
+            self.transport.sendto(reply, addr)
+
+
+@contextlib.asynccontextmanager
+async def listening(answers: Callable[[bytes], bytes | None]) -> AsyncIterator[PodsFence]:
+    transport, fence = await asyncio.get_running_loop().create_datagram_endpoint(
+        lambda: PodsFence(answers), local_addr=(HOST, PORT), family=socket.AF_INET
+    )
+    try:
+        yield fence
+    finally:
+        transport.close()
+
+
+async def make_pod(api: KubernetesApi, *, secret: str | None = None) -> str:
+    """A pod as the reconcile plane renders it, in short; returns its uid."""
+    ports = [{"name": names.PORT_FENCE, "containerPort": PORT, "protocol": "UDP"}]
+    mounted = {"secretName": secret or KEYS.secret_name("orders", GROUP_UID)}
+    owner = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND, "name": "orders", "uid": GROUP_UID}
+    await create_pod(
+        api,
+        fence={"ports": ports},
+        metadata={"ownerReferences": [owner]},
+        spec={"volumes": [{"name": names.VOLUME_FENCE_KEY, "secret": mounted}]},
+    )
+    uid: str = (await api.get(PODS, "orders-1", namespace="default"))["metadata"]["uid"]
+    return uid
+
+
+def fencing_of(api: KubernetesApi) -> asyncio.Task[FenceOutcome]:
+    return asyncio.create_task(KubernetesFencer(api, KEYS).fence(BINDING, 1, ADDRESS, deadline_seconds=20.0))
+
+
+def real_fence(folder: Path, pod_uid: str, *, started: float | None = 7.0) -> Callable[[bytes], bytes | None]:
+    (folder / "key").write_text(KEYS.key_of(GROUP_UID).hex(), encoding="ascii")
+    orders = KillOrders(pod_uid, KeyFile(folder / "key"), lambda: started)
+    return lambda datagram: orders.answer(datagram, asyncio.get_running_loop().time())
+
+
+async def test_the_fences_signed_word_confirms_before_any_kubelet_and_the_pod_goes_all_the_same(
+    api: KubernetesApi, tmp_path: Path
+) -> None:
+    uid = await make_pod(api)
+    fencer = KubernetesFencer(api, KEYS)
+    async with listening(real_fence(tmp_path, uid)):
+        outcome = await fencer.fence(BINDING, 1, ADDRESS, deadline_seconds=20.0)
+    assert outcome.confirmed
+    assert "signed" in outcome.how
+    await eventually(lambda: is_dying(api), what="the pod to be deleted")
+    await fencer.close()
+
+
+async def _fails(_: object) -> str | None:
+    raise ValueError("a port that is none")
+
+
+@pytest.mark.parametrize("fence", ["absent", "mute", "another root's", "not dead", "the order fails"])
+async def test_a_fence_that_proves_nothing_leaves_it_to_the_kubelet(
+    api: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fence: str
+) -> None:
+    uid = await make_pod(api, secret="orders-fence-00000000" if fence == "another root's" else None)
+    answers = {"not dead": real_fence(tmp_path, uid, started=None)}.get(fence, lambda _: None)
+    if fence == "the order fails":
+        monkeypatch.setattr(fencing, "confirmed_kill", _fails)
+    async with contextlib.AsyncExitStack() as stack:
+        heard = None if fence == "absent" else await stack.enter_async_context(listening(answers))
+        fenced = fencing_of(api)
+        await eventually(lambda: is_dying(api), what="the pod to be deleted")
+        assert not fenced.done()
+        await set_status(api, "orders-1", state=TERMINATED)
+        outcome = await fenced
+        assert outcome.confirmed
+        assert "signed" not in outcome.how
+        if fence == "another root's":
+            assert heard is not None
+            assert not heard.heard, "a fence that holds another key is not even asked"
+
+
+async def test_a_forged_replayed_or_other_pods_confirmation_proves_nothing(api: KubernetesApi, tmp_path: Path) -> None:
+    """Whoever sits in the network has every datagram, and may answer first; the key he has not."""
+    uid = await make_pod(api)
+    key, honest = KEYS.key_of(GROUP_UID), real_fence(tmp_path, uid)
+    overheard = seal(Message(CONFIRMATION, b"n" * 16, b"c" * 16, 7.0), key, uid)
+
+    def answers(datagram: bytes) -> bytes | None:
+        said = open_sealed(datagram, key, uid)
+        if said is None or said.tag != ORDER:
+            return honest(datagram)
+        forged = Message(CONFIRMATION, said.nonce, said.challenge, 7.0)
+        sent.append(said)
+        return [
+            seal(forged, b"x" * 32, uid),
+            seal(forged, key, "another-pod"),
+            overheard,
+            seal(forged._replace(challenge=b"c" * 16), key, uid),
+            seal(forged._replace(nonce=b"n" * 16), key, uid),
+        ][len(sent) % 5]
+
+    sent: list[Message] = []
+    async with listening(answers):
+        fenced = fencing_of(api)
+        await eventually(lambda: len(sent) >= 10, what="ten orders")
+        assert not fenced.done()
+        await set_status(api, "orders-1", state=TERMINATED)
+        assert "signed" not in (await fenced).how
+
+
+async def test_a_pod_at_another_address_is_ordered_nothing(api: KubernetesApi, tmp_path: Path) -> None:
+    """Safety rule 8: it may be the innocent successor of the silent one."""
+    uid = await make_pod(api)
+    async with listening(real_fence(tmp_path, uid)) as fence:
+        outcome = await KubernetesFencer(api, KEYS).fence(BINDING, 1, "127.64.1.9:10911", deadline_seconds=5.0)
+    assert not outcome.confirmed
+    assert not fence.heard
+
+
+async def test_a_fence_that_was_started_again_is_asked_anew(
+    monkeypatch: pytest.MonkeyPatch, api: KubernetesApi, tmp_path: Path
+) -> None:
+    """It has forgotten the challenge: the order would be refused for ever."""
+    monkeypatch.setattr(fencing, "ANEW_SECONDS", 0.1)
+    uid = await make_pod(api)
+    fences = [real_fence(tmp_path, uid), real_fence(tmp_path, uid)]
+    key = KEYS.key_of(GROUP_UID)
+
+    def answers(datagram: bytes) -> bytes | None:
+        said = open_sealed(datagram, key, uid)
+        if said is not None and said.tag == ORDER and len(fences) == 2:
+            del fences[0]
+        return fences[0](datagram)
+
+    async with listening(answers):
+        outcome = await KubernetesFencer(api, KEYS).fence(BINDING, 1, ADDRESS, deadline_seconds=20.0)
+    assert "signed" in outcome.how
+
+
+def test_the_root_and_the_keys_are_in_no_repr() -> None:
+    fence = fencing.PodFence("orders-1", "uid", HOST, PORT, b"s" * 32)
+    assert "sss" not in repr(fence)
+    assert "rrr" not in repr(KEYS)
+
+
+def test_each_group_has_its_own_key_and_another_root_another_name() -> None:
+    assert KEYS.key_of("a") != KEYS.key_of("b")
+    assert KEYS.secret_name("orders", "a") != FenceKeys(b"q" * 32).secret_name("orders", "a")
+    assert KEYS.secret_name("orders", "a").startswith("orders-fence-")

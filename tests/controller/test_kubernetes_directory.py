@@ -1,0 +1,534 @@
+"""The directory against the embedded API: who is who, who is dead, who leaves, and what a group's owner wants."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.controller.directory.group_directory import (
+    Credentials,
+    MemberGone,
+    Peer,
+    PodPlace,
+    SignaturePolicy,
+)
+from brokergroup_operator.controller.directory.kubernetes_binding import (
+    NodePlace,
+    binding_of,
+    member_facts,
+    place_of_node,
+    tenant_of,
+    termination,
+)
+from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
+from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
+from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, SECRETS, Resource
+from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import Adoption
+from tests.controller.cluster import (
+    ADDRESS,
+    HOST,
+    ORDERS,
+    RUNNING,
+    TERMINATED,
+    Cluster,
+    create_group,
+    create_pod,
+    delete_pod,
+    group_object,
+    known,
+    set_status,
+)
+from tests.support.fake_broker import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+SECOND = "127.64.1.2"
+SERVICE = "127.150.1.1:10911"
+OF_KEYS = {"credentialsSecretRef": {"name": "keys"}}
+
+
+# ---- What a group's owner wants
+
+
+def test_a_java_groups_election_may_be_trusted_by_the_bound_of_the_fences_in_its_pods() -> None:
+    failover: dict[str, Any] = {"heartbeatTimeoutMilliseconds": 1500}
+    binding = binding_of(group_object(implementation="Java", failover=failover))
+    # Heartbeat timeout less interval, and two thirds of the fence time.
+    assert "no controller for 2.5 s, at the latest after 3.25 s" in binding.unconfirmed_trust
+    failover["isolation"] = {"enabled": False}
+    assert binding_of(group_object(implementation="Java", failover=failover)).unconfirmed_trust == ""
+
+
+def test_the_word_of_java_masters_is_taken_below_the_floor() -> None:
+    """They may have acted on it before they asked (apache/rocketmq #9897)."""
+    settings = binding_of(group_object(implementation="Java", version="5.5.0")).settings
+    assert (settings.shrink_floor, settings.masters_shrink_first) == (True, True)
+
+
+def test_a_group_below_three_replicas_has_no_shrink_floor() -> None:
+    settings = binding_of(group_object(replicas=2)).settings
+    assert (settings.shrink_floor, settings.min_in_sync_replicas) == (False, 1)
+
+
+def test_what_a_group_wants_of_its_elections_reaches_the_controller() -> None:
+    priorities = [{"brokerId": 2, "priority": 0}, {"brokerId": 3, "priority": 5}]
+    failover = {"heartbeatTimeoutMilliseconds": 1200, "priorities": priorities}
+    binding = binding_of(group_object(replicas=5, failover=failover))
+    assert (binding.heartbeat_timeout_seconds, binding.fence_timeout_seconds) == (1.2, 3.0)
+    settings = binding.settings
+    assert settings.election_priorities == {2: 0, 3: 5}
+    assert not settings.may_be_master(2)
+    assert (settings.election_policy, settings.expected_replicas) == ("most-data", 5)
+    assert settings.adoption is Adoption.KNOWN_REQUESTERS
+    assert settings.accepted_epoch == 0
+
+
+@pytest.mark.parametrize(("text", "expected"), [("25000", 25_000), ("soon", 0), ("-1", 0), ("٣", 0), ("9" * 11, 0)])
+def test_a_human_accepts_an_epoch_by_an_annotation(text: str, expected: int) -> None:
+    group = group_object()
+    group["metadata"]["annotations"] = {names.ANNOTATION_ACCEPT_EPOCH: text, "seen": "yes"}
+    assert binding_of(group).settings.accepted_epoch == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "dialled"),
+    [
+        ("nameserver:9876", "nameserver.default:9876"),
+        ("nameserver.mq:9876", "nameserver.mq:9876"),
+        ("shop-nameserver-0.shop-nameservers.mq.svc:9876", "shop-nameserver-0.shop-nameservers.mq.svc:9876"),
+        ("10.0.0.7:9876", "10.0.0.7:9876"),
+        ("localhost:9876", "localhost:9876"),
+        ("[FD00:0::10]:9876", "[fd00::10]:9876"),
+        ("[::1]:9876", "[::1]:9876"),
+        ("[::ffff:10.0.0.1]:9876", "10.0.0.1:9876"),
+        ("ns.mq.svc.cluster.local.:9876", "ns.mq.svc.cluster.local.:9876"),
+    ],
+)
+def test_a_name_server_is_dialled_by_the_name_that_the_brokers_mean(told: str, dialled: str) -> None:
+    """The operator's pod has another namespace: there `nameserver` was nobody, and no dead master was ever unregistered (104)."""
+    assert binding_of(group_object(nameServers=[told])).name_servers == (dialled,)
+
+
+async def test_a_group_is_found_by_its_broker_name_with_what_its_owner_wants(cluster: Cluster) -> None:
+    directory = cluster.directory
+    await create_group(cluster.api, nameServers=["ns:9876"], failover={"heartbeatTimeoutMilliseconds": 4500})
+    await create_group(cluster.api, "pair", replicas=2, brokerName="bn-pair")
+    binding = await eventually(lambda: directory.find("orders", cluster_name="DefaultCluster"), within_seconds=30)
+    assert binding.key == ORDERS
+    assert binding.name_servers == ("ns.default:9876",)
+    assert binding.fence_timeout_seconds == binding.heartbeat_timeout_seconds == 4.5
+    assert binding.unconfirmed_trust == "", "Python replicas have no fence of their own"
+    # Three replicas are Strict by default: the shrink floor is on (safety rule 1).
+    assert binding.settings.shrink_floor
+    # A replica asks before it acts on a smaller set.
+    assert not binding.settings.masters_shrink_first
+    assert binding.settings.min_in_sync_replicas == 2
+    assert directory.find("orders", cluster_name="other") is None
+    assert directory.find("payments") is None
+    pair = await eventually(lambda: directory.find("bn-pair"))
+    assert pair.key == GroupKey("default", "pair")
+    await cluster.api.delete(BROKER_GROUPS, "orders", namespace="default")
+    await eventually(lambda: directory.find("orders") is None)
+
+
+async def test_a_group_that_is_being_deleted_is_marked_and_then_forgotten(cluster: Cluster) -> None:
+    await create_group(cluster.api, begun=True)
+    await eventually(lambda: cluster.directory.find("orders"))
+    await cluster.api.delete(BROKER_GROUPS, "orders", namespace="default")
+    await eventually(lambda: (found := cluster.directory.find("orders")) and found.deleting)
+    await cluster.api.patch(BROKER_GROUPS, "orders", {"metadata": {"finalizers": []}}, namespace="default")
+    await eventually(lambda: cluster.directory.binding(ORDERS) is None)
+
+
+async def test_a_group_waits_for_the_fence_that_was_told_the_longest_time(cluster: Cluster) -> None:
+    """The owner has shortened the times; until a pod is made anew, the fence in it kills by those of before."""
+    failover = {"heartbeatTimeoutMilliseconds": 1500}
+    await create_group(cluster.api, implementation="Java", nameServers=["ns:9876"], version="5.5.0", failover=failover)
+    for told, waits_seconds in (
+        ({"FENCE_TIMEOUT": 4000, "FENCE_HEARTBEAT_TIMEOUT": 3000}, 7.0),
+        ({"FENCE_TIMEOUT": 1500, "FENCE_HEARTBEAT_TIMEOUT": 9000}, 10.5),
+        ({"FENCE_TIMEOUT": 1000, "FENCE_HEARTBEAT_TIMEOUT": 500}, 4.5),
+        ({"FENCE_TIMEOUT": 9000}, 4.5),  # told only half: no fence of ours
+        ({}, 4.5),
+    ):
+        env = [{"name": f"{name}_MILLISECONDS", "value": str(milliseconds)} for name, milliseconds in told.items()]
+        await create_pod(cluster.api, fence={"env": env})
+        await cluster.meets()
+        assert cluster.binding.pod_fence_seconds == waits_seconds, told
+        await delete_pod(cluster.api)
+        await create_pod(cluster.api)
+        await eventually(lambda: cluster.binding.pod_fence_seconds == 4.5, what="the pod to have been made anew")
+        await delete_pod(cluster.api)
+        await cluster.misses()
+
+
+# ---- Pods that are leaving
+
+
+async def test_a_pod_that_is_being_deleted_is_leaving_until_its_broker_has_ended(cluster: Cluster) -> None:
+    told: list[GroupKey] = []
+    cluster.directory.subscribe_leaving(told.append)
+    await create_group(cluster.api)
+    await create_pod(cluster.api)
+    await create_pod(cluster.api, "orders-2", address=SECOND)
+    await cluster.meets(SECOND)
+    assert cluster.directory.leaving_hosts(ORDERS) == frozenset()
+    await delete_pod(cluster.api, grace_period_seconds=30)
+    await cluster.sees_leaving(HOST)
+    assert told == [ORDERS]
+    await set_status(cluster.api, "orders-1", state=TERMINATED)
+    await cluster.sees_leaving()
+
+
+async def test_a_pod_that_was_removed_by_force_is_leaving_until_its_address_or_its_name_is_anothers(
+    cluster: Cluster,
+) -> None:
+    await create_group(cluster.api)
+    for number in (1, 2):
+        await create_pod(cluster.api, f"orders-{number}", address=f"127.64.1.{number}")
+    await cluster.meets(SECOND)
+    for number in (1, 2):
+        await delete_pod(cluster.api, f"orders-{number}")
+    await cluster.sees_leaving(HOST, SECOND)
+    assert cluster.directory.removed_hosts(ORDERS) == {HOST, SECOND}
+    await create_pod(cluster.api, "other-1", group="other")
+    await cluster.sees_leaving(SECOND)
+    await create_pod(cluster.api, "orders-2", address="127.64.1.9")
+    await cluster.sees_leaving()
+
+
+async def test_a_pod_behind_a_service_that_was_removed_by_force_is_where_it_was_until_its_own_address_is_anothers(
+    cluster: Cluster,
+) -> None:
+    """The next pod of its name is known by the same Service: that one's start ends the leaving, and not the old process."""
+    await create_group(cluster.api, network={"addressing": "ServiceIP"})
+    await create_pod(cluster.api, known_by=SERVICE)
+    await eventually(lambda: (found := cluster.directory.binding(ORDERS)) and found.places)
+    await delete_pod(cluster.api)
+    await eventually(lambda: cluster.directory.removed_hosts(ORDERS) == {HOST}, what="the pod to be removed")
+    assert cluster.directory.leaving_hosts(ORDERS) == {HOST}
+    old = {"orders-1": PodPlace(ip=HOST, address=SERVICE)}
+    assert (cluster.binding.places, cluster.binding.removed_places) == ({}, old)
+    await create_pod(cluster.api, address=SECOND, known_by=SERVICE)
+    await cluster.sees_leaving()
+    assert cluster.binding.places["orders-1"].ip == SECOND
+    assert cluster.binding.removed_places == old
+    await create_pod(cluster.api, "other-1", group="other")
+    await eventually(lambda: cluster.binding.removed_places == {}, what="the address to be another's")
+
+
+# ---- Which pod has an address, and which process is dead
+
+
+async def test_an_address_is_a_pod_also_before_the_watch_has_told(cluster: Cluster) -> None:
+    directory, peer = cluster.directory, Peer(namespace="default", pod_name="orders-1", group=ORDERS)
+    await create_pod(cluster.api)
+    assert await directory.peer(HOST) == peer  # looked up at the API where the watch has not told yet
+    await eventually(lambda: directory.known_peer(HOST) == peer)
+    assert await directory.peer(SECOND) is None
+    await set_status(cluster.api, "orders-1", address="127.64.1.9", state=RUNNING)
+    await eventually(lambda: directory.known_peer("127.64.1.9") == peer)
+    assert directory.known_peer(HOST) is None
+
+
+async def test_a_dead_process_is_told_once_and_belongs_to_its_address_and_id(cluster: Cluster) -> None:
+    """A pod whose disk was wiped comes back under a new id (safety rule 4), on its label; a restart is the end of a process."""
+    gone: list[MemberGone] = []
+    directory, third = cluster.directory, "127.64.1.3"
+    directory.subscribe_gone(gone.append)
+    await create_group(cluster.api)
+    for name, host, broker_id in (("orders-1", HOST, None), ("orders-2", SECOND, 4), ("orders-3", third, None)):
+        await create_pod(cluster.api, name, address=host, broker_id=broker_id)
+    await cluster.meets(third)
+    assert directory.is_terminated(ORDERS, 1, address=ADDRESS) is None
+    await set_status(cluster.api, "orders-1", state=TERMINATED)
+    await eventually(lambda: gone == [MemberGone(key=ORDERS, broker_id=1, how="container terminated (exit code 137)")])
+    assert directory.is_terminated(ORDERS, 1, address=ADDRESS) is not None
+    assert directory.is_terminated(ORDERS, 1, address=f"{SECOND}:10911") is None
+    await set_status(cluster.api, "orders-2", address=SECOND, state=TERMINATED)
+    await eventually(lambda: directory.is_terminated(ORDERS, 4, address=f"{SECOND}:10911"))
+    await set_status(cluster.api, "orders-3", address=third, state=RUNNING, restarts=1)
+    await eventually(lambda: len(gone) == 3, what="all three ends")
+    assert [(one.broker_id, one.how) for one in gone[1:]] == [
+        (4, "container terminated (exit code 137)"),
+        (3, "container restarted"),
+    ]
+    await delete_pod(cluster.api)
+    await cluster.misses()
+    assert directory.is_terminated(ORDERS, 1, address=ADDRESS) is not None, "still true of that process"
+    assert directory.leaving_hosts(ORDERS) == frozenset(), "it had ended before it was removed"
+    assert len(gone) == 3
+
+
+async def test_an_address_with_a_new_pod_says_nothing_of_the_old_one(cluster: Cluster) -> None:
+    await create_pod(cluster.api)
+    await set_status(cluster.api, "orders-1", state=TERMINATED)
+    await delete_pod(cluster.api)
+    await eventually(lambda: cluster.directory.is_terminated(ORDERS, 1, address=ADDRESS) is not None)
+    await create_pod(cluster.api, "orders-2")
+    await cluster.meets()
+    assert cluster.directory.is_terminated(ORDERS, 1, address=ADDRESS) is None
+    await delete_pod(cluster.api, "orders-2")
+    await cluster.misses()
+    for broker_id in (1, 2):  # the second one was removed by force: that says nothing about its process
+        assert cluster.directory.is_terminated(ORDERS, broker_id, address=ADDRESS) is None
+
+
+async def test_a_member_that_is_known_by_a_service_ends_leaves_and_comes_back_under_its_address(
+    cluster: Cluster,
+) -> None:
+    """One address, two pods after one another: the first one's end is told until the second runs, and not of the second."""
+    directory = cluster.directory
+    await create_group(cluster.api, network={"addressing": "ServiceIP"})
+    await create_pod(cluster.api, known_by=SERVICE)
+    places = await eventually(lambda: (found := directory.binding(ORDERS)) and found.places)
+    assert {name: (place.ip, place.address) for name, place in places.items()} == {"orders-1": (HOST, SERVICE)}
+    assert directory.known_peer(HOST) is not None, "its connections come from the pod"
+    assert directory.is_terminated(ORDERS, 1, address=SERVICE) is None
+    await delete_pod(cluster.api, grace_period_seconds=30)
+    await cluster.sees_leaving(SERVICE)
+    await set_status(cluster.api, "orders-1", state=TERMINATED)
+    await eventually(lambda: directory.is_terminated(ORDERS, 1, address=SERVICE))
+    await delete_pod(cluster.api)
+    await cluster.misses()
+    assert directory.is_terminated(ORDERS, 1, address=SERVICE) is not None
+    await create_pod(cluster.api, address=SECOND, known_by=SERVICE)
+    await cluster.meets(SECOND)
+    assert directory.is_terminated(ORDERS, 1, address=SERVICE) is None
+    await eventually(lambda: cluster.binding.places["orders-1"].ip == SECOND)
+
+
+async def test_pods_that_share_their_nodes_address_are_told_apart_by_nothing(cluster: Cluster) -> None:
+    node = "192.168.0.3"
+    await create_pod(cluster.api, address=node, host_network=True)
+    await cluster.meets(node)
+    await create_pod(cluster.api, "other-1", address=node, host_network=True, group="other")
+    await cluster.misses(node)
+    assert await cluster.directory.peer(node) is None
+    await delete_pod(cluster.api, "other-1")
+    peer = await eventually(lambda: cluster.directory.known_peer(node))
+    assert peer.pod_name == "orders-1"
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ({"state": {"running": {}}}, None),
+        ({"state": TERMINATED}, "container terminated (exit code 137)"),
+        (
+            {"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}},
+            "container terminated (OOMKilled, exit code 137)",
+        ),
+        ({"state": {"terminated": {"exitCode": 137, "reason": "Error"}}}, "container terminated (exit code 137)"),
+        (
+            {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": TERMINATED},
+            "container terminated (exit code 137)",
+        ),
+        ({"state": {"waiting": {"reason": "ContainerCreating"}}, "lastState": {}}, None),
+        ({"state": {"running": {}}, "lastState": TERMINATED}, None),
+        ({}, None),
+    ],
+)
+def test_a_container_between_two_processes_is_dead(status: dict[str, Any], told: str | None) -> None:
+    """An operator that starts while a killed master waits for its restart must not wait for heartbeats to be missed."""
+    pod = {"status": {"phase": "Running", "containerStatuses": [{"name": "broker", **status}]}}
+    assert termination(pod) == told
+
+
+# ---- Zones, learners, and what else is known of members: of one whose pod is gone what was known last
+
+
+@pytest.fixture
+async def quick(api: KubernetesApi) -> AsyncIterator[Cluster]:
+    """A cluster whose directory asks again at once for what is missing."""
+    directory = KubernetesDirectory(api, missing_seconds=0.05)
+    await directory.start()
+    yield Cluster(api, directory)
+    await directory.stop()
+
+
+async def create_node(api: KubernetesApi, name: str, zone: str | None) -> None:
+    labels = {} if zone is None else {names.LABEL_ZONE: zone}
+    await api.create(NODES, {"metadata": {"name": name, "labels": labels}}, timeout_seconds=60.0)
+
+
+async def test_the_zone_of_a_broker_id_is_its_nodes(quick: Cluster) -> None:
+    await create_group(quick.api, failover={"preferredZones": ["b", "a"]})
+    await create_node(quick.api, "node-a", "a")
+    await create_node(quick.api, "node-without", None)
+    await create_pod(quick.api, "orders-1", node="node-a")
+    await create_pod(quick.api, "orders-2", node="node-b", broker_id=4, address=SECOND)
+    await create_pod(quick.api, "orders-3", node="node-without", address="127.64.1.3")
+    await eventually(lambda: quick.binding.settings.zones == {1: "a"})
+    await create_node(quick.api, "node-b", "b")
+    await eventually(lambda: quick.binding.settings.zones == {1: "a", 4: "b"})
+    assert quick.binding.member_facts[4] == {"node": "node-b", "zone": "b"}
+    assert quick.binding.settings.preferred_zones == ("b", "a")
+
+
+async def test_who_was_started_as_a_learner_is_never_elected(quick: Cluster) -> None:
+    """By its pod's mark and for as long as that pod is there, also under an id that is not the pod's number."""
+    await create_group(quick.api, replicas=4, replication={"learners": 1})
+    mark = {names.ANNOTATION_LEARNER: "true"}
+    await create_pod(quick.api, "orders-1")
+    await create_pod(quick.api, "orders-4", address="127.64.1.4", annotations=mark)
+    await eventually(lambda: quick.binding.settings.never_elect == {4})
+    await create_pod(quick.api, "orders-3", broker_id=6, address="127.64.1.3", annotations=mark)
+    await eventually(lambda: quick.binding.settings.never_elect == {4, 6})
+    await delete_pod(quick.api, "orders-4")
+    await quick.misses("127.64.1.4")
+    await create_pod(quick.api, "orders-4", address="127.64.1.5")
+    await eventually(lambda: quick.binding.settings.never_elect == {6})
+
+
+class NodesForbidden(KubernetesApi):
+    """An API whose role for us has no rights beyond the namespace."""
+
+    asked_for_nodes = 0
+
+    async def get(self, resource: Resource, name: str, **options: Any) -> Any:
+        if resource in (NODES, SECRETS):
+            self.asked_for_nodes += resource == NODES
+            raise ApiError(f"{resource.plural} {name!r} is forbidden", status=403, reason="Forbidden")
+        return await super().get(resource, name, **options)
+
+
+async def test_without_the_right_to_read_nodes_there_are_no_zones_and_nothing_else_changes(api: KubernetesApi) -> None:
+    async with NodesForbidden.from_url(api.url) as refused:
+        directory = KubernetesDirectory(refused, missing_seconds=0.02)
+        await directory.start()
+        cluster = Cluster(refused, directory)
+        await create_node(api, "node-1", "a")
+        await create_secret(api, accessKey="orders", secretKey="one")
+        await create_group(api, security=OF_KEYS)
+        await create_pod(api)
+        await eventually(lambda: directory.known_peer(HOST) and refused.asked_for_nodes)
+        assert cluster.binding.settings.zones == {}
+        assert cluster.binding.credentials is None
+        await create_pod(api, "orders-2", address=SECOND)
+        await cluster.meets(SECOND)
+        assert refused.asked_for_nodes == 1, "a role that lacks a right is not asked again for every pod"
+        await directory.stop()
+
+
+def pod(broker_id: int, node: str = "", **labels: str) -> dict[str, Any]:
+    own = {names.LABEL_BROKER_GROUP: "orders", names.LABEL_BROKER_ID: str(broker_id), **labels}
+    return {"metadata": {"name": f"orders-{broker_id}", "labels": own}, "spec": {"nodeName": node}}
+
+
+def test_a_member_has_the_facts_that_labels_tell() -> None:
+    labels = {names.LABEL_ZONE: "a", names.LABEL_RACK: "r7", names.LABEL_TENANT: "shop"}
+    place = place_of_node({"metadata": {"labels": labels}})
+    assert (place, place_of_node({"metadata": {}})) == (NodePlace("a", "r7"), NodePlace())
+    assert (tenant_of({"metadata": {"labels": labels}}), tenant_of({"metadata": {}})) == ("shop", "")
+    pods = [pod(1, "n1", **{names.LABEL_APP_VERSION: "5.5.0"}), pod(2, "n2"), pod(3)]
+    assert member_facts({}, pods, {"n1": place, "n2": None}, "shop") == {
+        1: {"node": "n1", "zone": "a", "rack": "r7", "version": "5.5.0", "tenant": "shop"},
+        2: {"node": "n2", "tenant": "shop"},
+    }
+
+
+def test_what_was_known_of_a_member_outlives_its_pod_and_not_its_move() -> None:
+    before = member_facts({}, [pod(1, "n1"), pod(2, "n2")], {"n1": NodePlace("a")}, "")
+    after = member_facts(before, [pod(2, "n3")], {}, "")
+    assert after == {1: {"node": "n1", "zone": "a"}, 2: {"node": "n3"}}
+
+
+# ---- A group's Secret
+
+
+async def create_secret(api: KubernetesApi, name: str = "keys", **entries: str) -> None:
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in entries.items()}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": name}, "data": data}
+    await api.create(SECRETS, secret, timeout_seconds=60.0)
+
+
+async def test_the_secret_of_a_group_is_its_credentials(cluster: Cluster) -> None:
+    await create_secret(cluster.api, accessKey="orders", secretKey="correct horse")
+    await create_group(
+        cluster.api, implementation="Java", nameServers=["ns:9876"], security={"signature": "Required", **OF_KEYS}
+    )
+    binding = await eventually(lambda: (found := cluster.directory.binding(ORDERS)) and found.credentials and found)
+    assert binding.signature is SignaturePolicy.REQUIRED
+    assert binding.credentials == Credentials(access_key="orders", secret_key="correct horse")
+    assert "correct horse" not in repr(binding)
+    assert cluster.directory.find("orders") == binding
+    await cluster.api.patch(BROKER_GROUPS, "orders", {"spec": {"security": None}}, namespace="default")
+    await eventually(lambda: cluster.binding.credentials is None)
+    assert cluster.binding.signature is SignaturePolicy.ACCEPTED
+
+
+async def test_a_secret_that_comes_later_is_found_and_a_changed_one_is_read_when_the_group_changes(
+    quick: Cluster,
+) -> None:
+    await create_group(quick.api, security=OF_KEYS)
+    await eventually(lambda: quick.directory.binding(ORDERS))
+    assert quick.binding.credentials is None
+    await create_secret(quick.api, accessKey="orders", secretKey="one")
+    await eventually(lambda: quick.binding.credentials)
+    await quick.api.patch(SECRETS, "keys", {"stringData": {"secretKey": "two"}}, namespace="default")
+    rotated = {"metadata": {"annotations": {"rotated": "yes"}}}
+    await quick.api.patch(BROKER_GROUPS, "orders", rotated, namespace="default")
+    await eventually(lambda: (held := quick.binding.credentials) and held.secret_key == "two")
+
+
+async def test_a_directory_that_starts_has_the_credentials_at_once_whatever_other_secret_the_api_cannot_give(
+    api: KubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a new operator refuses, for a moment, the brokers of groups that demand signatures. As one that it cannot decrypt."""
+    await create_secret(api, accessKey="orders", secretKey="one")
+    await create_group(api, security=OF_KEYS)
+    for name in ("first", "second"):
+        await create_group(api, name, security={"credentialsSecretRef": {"name": f"a-{name}"}})
+    get = api.get
+
+    async def refuse(resource: Resource, name: str, **options: Any) -> dict[str, Any]:
+        if resource == SECRETS and name != "keys":
+            raise ApiUnavailableError(f"GET secrets/{name}: 500 unable to transform key from storage", status=500)
+        return await get(resource, name, **options)
+
+    monkeypatch.setattr(api, "get", refuse)
+    directory = KubernetesDirectory(api)
+    await directory.start()
+    assert known(directory).credentials is not None
+    await directory.stop()
+
+
+UNUSABLE = {
+    "half": ({"accessKey": "orders"}, "no key secretKey"),
+    "quoted": ({"accessKey": "orders", "secretKey": 'with "quotes"'}, "secretKey is not usable"),
+    "broken": ({"accessKey": "line\nbreak", "secretKey": "fine-secret"}, "accessKey is not usable"),
+    "slashed": ({"accessKey": "orders", "secretKey": "back\\slash"}, "secretKey is not usable"),
+    "expanded": ({"accessKey": "orders", "secretKey": "${HOME}"}, "secretKey is not usable"),
+    "accented": ({"accessKey": "orders", "secretKey": "ümlaut"}, "secretKey is not usable"),
+}
+
+
+async def test_a_secret_that_cannot_be_used_is_named_without_its_value(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, (entries, _) in UNUSABLE.items():
+        await create_secret(cluster.api, f"keys-{name}", **entries)
+        await create_group(cluster.api, name, security={"credentialsSecretRef": {"name": f"keys-{name}"}})
+    said = ""
+
+    def complained() -> bool:
+        nonlocal said
+        said += "".join(capsys.readouterr())
+        lines = said.splitlines()
+        return all(
+            any(complaint in line and f"keys-{name}" in line for line in lines)
+            for name, (_, complaint) in UNUSABLE.items()
+        )
+
+    await eventually(complained)
+    for name, (entries, _) in UNUSABLE.items():
+        assert known(cluster.directory, GroupKey("default", name)).credentials is None
+        for value in entries.values():
+            assert value == "orders" or value not in said

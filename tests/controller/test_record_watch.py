@@ -1,0 +1,227 @@
+"""A plane's copy of a record: what its watch delivers, what a master with another set is answered, who writes what."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator import controller
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.group import notes
+from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.settings import PlaneSettings
+from controller_core.decision import ControllerCode
+from controller_core.model import BrokerGroupRecord, Replica
+from controller_core.requests import AlterSyncStateSet, ReserveBrokerId
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.controller_protocol import SyncStateSetBody
+from tests.controller.conftest import group_of, record_of, snapshot_of
+from tests.controller.world import KEY, Store, World
+from tests.support.fake_broker import FakeBroker, eventually
+
+if TYPE_CHECKING:
+    from brokergroup_operator.records.store import StoredRecord
+
+RECORD = BrokerGroupRecord(
+    "cl", "bn", 2, {1: Replica(1, "a:1;1", "127.0.0.1:1", registered=True)}, 1, 1, frozenset({1}), 1
+)
+
+
+async def known_group(store: Store, record: BrokerGroupRecord = RECORD) -> tuple[ControllerPlane, StoredRecord]:
+    """A plane that was never started and has read this record once."""
+    directory = FixedDirectory()
+    settings = PlaneSettings(listen_host="127.0.0.1", listen_port=0)
+    plane = ControllerPlane(store=store, directory=directory, settings=settings)
+    directory.find(KEY.name)
+    stored = await store.commit(KEY, record, None)
+    await plane.load(KEY)
+    assert stored is not None
+    assert store.reads == 1
+    return plane, stored
+
+
+async def test_a_record_that_the_watch_delivered_is_not_read_again() -> None:
+    store = Store()
+    plane, before = await known_group(store)
+    store.subscribe(plane.record_moved)
+    after = await store.commit(KEY, replace(RECORD, sync_state_set_epoch=2), before)
+    assert after is not None
+    await plane.load(KEY)
+    assert (record_of(plane).sync_state_set_epoch, store.reads) == (2, 1)
+
+    # The watch is behind: what was read or written here since is newer, and stays.
+    group = group_of(plane)
+    assert group.take_watched(before)
+    assert group.record == after.record
+
+    # What grants something reads the store, although the copy is good.
+    await group.decide(ReserveBrokerId(cluster_name="cl", broker_name="bn", reserved_for="bn-2"))
+    assert store.reads == 2
+
+
+async def test_a_refusal_from_the_copy_counts_only_once_the_record_was_read_for_it() -> None:
+    """The copy may be behind: a master that knows the newer set is not refused by the older one."""
+    store, replicas = Store(), {**RECORD.replicas, 2: Replica(2, "b:1;1", "127.0.0.1:2", registered=True)}
+    record = replace(RECORD, next_broker_id=3, replicas=replicas, sync_state_set=frozenset({1, 2}))
+    plane, before = await known_group(store, record)
+    await store.commit(KEY, replace(record, sync_state_set_epoch=2), before)
+    wanted = AlterSyncStateSet(
+        broker_name="bn", master_broker_id=1, master_epoch=1, sync_state_set=frozenset({1}), sync_state_set_epoch=2
+    )
+    decision = await group_of(plane).decide(wanted, linearizable=False)
+    # By the copy the set epoch is from the future; by the record all fits, but no member is alive here.
+    assert (decision.code, store.reads) == (ControllerCode.CONTROLLER_BROKER_NOT_ALIVE, 2)
+
+
+async def test_another_life_of_the_object_is_read() -> None:
+    """A record that was deleted and made again may have any version: the store says which one counts."""
+    plane, stored = await known_group(Store())
+    assert not group_of(plane).take_watched(replace(stored, uid="another", version="900"))
+
+
+# ---- A Java master that goes on proposing from another set than the record's gets the record's set as its answer.
+
+
+async def propose(master: FakeBroker, *members: int) -> int:
+    """1001 under the epochs that the master knows; hands back the answer's code."""
+    body = SyncStateSetBody(frozenset(members), master.set_epoch).encode()
+    answer = await master.ask(
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        body=body,
+        masterBrokerId=master.broker_id,
+        masterEpoch=master.epoch,
+    )
+    if answer.code == 0:
+        master.set_epoch = SyncStateSetBody.decode(answer.body).sync_state_set_epoch
+    return answer.code
+
+
+async def two_of_three(group: World, *, set_apart_seconds: float) -> tuple[ControllerPlane, FakeBroker]:
+    """A group whose set is the master and 2, as 3 was away; the test says what this master proposes from now on."""
+    plane, (master, _, _) = await group.serving(set_apart_seconds=set_apart_seconds)
+    await master._alter.acquire()
+    assert await propose(master, 1, 2) == 0
+    return plane, master
+
+
+@pytest.mark.parametrize("members", [(1, 3), (1, 2)], ids=["adds and drops", "nothing new"])
+async def test_who_goes_on_counting_otherwise_is_answered_the_set_of_the_record(
+    members: tuple[int, ...], group: World
+) -> None:
+    plane, master = await two_of_three(group, set_apart_seconds=0.1)
+    set_epoch = master.set_epoch
+
+    async def is_answered() -> bool:
+        return await propose(master, *members) == 0
+
+    await eventually(is_answered, what="the master to be told the set again")
+    record = record_of(plane)
+    assert (record.sync_state_set, record.sync_state_set_epoch, record.master_epoch) == (
+        frozenset({1, 2}),
+        set_epoch + 1,
+        1,
+    )
+    assert await propose(master, 1, 2, 3) == 0
+
+
+async def test_nothing_is_committed_for_a_master_that_only_may_not_shrink(group: World) -> None:
+    plane, master = await two_of_three(group, set_apart_seconds=0.0)
+    assert [await propose(master, 1) for _ in range(5)] == [2013] * 5
+    assert record_of(plane).sync_state_set_epoch == master.set_epoch
+
+
+async def test_the_set_grows_around_the_dead(group: World) -> None:
+    """Else nobody could join a master of which the only other member is dead: it may neither drop it nor keep it."""
+    plane, master = await two_of_three(group, set_apart_seconds=0.05)
+    await group.brokers[2].kill()
+    await eventually(lambda: 2 not in snapshot_of(plane).live, what="2 to be dead")
+    assert await propose(master, 1, 2, 3) == 2006
+
+    async def joins() -> bool:
+        return await propose(master, 1, 2, 3) == 0
+
+    await eventually(joins, what="3 to join")
+    assert await propose(master, 1, 3) == 0
+    assert (record_of(plane).sync_state_set, record_of(plane).master_epoch) == (frozenset({1, 3}), 1)
+
+
+async def test_what_was_queued_is_refused_and_no_more(group: World) -> None:
+    """Under other epochs it counts anew, and whatever is accepted ends it."""
+    plane, master = await two_of_three(group, set_apart_seconds=0.0)
+    assert await propose(master, 1, 3) == 2001
+    assert await propose(master, 1, 2, 3) == 0
+    assert await propose(master, 1, 2, 3) == 2013
+    assert await propose(master, 1, 2) == 0
+    assert await propose(master, 1, 2) == 2013
+    assert record_of(plane).sync_state_set_epoch == master.set_epoch
+
+
+# ---- Eligibility depends on the brokers' own minimum, which they read at their start, not on the spec (safety rule 1).
+
+
+@pytest.mark.parametrize(("minimum", "eligible"), [(2, {1}), (1, set())])
+async def test_brokers_that_acknowledge_alone_leave_nobody_eligible(
+    group: World, minimum: int, eligible: set[int]
+) -> None:
+    """A group that was scaled from 2 to 3 is Strict from that moment; its running brokers still acknowledge alone."""
+    plane = await group.plane()
+    brokers = [await group.broker(minimum=minimum) for _ in range(2)]
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2}, what="both in sync")
+    known = group_of(plane)
+    await eventually(lambda: known.configuration.minimums == {1: minimum, 2: minimum}, what="both to be asked")
+    await brokers[0].kill()
+    await eventually(lambda: record_of(plane).master_broker_id == 2, what="the other one to be master")
+    assert record_of(plane).eligible == eligible
+
+
+# ---- Each part of a group has one owner: no other module sets a field of the group or of that part.
+
+HOME = Path(controller.__file__).parent
+# How the group names its parts, and the classes whose docstrings name their owners.
+PARTS = {
+    "links": notes.LinkNotes,
+    "unheard": notes.UnheardNotes,
+    "holdings": notes.HoldingsNotes,
+    "silence": notes.SilenceNotes,
+    "waking": notes.WakingNotes,
+    "recovery": notes.ActingNotes,
+}
+OWNED = re.compile(r"Written by `([a-z_/]+\.py)`")
+
+
+def owner_of(part: str) -> str:
+    found = OWNED.search(" ".join((PARTS[part].__doc__ or "").split()))
+    assert found is not None, f"{PARTS[part].__name__} names no owner"
+    return found[1]
+
+
+@functools.cache
+def assignments() -> list[tuple[str, str]]:
+    """File and target of each assignment to a field of a group, or of a part of one, outside the group's own class."""
+    found: list[tuple[str, str]] = []
+    for file in sorted(HOME.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets = [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign) else targets
+            flat = [one for target in targets for one in (target.elts if isinstance(target, ast.Tuple) else [target])]
+            for target in flat:
+                words = ast.unparse(target).split(".")
+                if isinstance(target, ast.Attribute) and "group" in words[:-1]:
+                    found.append((file.relative_to(HOME).as_posix(), ".".join(words[words.index("group") :])))
+    return found
+
+
+def test_each_part_of_a_group_is_written_by_its_owner_alone() -> None:
+    found = {(where, target) for where, target in assignments() if target.count(".") > 1}
+    assert {(owner_of(target.split(".")[1]), target) for _, target in found} == found
+    assert {target.split(".")[1] for _, target in found} == PARTS.keys(), "a part that its owner never writes"
+
+
+def test_no_module_sets_a_field_of_a_group() -> None:
+    assert [(where, target) for where, target in assignments() if target.count(".") == 1] == []

@@ -1,0 +1,377 @@
+"""Requests over the wire: the golden vectors, callers that speak for another pod's member, and the standalone controller."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.controller.directory.group_directory import Peer
+from brokergroup_operator.controller.peers.broker_calls import live_minimum
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
+from brokergroup_operator.fence.watchman import CONTROLLERS
+from controller_core.settings import ControllerSettings
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.controller_protocol import SyncStateSetBody
+from rocketmq_remoting.errors import RemotingError
+from tests.controller.conftest import StartPlane, record_of, snapshot_of
+from tests.controller.world import KEY, LOOSE, World
+from tests.support.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
+from tests.support.pods_directory import PodsDirectory
+from tests.support.virtual_loop import VirtualLoop
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from brokergroup_operator.controller.plane import ControllerPlane
+
+
+class Asker:
+    """One broker-like connection to a plane."""
+
+    def __init__(self, plane: ControllerPlane, client: RemotingClient) -> None:
+        self._plane = plane
+        self._client = client
+
+    async def __call__(self, code: int, body: object = None, **fields: object) -> RemotingCommand:
+        encoded = None if body is None else json.dumps(body).encode()
+        ext_fields = {name: str(value) for name, value in fields.items()} or None
+        command = request(code, ext_fields=ext_fields, body=encoded)
+        return await self._client.invoke(self._plane.address, command, timeout_seconds=3.0)
+
+
+def fields_of(answer: RemotingCommand) -> dict[str, str]:
+    return dict(answer.ext_fields or {})
+
+
+def body_of(answer: RemotingCommand) -> Any:
+    return json.loads(answer.body or b"null")
+
+
+@pytest.mark.real_time
+async def test_the_golden_vectors_hold_over_the_wire(client: RemotingClient, start_plane: StartPlane) -> None:  # noqa: PLR0915 - one story, in its order
+    plane = await start_plane(heartbeat_timeout_seconds=30.0)
+    ask = Asker(plane, client)
+    both = {"clusterName": "cl", "brokerName": "bn"}
+
+    async def alter(master: int, epoch: int, members: list[int], set_epoch: int) -> RemotingCommand:
+        return await ask(
+            1001,
+            {"syncStateSet": members, "syncStateSetEpoch": set_epoch},
+            brokerName="bn",
+            masterBrokerId=master,
+            masterEpoch=epoch,
+        )
+
+    async def elect(broker_id: int, *, designate: bool) -> RemotingCommand:
+        return await ask(1002, **both, brokerId=broker_id, designateElect=str(designate).lower())
+
+    # An empty store.
+    answer = await ask(1012, **both)
+    assert (answer.code, fields_of(answer)) == (0, both | {"nextBrokerId": "1"})
+    answer = await ask(1013, **both, appliedBrokerId=2, registerCheckCode="1.1.1.1:1;100")
+    assert (answer.code, fields_of(answer)) == (2014, both)
+    answer = await ask(1004, brokerName="bn")
+    assert (answer.code, answer.ext_fields) == (2008, {})
+    answer = await ask(1003, **both, brokerId=1, brokerAddress="1.1.1.1:1")
+    assert (answer.code, fields_of(answer)) == (2010, both)
+    answer = await elect(1, designate=False)
+    assert (answer.code, answer.ext_fields) == (2010, {})
+    answer = await alter(1, 1, [1], 1)
+    assert (answer.code, fields_of(answer)) == (2013, {"newSyncStateSetEpoch": "0"})
+    answer = await ask(1006, ["bn"])
+    assert (answer.code, answer.ext_fields, body_of(answer)) == (0, None, {"replicasInfoTable": {}})
+    answer = await ask(1006)
+    assert (answer.code, answer.remark) == (1, "not set any response code")
+    assert (await ask(1011, brokerName="bn")).code == 2009
+
+    # The first broker.
+    assert (await ask(1013, **both, appliedBrokerId=1, registerCheckCode="1.1.1.1:1;100")).code == 0
+    assert (await ask(1013, **both, appliedBrokerId=1, registerCheckCode="1.1.1.1:1;100")).code == 0
+    assert (await ask(1013, **both, appliedBrokerId=1, registerCheckCode="1.1.1.2:1;200")).code == 2014
+    assert fields_of(await ask(1012, **both))["nextBrokerId"] == "2"
+    answer = await ask(1004, brokerName="bn")
+    assert (answer.code, fields_of(answer)) == (0, {"masterEpoch": "0"})
+    assert body_of(answer) == {"syncStateSet": [], "syncStateSetEpoch": 0}
+    answer = await ask(1003, **both, brokerId=1, brokerAddress="1.1.1.9:1")
+    assert (answer.code, fields_of(answer)) == (0, both)
+    assert body_of(answer) == {"syncStateSet": [], "syncStateSetEpoch": 0}
+    assert (await ask(1003, **both, brokerId=7, brokerAddress="1.1.1.9:1")).code == 2010
+    answer = await ask(904, **both, brokerAddr="1.1.1.9:1")
+    assert (answer.code, answer.remark) == (2005, "Heart beat with empty brokerId")
+    answer = await ask(904, **both, brokerId=1, brokerAddr="1.1.1.9:1", epoch=0, maxOffset=10)
+    assert (answer.code, answer.remark) == (0, "Heart beat success")
+    answer = await elect(1, designate=False)
+    first_master = {"masterBrokerId": "1", "masterAddress": "1.1.1.9:1", "masterEpoch": "1", "syncStateSetEpoch": "1"}
+    assert (answer.code, fields_of(answer)) == (0, first_master)
+    members = {"brokerAddrs": {"1": "1.1.1.9:1"}, "brokerName": "bn", "cluster": "cl"}
+    # Both shapes in one body: brokers read the first, mqadmin electMaster the second.
+    assert body_of(answer) == {"brokerMemberGroup": members, "syncStateSet": [1]} | members
+    answer = await elect(1, designate=False)
+    assert (answer.code, fields_of(answer), body_of(answer)) == (2011, first_master, {"syncStateSet": [1]})
+
+    # The second broker. (Java answers a register of the master with its own epoch; safety rule 6 takes it for a new process and
+    # grants a new epoch: shown in the trace of the core.)
+    assert (await ask(1013, **both, appliedBrokerId=2, registerCheckCode="1.1.1.2:1;200")).code == 0
+    answer = await ask(1003, **both, brokerId=2, brokerAddress="1.1.1.2:1")
+    assert (answer.code, fields_of(answer)) == (0, both | first_master)
+    await ask(904, **both, brokerId=2, brokerAddr="1.1.1.2:1", epoch=1, maxOffset=9)
+    assert (await alter(1, 1, [1], 1)).code == 2013
+    assert (await alter(2, 1, [1, 2], 1)).code == 2002
+    assert (await alter(1, 9, [1, 2], 1)).code == 2000
+    assert (await alter(1, 1, [1, 2], 9)).code == 2001
+    assert (await alter(1, 1, [1, 5], 1)).code == 2003
+    assert (await alter(1, 1, [2], 1)).code == 2013
+    # Rule 4: Java takes any free id here (9) and could hand it out again later.
+    assert (await ask(1013, **both, appliedBrokerId=9, registerCheckCode="1.1.1.3:1;300")).code == 2014
+    assert (await ask(1013, **both, appliedBrokerId=3, registerCheckCode="1.1.1.3:1;300")).code == 0
+    assert fields_of(await ask(1012, **both))["nextBrokerId"] == "4"
+    assert (await alter(1, 1, [1, 3], 1)).code == 2006
+    answer = await alter(1, 1, [1, 2], 1)
+    assert (answer.code, fields_of(answer)) == (0, {"newSyncStateSetEpoch": "2"})
+    assert body_of(answer) == {"syncStateSet": [1, 2], "syncStateSetEpoch": 2}
+    assert (await alter(1, 1, [1, 2], 1)).code == 2013
+    assert (await alter(1, 1, [1], 1)).code == 2001
+    assert (await elect(3, designate=True)).code == 2012
+    assert (await elect(5, designate=True)).code == 2012
+    assert (await elect(1, designate=True)).code == 2011
+    assert (await elect(2, designate=False)).code == 2011
+
+    # Cleaning.
+    assert (await ask(1011, **both, brokerControllerIdsToClean="2", isCleanLivingBroker="false")).code == 2009
+    assert (await ask(1011, **both, isCleanLivingBroker="false")).code == 2009
+    assert (await ask(1011, **both, brokerControllerIdsToClean="a;b", isCleanLivingBroker="false")).code == 2009
+    assert (await ask(1011, **both, brokerControllerIdsToClean="3", isCleanLivingBroker="false")).code == 0
+    assert fields_of(await ask(1012, **both))["nextBrokerId"] == "4"
+
+    # 1006 of a living group.
+    table = body_of(await ask(1006, ["bn", "unknown"]))["replicasInfoTable"]
+    assert list(table) == ["bn"]
+    assert table["bn"]["masterBrokerId"] == 1
+    assert [replica["brokerId"] for replica in table["bn"]["inSyncReplicas"]] == [1, 2]
+    assert all(replica["alive"] for replica in table["bn"]["inSyncReplicas"])
+    assert table["bn"]["notInSyncReplicas"] == []
+
+    # What is no controller request, and what is refused.
+    answer = await ask(1005)
+    assert answer.code == 0
+    assert fields_of(answer)["controllerLeaderAddress"] == plane.address
+    assert fields_of(answer)["isLeader"] == "true"
+    assert fields_of(answer)["peers"] == f"n0:{plane.address};"
+    assert (await ask(1009)).code == 16
+    assert (await ask(1010)).code == 16
+    answer = await ask(1007)
+    assert (answer.code, answer.remark) == (3, " request type 1007 not supported")
+    answer = await ask(1001, brokerName="bn", masterBrokerId=1, masterEpoch=1)  # without a body
+    assert answer.code == 1
+
+
+async def test_the_answer_to_a_fence_lists_all_controllers(client: RemotingClient, start_plane: StartPlane) -> None:
+    """Its pod knows those of the day it was made (docs/adr/0019); Java's clients pass over the field."""
+    planes = ("operator-0:9878", "operator-1:9878")
+    for peers, expected in ((planes, {CONTROLLERS: ";".join(planes)}), ((), {})):
+        answer = await Asker(await start_plane(peer_addresses=peers), client)(1006, ["bn"])
+        assert (answer.code, fields_of(answer)) == (0, expected)
+
+
+# ---- Only its own pod may send requests for a member that belongs to a pod.
+
+STRANGER = "127.64.8.9"
+
+
+class PodGroup:
+    """Three brokers, each in a pod of its own, and a pod with the group's label that is none of them.
+
+    A stranger, or another group's pod: tests/security/test_every_code.py.
+    """
+
+    def __init__(self, plane: ControllerPlane, directory: PodsDirectory) -> None:
+        self.plane = plane
+        self.directory = directory
+        self.brokers: list[FakeBroker] = []
+        self.impostor = RemotingClient(local_host=STRANGER)
+
+    async def ask(self, code: int, body: bytes | None = None, /, **fields: object) -> int:
+        ext_fields = {"clusterName": CLUSTER, "brokerName": NAME} | {name: str(value) for name, value in fields.items()}
+        answer = await self.impostor.invoke(
+            self.plane.address, request(code, ext_fields=ext_fields, body=body), timeout_seconds=5.0
+        )
+        return answer.code
+
+
+@pytest.fixture
+async def pods(start_plane: StartPlane) -> AsyncIterator[PodGroup]:
+    directory = PodsDirectory(settings=ControllerSettings(shrink_floor=True, min_in_sync_replicas=2))
+    plane = await start_plane(directory=directory)
+    fakes = FakeGroup(plane.address)
+    group = PodGroup(plane, directory)
+    directory.find(NAME, cluster_name=CLUSTER)
+    for number in range(1, 4):
+        pod = f"{NAME}-{number}"
+        host = f"127.64.8.{number}"
+        directory.introduce(host, Peer(namespace="standalone", pod_name=pod, group=KEY))
+        group.brokers.append(await fakes.broker(host=host))
+    directory.introduce(STRANGER, Peer(namespace="standalone", pod_name=f"{NAME}-9", group=KEY))
+    await eventually(lambda: group.brokers[0].sync_state_set == {1, 2, 3}, what="three members in sync")
+    yield group
+    await group.impostor.close()
+    await fakes.stop()
+
+
+async def test_nobody_else_speaks_for_a_member(pods: PodGroup) -> None:
+    """A forged 1003 would say that the master's process is gone, and take its place in the record."""
+    record = record_of(pods.plane)
+    fewer = SyncStateSetBody(frozenset({1, 2}), record.sync_state_set_epoch).encode()
+    of_master = {"masterBrokerId": 1, "masterEpoch": record.master_epoch}
+    codes = [
+        await pods.ask(RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=1, brokerAddress=f"{STRANGER}:10911"),
+        await pods.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, fewer, **of_master),
+        await pods.ask(RequestCode.CONTROLLER_ELECT_MASTER, brokerId=2, designateElect="false"),
+    ]
+    assert codes == [ResponseCode.NO_PERMISSION] * 3
+    after = record_of(pods.plane)
+    assert (after.granted_master_id, after.address_of(1)) == (1, pods.brokers[0].address)
+    assert after.sync_state_set == {1, 2, 3}
+
+
+async def test_nobody_else_keeps_a_dead_member_alive(pods: PodGroup) -> None:
+    await pods.brokers[2].kill()
+    beat = {"brokerId": 3, "brokerAddr": pods.brokers[2].address, "epoch": 1, "maxOffset": 99, "confirmOffset": 99}
+
+    async def forged_and_gone() -> bool:
+        refused = await pods.ask(RequestCode.BROKER_HEARTBEAT, **beat, heartbeatTimeoutMills=60_000)
+        assert refused == ResponseCode.NO_PERMISSION
+        return 3 not in snapshot_of(pods.plane).live
+
+    await eventually(forged_and_gone, what="broker 3 counts as dead")
+
+
+async def test_a_pod_registers_its_own_address_only(pods: PodGroup) -> None:
+    answer = await pods.brokers[1].ask(
+        RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=2, brokerAddress=pods.brokers[0].address
+    )
+    assert answer.code == ResponseCode.NO_PERMISSION
+
+
+async def test_nobody_makes_the_controller_forget_living_pods(pods: PodGroup) -> None:
+    """1011 with isCleanLivingBroker forgets a whole group, whoever sends it."""
+    code = await pods.ask(RequestCode.CLEAN_BROKER_DATA, isCleanLivingBroker="true")
+    assert code == ResponseCode.NO_PERMISSION
+    record = record_of(pods.plane)
+    assert [one for one in record.replicas if record.claimed_replica(one)] == [1, 2, 3]
+
+
+async def test_nobody_makes_the_controller_forget_the_dead_pods_that_have_the_data(pods: PodGroup) -> None:
+    for broker in pods.brokers:
+        await broker.kill()
+
+    def nobody_leads() -> bool:
+        seen = snapshot_of(pods.plane)
+        return not seen.live and record_of(pods.plane).granted_master_id is None and not seen.in_progress
+
+    await eventually(nobody_leads, what="all are dead, and known to be")
+    record = record_of(pods.plane)
+    assert record.sync_state_set
+    for broker_id in record.sync_state_set:
+        code = await pods.ask(RequestCode.CLEAN_BROKER_DATA, brokerControllerIdsToClean=str(broker_id))
+        assert code == ResponseCode.NO_PERMISSION
+
+
+# ---- The standalone controller: its settings, and that its records outlive it.
+
+BOTH = {"clusterName": "c", "brokerName": "bn"}
+
+
+@pytest.mark.real_time
+async def test_ids_outlive_the_standalone_controller(tmp_path: Path, unused_tcp_port: int) -> None:
+    plane = PlaneSettings(listen_host="127.0.0.1", listen_port=unused_tcp_port)
+    settings = StandaloneSettings(plane=plane, store=f"file:{tmp_path / 'records'}")
+    address = f"127.0.0.1:{unused_tcp_port}"
+
+    async def ask(client: RemotingClient, code: int, **fields: str) -> RemotingCommand | None:
+        try:
+            return await client.invoke(address, request(code, ext_fields=BOTH | fields), timeout_seconds=2.0)
+        except RemotingError:
+            return None
+
+    for expected in ("1", "2"):
+        stop, client = asyncio.Event(), RemotingClient()
+        running = asyncio.create_task(run_standalone(settings, stop))
+        answer = await eventually(partial(ask, client, 1012), what="the controller to answer")
+        assert answer.ext_fields["nextBrokerId"] == expected
+        await ask(client, 1013, appliedBrokerId=expected, registerCheckCode=f"127.0.0.1:{expected};1")
+        await client.close()
+        stop.set()
+        await running
+
+
+async def test_a_wildcard_is_no_address_to_tell_brokers(start_plane: StartPlane) -> None:
+    """1005 would answer 0.0.0.0, and brokers would ask themselves (issue 9082 is the same mistake with 127.0.0.1)."""
+    with pytest.raises(ValueError, match="advertise_address"):
+        await start_plane(listen_host="0.0.0.0")
+
+
+async def test_without_a_fence_a_frozen_master_is_replaced_and_the_promise_withdrawn(start_plane: StartPlane) -> None:
+    plane = await start_plane()
+    group = FakeGroup(plane.address)
+    first, _, _ = await group.three()
+    first.freeze()
+    (key,) = plane.keys()
+    await eventually(lambda: record_of(plane, key).unfenced, what="the failover to be told as unfenced")
+    await eventually(lambda: record_of(plane, key).master_epoch == 2)
+    await group.stop()
+
+
+# ---- A broker's own values are not trusted: it may be broken, or an attacker's.
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("2", 2),
+        ("2147483647", 2147483647),
+        ("9" * 5000, None),
+        ("99999999999", None),
+        ("-1", None),
+        ("\u0662", None),
+        ("", None),
+    ],
+)
+def test_a_minimum_that_is_no_number_of_java_is_none(said: str, expected: int | None) -> None:
+    """5000 digits raised a ValueError out of the keeper: Python refuses to read more than 4300."""
+    assert live_minimum({"minInSyncReplicas": said}) == expected
+
+
+def test_a_broker_that_says_nothing() -> None:
+    assert live_minimum({}) is None
+
+
+# ---- The rig itself: a scripted broker that was killed is silent; a mark on a parameter decides which time a test has.
+
+
+async def test_who_is_killed_while_frozen_never_answers(client: RemotingClient, group: World) -> None:
+    """Its last answer told the plane that a master which was just fenced is still there."""
+    await group.plane(settings=LOOSE)
+    broker = await group.broker(minimum=1)
+    broker.freeze()
+    asking = asyncio.create_task(
+        client.invoke(broker.address, request(RequestCode.GET_BROKER_CONFIG), timeout_seconds=10.0)
+    )
+    await eventually(lambda: broker.waiting, what="the request to be there")
+    await broker.kill()
+    with pytest.raises(RemotingError):
+        await asking
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_virtual"), [pytest.param("java", False, marks=pytest.mark.real_time), ("ours", True)]
+)
+async def test_a_mark_on_a_parameter_decides_the_time(kind: str, *, is_virtual: bool) -> None:
+    assert isinstance(asyncio.get_running_loop(), VirtualLoop) is is_virtual, kind

@@ -1,0 +1,254 @@
+"""One world for the stories of this folder: scripted brokers under planes, a fencer, a store that a test stands in front of, notes.
+
+Where a story needs another answer of one of them, it subclasses that one and says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from brokergroup_operator.controller.change.fencing import FenceOutcome
+from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import DEFAULT_DEADLINE_SECONDS, GroupKey, StoredRecord
+from controller_core.settings import ControllerSettings
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import RemotingCommand, request
+from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+from tests.support.places import free_port
+from tests.support.pods_directory import PodsDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
+    from brokergroup_operator.controller.plane import ControllerPlane
+    from brokergroup_operator.records.store import RecordStore
+    from controller_core.model import BrokerGroupRecord
+
+# The group of the scripted brokers, as a plane with a FixedDirectory knows it.
+KEY: Final = GroupKey("standalone", NAME)
+STRICT: Final = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
+# Where one of three is lost, nothing is acknowledged any more.
+ALL_THREE: Final = ControllerSettings(shrink_floor=True, min_in_sync_replicas=3)
+LOOSE: Final = ControllerSettings()
+
+
+class World(FakeGroup):
+    """The brokers of one group, and the planes over them."""
+
+    def __init__(self, start_plane: Callable[..., Awaitable[ControllerPlane]]) -> None:
+        super().__init__()
+        self.start_plane = start_plane
+
+    async def plane(
+        self, store: RecordStore | None = None, *, settings: ControllerSettings = STRICT, **more: Any
+    ) -> ControllerPlane:
+        """Start a plane; it is the only one that brokers know from now on. `settings` are the group's."""
+        directory = more.pop("directory", None) or PodsDirectory(settings=settings)
+        plane = await self.start_plane(store, directory=directory, **more)
+        self.planes = [plane.address]
+        return plane
+
+    async def three_under(
+        self, store: RecordStore | None = None, **more: Any
+    ) -> tuple[ControllerPlane, list[FakeBroker]]:
+        """The same with three brokers in sync, the first of them master."""
+        plane = await self.plane(store, **more)
+        return plane, await self.three()
+
+    async def serving(self, store: RecordStore | None = None, **more: Any) -> tuple[ControllerPlane, list[FakeBroker]]:
+        """The same, once the plane knows that they acknowledge."""
+        plane, brokers = await self.three_under(store, **more)
+        await knows(plane)
+        return plane, brokers
+
+    async def peers(
+        self,
+        number: int,
+        *,
+        observers: Sequence[Observer | None] = (),
+        fencers: Sequence[Any] = (),
+        settings: ControllerSettings = STRICT,
+        each: Sequence[dict[str, Any]] = (),
+        **more: Any,
+    ) -> list[ControllerPlane]:
+        """Start planes over one store that know each other; `each` has what one plane has alone. Brokers know all of them."""
+        ports, store = [free_port() for _ in range(number)], more.pop("store", None) or MemoryRecordStore()
+        self.planes = [f"127.0.0.1:{port}" for port in ports]
+        return [
+            await self.start_plane(
+                store,
+                directory=PodsDirectory(settings=settings),
+                observer=observers[index] if observers else None,
+                fencer=fencers[index] if fencers else None,
+                listen_port=port,
+                peer_addresses=tuple(self.planes),
+                **more | (each[index] if each else {}),
+            )
+            for index, port in enumerate(ports)
+        ]
+
+
+async def knows(*planes: ControllerPlane) -> None:
+    """Wait until each plane knows the group, and that it acknowledges."""
+    await eventually(
+        lambda: all((now := plane.snapshot(KEY)) is not None and now.writable for plane in planes),
+        what="all planes to know a group that serves",
+    )
+
+
+async def ask(plane: str, code: int, *, client: RemotingClient | None = None, **fields: object) -> RemotingCommand:
+    """Ask about the group as a caller that is none of its brokers."""
+    asked = request(code, ext_fields={"brokerName": NAME} | {name: str(value) for name, value in fields.items()})
+    caller = client or RemotingClient()
+    answer = await caller.invoke(plane, asked, timeout_seconds=5.0)
+    if client is None:
+        await caller.close()
+    return answer
+
+
+async def look_up(plane: ControllerPlane) -> None:
+    """1004: the plane meets the group, and reads its record, although its brokers may not know it."""
+    await ask(plane.address, RequestCode.CONTROLLER_GET_REPLICA_INFO)
+
+
+class Fencer:
+    """Kills the brokers of this group, as a pod's deletion does, and keeps whom and where; without a group it kills nothing."""
+
+    def __init__(
+        self, group: FakeGroup | None = None, *, confirms: bool = True, untouched: bool = False, how: str = ""
+    ) -> None:
+        self.group, self.confirms, self.untouched = group, confirms, untouched
+        self.how = how or ("killed" if confirms else "no answer")
+        self.fenced: list[int] = []
+        self.asked: list[str] = []
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def fence(
+        self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
+    ) -> FenceOutcome:
+        self.fenced.append(broker_id)
+        self.asked.append(address)
+        await self.open.wait()
+        if self.group is not None and self.confirms:
+            assert self.group.brokers[broker_id].address == address
+            await self.group.brokers[broker_id].kill()
+        return FenceOutcome(confirmed=self.confirms, how=self.how, untouched=self.untouched)
+
+
+def raises_epoch(record: BrokerGroupRecord | None, expected: StoredRecord | None) -> bool:
+    """Whether this write is an election."""
+    return record is not None and expected is not None and record.master_epoch > expected.record.master_epoch
+
+
+Write = Callable[[], Awaitable[StoredRecord | None]]
+
+
+class Store(MemoryRecordStore):
+    """Records in memory, or those of another store as one process sees them. Reads and writes wait while their gate is shut."""
+
+    def __init__(self, shared: MemoryRecordStore | None = None) -> None:
+        super().__init__()
+        self.shared = shared
+        self.reads = 0
+        self.waiting = 0
+        self.reading, self.writing = asyncio.Event(), asyncio.Event()
+        self.reading.set()
+        self.writing.set()
+
+    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> StoredRecord | None:
+        self.reads += 1
+        await self._through(self.reading)
+        read = super().read if self.shared is None else self.shared.read
+        return await read(key, deadline_seconds=deadline_seconds)
+
+    async def commit(
+        self,
+        key: GroupKey,
+        record: BrokerGroupRecord | None,
+        expected: StoredRecord | None,
+        deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
+    ) -> StoredRecord | None:
+        await self._through(self.writing)
+        commit = super().commit if self.shared is None else self.shared.commit
+        return await self.put(record, expected, lambda: commit(key, record, expected, deadline_seconds))
+
+    async def put(
+        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
+    ) -> StoredRecord | None:
+        """What becomes of a write; `write` carries it out."""
+        return await write()
+
+    async def _through(self, gate: asyncio.Event) -> None:
+        self.waiting += 1
+        await gate.wait()
+        self.waiting -= 1
+
+
+# The lists of `Notes`: which of an observer's calls each keeps, and which of its arguments.
+KEPT: Final[dict[str, tuple[str, int | slice]]] = {
+    "lost": ("master_lost", 0),
+    "changed": ("master_changed", 0),
+    "closed": ("incident_closed", 0),
+    "withdrawn": ("failover_withdrawn", 0),
+    "records": ("record_changed", slice(1, 3)),
+    "conflicts": ("record_conflict", 0),
+    "seats_lost": ("seat_lost", 1),
+    "floors": ("epoch_floor_raised", 1),
+    "jumps": ("epoch_jump", 1),
+    "adopted": ("broker_adopted", 1),
+    "unlinked": ("members_unlinked", 1),
+    "cured": ("member_relinked", slice(1, 3)),
+    "unheard": ("members_unheard", 1),
+    "differences": ("metadata_diverged", 1),
+    "copied_again": ("metadata_copied_again", 1),
+    "put_back": ("acknowledges_again", slice(1, 3)),
+    "sent": ("canary_sent", 1),
+    "answered": ("request_answered", 0),
+}
+# Calls whose reason names a safety rule.
+REASONS: Final = {"seat_lost": "rule 2", "epoch_floor_raised": "rule 3"}
+
+
+class Notes(Observer):
+    """Keeps what planes report: each list of `KEPT`, and the order of an incident's calls with the epoch known then."""
+
+    def __init__(self) -> None:
+        self.order: list[tuple[str, int | None]] = []
+        self.kept: dict[str, list[Any]] = {name: [] for name in KEPT}
+
+    def __getattr__(self, name: str) -> list[Any]:
+        return self.kept[name]
+
+    @property
+    def masters(self) -> dict[int, int | None]:
+        """The master of each epoch that a plane wrote."""
+        return {after.master_epoch: after.master_broker_id for _, after in self.records}
+
+    @property
+    def testimonies(self) -> int:
+        """How often other planes asked what this one hears."""
+        return self.answered.count(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA)
+
+
+def _keep(call: str) -> Callable[..., None]:
+    lists = [(name, which) for name, (one, which) in KEPT.items() if one == call]
+
+    def keep(self: Notes, *arguments: Any, **named: Any) -> None:
+        said = (*arguments, *named.values())
+        assert REASONS.get(call, "") in str(said[-1])
+        for name, which in lists:
+            self.kept[name].append(said[which])
+        if call in ("master_lost", "master_committed", "incident_closed"):
+            self.order.append((call, said[0].epoch_after))
+
+    return keep
+
+
+for _call in [name for name in vars(Observer) if not name.startswith("_")]:
+    setattr(Notes, _call, _keep(_call))
