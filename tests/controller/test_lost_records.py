@@ -308,9 +308,11 @@ async def test_a_master_that_a_stranger_deposed_is_not_said_to_be_writable_and_i
     plane, (first, second, _) = await group.three_under(link_check_seconds=0.05)
     await eventually(lambda: second.asked, what="the first look")
     await eventually(lambda: snapshot_of(plane).writable, what="a group that serves")
+    granted = record_of(plane).master_epoch
     await be_told_by_a_stranger(first, master=2, address=second.address)
     assert not first.is_master
     await eventually(lambda: not snapshot_of(plane).writable, what="the plane to believe the master's own word")
+    assert record_of(plane).master_epoch == granted  # by its word alone: the epoch is raised only if it goes on denying
     await eventually(lambda: first.is_master, what="the master to be master again")
     record = record_of(plane)
     assert record.master_broker_id == 1
