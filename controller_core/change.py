@@ -212,7 +212,7 @@ def _course(  # noqa: PLR0911 - one return per phase and kind is the plainest ta
             if (change.to_broker_id, change.epoch) != (record.master_broker_id, record.master_epoch):
                 return _restoring(change, seen)  # the same, after the election
             if change.kind is ChangeKind.CURE:
-                return _cure(record, change, seen)
+                return _cure(record, change, seen, pace)
             if change.kind in MOVES_A_LIVING_MASTER:
                 return _move(record, change, seen, pace)
             return _replacement(record, change, seen, pace)
@@ -278,7 +278,7 @@ def _move(record: BrokerGroupRecord, change: Change, seen: Observed, pace: Pace)
     )
 
 
-def _cure(record: BrokerGroupRecord, change: Change, seen: Observed) -> Sequence[Stage]:
+def _cure(record: BrokerGroupRecord, change: Change, seen: Observed, pace: Pace) -> Sequence[Stage]:
     """A wrong link ends only by a change of role: two epochs, and another master under the first of them."""
     master, slave = change.to_broker_id or 0, change.slave or 0
     others = _tells(record, seen.alive - {master, slave}, seen)
@@ -289,7 +289,7 @@ def _cure(record: BrokerGroupRecord, change: Change, seen: Observed) -> Sequence
         Stage((*new, *others), waits_for=new),
         Stage(elsewhere),
         Stage(cured, releases=True),
-        *_ending(record, change, (*others, *cured), seen, Pace()),
+        *_ending(record, change, (*others, *cured), seen, pace),
     )
 
 

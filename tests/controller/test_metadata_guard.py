@@ -41,6 +41,16 @@ async def test_a_slave_that_lacks_a_topic_for_long_is_told_of_until_it_has_it(gr
     assert all(one.broker_id == 3 for differences in told.differences for one in differences)
 
 
+async def test_a_group_made_anew_under_the_same_name_has_nothing_of_the_old_one(group: World) -> None:
+    """The old group's topics were told of as lost for an hour."""
+    plane, (first, *_) = await group.three_under(**SOON)
+    first.topics["orders"] = 4
+    await eventually(lambda: len(_diverged(plane)) == 2, what="both slaves to lack it")
+    plane._groups._forget(KEY)
+    plane._groups.get(KEY)
+    assert _diverged(plane) == []
+
+
 async def test_nobody_becomes_master_who_lacks_a_topic(group: World) -> None:
     """itboon/rocketmq-helm #33, apache/rocketmq #9804: topics were gone after a switch."""
     plane, (first, _, third) = await group.three_under(metadata_copy_seconds=0.1)

@@ -223,7 +223,7 @@ class ControllerPlane(GroupVerbs):
             lost_links={one: lost for one, lost in group.links.lost.items() if group.is_live(one)},
             replication_speeds=group.links.speeds if group.is_live(group.granted_master_id or 0) else {},
             silences={one: silence for one, silence in group.unheard.silences.items() if not group.is_live(one)},
-            metadata_diverged=self._metadata.differences(group.key),
+            metadata_diverged=self._metadata.differences(group),
             spared_on_testimony=group.silence.spared,
             member_facts=group.binding.member_facts,
             member_configuration=dict(group.configuration.said),

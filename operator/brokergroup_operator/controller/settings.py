@@ -34,8 +34,6 @@ CHECK_SECONDS = 2.0
 
 logger = logging.getLogger(__name__)
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings:

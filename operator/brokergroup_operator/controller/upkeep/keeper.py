@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.controller.upkeep.links import Links
-    from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
 log = structlog.get_logger(__name__)
@@ -67,7 +67,7 @@ class Keeper(Part):
     def __init__(self, services: Services, *, executor: Executor, links: Links) -> None:
         super().__init__(services)
         self._executor, self._links = executor, links
-        self._cares: dict[GroupKey, _Care] = {}
+        self._cares: WeakKeyDictionary[Group, _Care] = WeakKeyDictionary()
 
     def look_at(self, group: Group) -> bool:
         """Begin to repair if something is not as recorded and no change is under way; return whether all is as recorded."""
@@ -77,7 +77,7 @@ class Keeper(Part):
         now_seconds = asyncio.get_running_loop().time()
         if group.changes.is_left_alone or not group.is_live(record.granted_master_id):
             return False
-        care = self._cares.setdefault(group.key, _Care())
+        care = self._cares.setdefault(group, _Care())
         if care.task is not None:
             return False
         members = live_members(group, record)
@@ -102,7 +102,7 @@ class Keeper(Part):
 
     def rests_until(self, group: Group) -> float:
         """Return until when an unsettled group is left alone, unless something in it changes; 0.0: it is being repaired."""
-        care, master = self._cares.get(group.key), group.granted_master_id
+        care, master = self._cares.get(group), group.granted_master_id
         if care is None or care.task is not None or master is None or not group.is_live(master):
             return 0.0
         return self._links.next_look_seconds(group) if care.settled else care.next_look_seconds

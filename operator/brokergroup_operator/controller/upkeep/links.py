@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
 # A slave that was told this often, answered, and is not linked, is not told once more: its link is at the wrong place.
@@ -162,23 +161,23 @@ class Links(Part):
     def __init__(self, services: Services, *, executor: Executor, denied_masters: DeniedMasters) -> None:
         super().__init__(services)
         self._executor, self._denied_masters = executor, denied_masters
-        self._cares: dict[GroupKey, _Care] = {}
+        self._cares: WeakKeyDictionary[Group, _Care] = WeakKeyDictionary()
 
     def look_at(self, group: Group, record: BrokerGroupRecord) -> bool:
         """Begin a check of a settled group if it is time; return whether some member is missing now."""
-        care = self._cares.setdefault(group.key, _Care())
+        care = self._cares.setdefault(group, _Care())
         if not is_running(care.task) and asyncio.get_running_loop().time() >= care.next_look_seconds:
             care.task = self._tasks.start(self.check(group, record), f"rmq:links {group.key}")
         return bool(care.missing)
 
     def next_look_seconds(self, group: Group) -> float:
         """Return when the master is asked again; 0.0 while it is being asked."""
-        care = self._cares.get(group.key)
+        care = self._cares.get(group)
         return care.next_look_seconds if care is not None and not is_running(care.task) else 0.0
 
     async def check(self, group: Group, record: BrokerGroupRecord) -> None:
         """Ask the master for its links; do what is next for the slaves that have none."""
-        care = self._cares.setdefault(group.key, _Care())
+        care = self._cares.setdefault(group, _Care())
         if not await self._look(group, record, care):
             return
         now_seconds = asyncio.get_running_loop().time()

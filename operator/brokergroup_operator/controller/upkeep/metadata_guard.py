@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.observe.group_view import MetadataDifference
-    from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
 # So many comparisons at one time: a metadata body may have megabytes.
@@ -99,12 +99,12 @@ class MetadataGuard(Part):
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
-        self._cares: dict[GroupKey, _Care] = {}
+        self._cares: WeakKeyDictionary[Group, _Care] = WeakKeyDictionary()
         self._turns = asyncio.Semaphore(AT_ONE_TIME)
 
-    def differences(self, key: GroupKey) -> tuple[MetadataDifference, ...]:
+    def differences(self, group: Group) -> tuple[MetadataDifference, ...]:
         """Return what the last comparison found."""
-        care = self._cares.get(key)
+        care = self._cares.get(group)
         return care.differences if care is not None else ()
 
     def look_at(self, group: Group) -> None:
@@ -114,7 +114,7 @@ class MetadataGuard(Part):
             return
         if not group.is_live(record.granted_master_id) or group.confirmed_epoch < record.master_epoch:
             return
-        care = self._cares.setdefault(group.key, _Care())
+        care = self._cares.setdefault(group, _Care())
         changed = care.looked_at_epoch != record.master_epoch
         if care.task is None and (changed or asyncio.get_running_loop().time() >= care.next_seconds):
             care.looked_at_epoch = record.master_epoch
@@ -156,7 +156,7 @@ class MetadataGuard(Part):
 
     def refused(self, group: Group, record: BrokerGroupRecord, differences: Collection[MetadataDifference]) -> None:
         """A switchover was refused for these: report them now, not at the next period."""
-        care = self._cares.setdefault(group.key, _Care())
+        care = self._cares.setdefault(group, _Care())
         care.refusal = _Refusal(record.master_epoch, tuple(sorted(differences)))
         again_seconds = asyncio.get_running_loop().time() + self._settings.metadata_copy_seconds
         care.next_seconds = min(care.next_seconds, again_seconds)

@@ -12,6 +12,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.settings import PlaneSettings
-    from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
 log = structlog.get_logger(__name__)
@@ -56,7 +56,7 @@ class SilentMembers(Part):
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
-        self._cares: dict[GroupKey, _GroupCare] = {}
+        self._cares: WeakKeyDictionary[Group, _GroupCare] = WeakKeyDictionary()
 
     def look_at(self, group: Group) -> None:
         """Note which members are silent now, and begin to ask about them if it is time. Cheap: called at every tick."""
@@ -64,11 +64,11 @@ class SilentMembers(Part):
         if record is None:
             return
         silent = _silent(group, record, self._settings)
-        care = self._cares.get(group.key)
+        care = self._cares.get(group)
         if care is None:
             if not silent:
                 return
-            care = self._cares[group.key] = _GroupCare()
+            care = self._cares[group] = _GroupCare()
         self._note(group, care, silent)
         now_seconds = asyncio.get_running_loop().time()
         if silent and not is_running(care.task) and now_seconds >= care.next_look_seconds:
@@ -77,7 +77,7 @@ class SilentMembers(Part):
 
     def must_register(self, group: Group, host: str) -> bool:
         """Whether the poll (1004) from this host is of a member that must register again; counts as its answer."""
-        care, record = self._cares.get(group.key), group.record
+        care, record = self._cares.get(group), group.record
         if care is None or record is None:
             return False
         hosts = hosts_of_links(group.binding, record, record.replicas)
