@@ -6,13 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.observe.group_view import GroupSnapshot
-from brokergroup_operator.operations.scene import Operation, Scene, read_operation, rfc3339
+from brokergroup_operator.reconcile.see.fetch import read_operation, seen_of
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from brokergroup_operator.reconcile.see.observed import Observed, Operation
 
 KEY = GroupKey("default", "orders")
 NOW = 1_900_000_000.0
@@ -116,39 +119,43 @@ def thing(name: str, *, created: float = LONG_AGO, ready: bool = True) -> dict[s
 
 
 def group(*, safe: bool | None = True, **spec: Any) -> dict[str, Any]:
+    """Available: two of its members are enough to be FailoverSafe."""
     conditions = []
     if safe is not None:
         said = (
             ("True", "CandidatesReady", "2 candidates") if safe else ("False", "NotEnoughCandidates", "broker 2 lags")
         )
-        conditions = [{"type": "FailoverSafe", "status": said[0], "reason": said[1], "message": said[2]}]
+        condition = {"type": "FailoverSafe", "status": said[0], "reason": said[1], "message": said[2]}
+        conditions = [condition | {"lastTransitionTime": rfc3339(LONG_AGO)}]
     return {
         "metadata": {"name": KEY.name, "namespace": KEY.namespace, "uid": GROUP_UID, "generation": 1},
-        "spec": {"replicas": 3} | spec,
+        "spec": {"replicas": 3, "durability": "Available"} | spec,
         "status": {"conditions": conditions},
     }
 
 
-def scene(*operations: Operation, **changes: Any) -> Scene:
+def scene(*operations: Operation, **changes: Any) -> Observed:
     """Three members, all alive and in sync, unless changed."""
     known: BrokerGroupRecord | None = changes.pop("record", record())
     alive = changes.pop("alive", tuple(known.replicas) if known else ())
-    base = Scene(
+    snapshot = GroupSnapshot(
         key=KEY,
-        now_seconds=NOW,
-        group=group(),
         record=known,
-        snapshot=GroupSnapshot(
-            key=KEY,
-            record=known,
-            live={number: LiveReplica(broker_id=number, epoch=5) for number in alive},
-            writable=changes.pop("writable", True),
-            in_progress=changes.pop("in_progress", None),
-            last_failover=changes.pop("last_failover", None),
-            last_switchover=changes.pop("last_switchover", None),
-        ),
+        live={number: LiveReplica(broker_id=number, epoch=5) for number in alive},
+        writable=changes.pop("writable", True),
+        in_progress=changes.pop("in_progress", None),
+        last_failover=changes.pop("last_failover", None),
+        last_switchover=changes.pop("last_switchover", None),
+    )
+    base = seen_of(
+        KEY,
+        changes.pop("group", group()),
+        None,
+        operations=operations,
+        now=rfc3339(NOW),
+        snapshot=snapshot,
         pods={f"orders-{number}": thing(f"orders-{number}") for number in (1, 2, 3)},
         claims={f"orders-{number}": thing(f"orders-{number}") for number in (1, 2, 3)},
-        operations=tuple(operations),
     )
-    return replace(base, **changes)
+    assert not base.unreadable
+    return replace(base, record=known, **changes)

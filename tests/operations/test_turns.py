@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 
 from brokergroup_operator.api.brokergroup_operation import OperationPhase, OperationStatus
-from brokergroup_operator.operations.evaluate import evaluate
-from brokergroup_operator.operations.plan import Adopt, DoEffect, OperationSettings, PassPlan, Remove, WriteStatus
-from brokergroup_operator.operations.scene import read_operation, rfc3339
+from brokergroup_operator.api.times import rfc3339
+from brokergroup_operator.reconcile.operations.evaluate import evaluate
+from brokergroup_operator.reconcile.operations.plan import (
+    Adopt,
+    DoEffect,
+    OperationSettings,
+    PassPlan,
+    Remove,
+    WriteStatus,
+)
+from brokergroup_operator.reconcile.see.fetch import read_operation
 from tests.operations.scenes import GROUP_UID, NOW, finished, group, operation, running, scene
 
 SETTINGS = OperationSettings()

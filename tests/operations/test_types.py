@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Step, Trigger
 from brokergroup_operator.observe.timeline import Outcome as TimelineOutcome
-from brokergroup_operator.operations.evaluate import PROCEDURES
-from brokergroup_operator.operations.plan import (
+from brokergroup_operator.reconcile.operations.evaluate import PROCEDURES
+from brokergroup_operator.reconcile.operations.plan import (
     NOTHING_ASKED,
     Done,
     ElectUnclean,
@@ -26,7 +27,7 @@ from brokergroup_operator.operations.plan import (
     Verdict,
     Wait,
 )
-from brokergroup_operator.operations.scene import rfc3339
+from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from tests.operations.scenes import KEY, LONG_AGO, NOW, group, operation, record, running, scene, thing
 
 
@@ -34,11 +35,12 @@ def begun(
     kind: str, *, spec: dict[str, Any] | None = None, section: dict[str, Any] | None = None, **changes: Any
 ) -> Verdict:
     asked = operation(kind, spec=spec, **(section or {}))
-    return PROCEDURES[asked.asked.spec.type].begin(scene(asked, **changes), asked)
+    return PROCEDURES[asked.asked.spec.type].begin(Case(seen=scene(asked, **changes), operation=asked))
 
 
 def judged(item: Any, outcome: Outcome = NOTHING_ASKED, **changes: Any) -> Verdict:
-    return PROCEDURES[item.asked.spec.type].judge(scene(item, **changes), item, outcome)
+    case = Case(seen=scene(item, **changes), operation=item, outcome=outcome)
+    return PROCEDURES[item.asked.spec.type].judge(case)
 
 
 def timeline(*, from_id: int = 1, to_id: int = 2, epoch: int = 6, kind: Kind = Kind.SWITCHOVER) -> FailoverTimeline:
@@ -462,7 +464,8 @@ def test_a_killed_master_is_deleted_once_and_by_its_uid() -> None:
     leaving["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [names.FINALIZER_FENCE]}
     assert judged(item, pods={"orders-1": leaving}) == GoOn(message="pod orders-1 is killed; waits for an election")
     leaving["metadata"]["finalizers"] = []  # somebody else deletes it, with the grace of a good end
-    assert isinstance(ends_well := judged(item, pods={"orders-1": leaving}), GoOn)
+    others = {name: thing(name) for name in ("orders-2", "orders-3")}
+    assert isinstance(ends_well := judged(item, pods={"orders-1": leaving, **others}), GoOn)
     assert ends_well.effect == verdict.effect
     young = {"orders-1": thing("orders-1", created=NOW - 5)}
     assert judged(item, pods=young) == GoOn(message="pod orders-1 is killed; waits for an election")

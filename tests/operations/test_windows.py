@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from brokergroup_operator.api.brokergroup_operation import OperationPhase, OperationStatus
-from brokergroup_operator.operations.evaluate import evaluate
-from brokergroup_operator.operations.plan import OperationSettings, PassPlan, WriteStatus
-from brokergroup_operator.operations.scene import rfc3339
+from brokergroup_operator.api.times import rfc3339
+from brokergroup_operator.reconcile.operations.evaluate import evaluate
+from brokergroup_operator.reconcile.operations.plan import OperationSettings, PassPlan, WriteStatus
 from tests.operations.scenes import NOW, group, operation, record, running, scene
 
 SETTINGS = OperationSettings()

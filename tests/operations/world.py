@@ -26,11 +26,10 @@ from brokergroup_operator.observe.group_view import (
     SwitchoverResult,
 )
 from brokergroup_operator.observe.timeline import Cause
-from brokergroup_operator.operations.plan import OperationSettings
-from brokergroup_operator.operations.runner import OperationRunner
-from brokergroup_operator.operations.scene import is_fenced
-from brokergroup_operator.reconcile.reconciler import scene_reader
+from brokergroup_operator.reconcile.operations.plan import OperationSettings
+from brokergroup_operator.reconcile.operations.runner import OperationRunner
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
+from brokergroup_operator.reconcile.see.observed import is_fenced
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
@@ -164,7 +163,7 @@ class World:
             self._operator,
             self.view,  # type: ignore[arg-type]
             settings,
-            read=scene_reader(fetcher),
+            read=fetcher.fetch_for_operations,
             post=EventPoster(self._operator, instance="test", timeout_seconds=10).post,
             wake=lambda _: None,
         )

@@ -10,10 +10,9 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.names import operator_of
 from brokergroup_operator.kube import ConflictError, KubernetesApi
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, EVENTS
-from brokergroup_operator.operations.plan import OperationSettings
-from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.reconcile.act import ownership
-from brokergroup_operator.reconcile.reconciler import scene_reader
+from brokergroup_operator.reconcile.operations.plan import OperationSettings
+from brokergroup_operator.reconcile.operations.runner import OperationRunner
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
@@ -86,7 +85,7 @@ async def test_what_is_asked_of_a_group_is_done_by_its_own_operator(api: Kuberne
     spec = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switchover": {}}
     await api.create(BROKER_GROUP_OPERATIONS, {"metadata": {"name": "move", "namespace": "default"}, "spec": spec})
     view = FakeGroupView(KubernetesRecordStore(api))
-    read = scene_reader(GroupFetcher(api, view, timeout_seconds=5))
+    read = GroupFetcher(api, view, timeout_seconds=5).fetch_for_operations
     post = EventPoster(api, instance="test", timeout_seconds=5).post
     runner = OperationRunner(
         api, view, OperationSettings(operator=SECOND), read=read, post=post, wake=lambda _key: None

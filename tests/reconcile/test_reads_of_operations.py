@@ -12,12 +12,12 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, PODS
-from brokergroup_operator.operations.plan import OperationSettings
-from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.act.apply import PlanApplier
+from brokergroup_operator.reconcile.operations.plan import OperationSettings
+from brokergroup_operator.reconcile.operations.runner import OperationRunner
 from brokergroup_operator.reconcile.other_groups import BrokerNames
-from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler, scene_reader
+from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.group_cache import LABELLED, WATCHED, GroupCache
@@ -53,7 +53,7 @@ class OperatedWorld(World):
             self.api,
             self.view,
             OperationSettings(),
-            read=scene_reader(fetcher),
+            read=fetcher.fetch_for_operations,
             post=events.post,
             wake=lambda _key: None,
         )

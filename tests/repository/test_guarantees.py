@@ -186,7 +186,7 @@ NO_GUARANTEE: Final = (
     "names neither version nor image", "is the only", "Only the master", "only the master votes", "only the last",
 )  # fmt: skip
 # The texts of these become Events and conditions.
-TELLING: Final = ("observe/events.py", "operations", "reconcile/decide", "reconcile/tell")
+TELLING: Final = ("observe/events.py", "reconcile/operations", "reconcile/decide", "reconcile/tell")
 OPERATOR: Final = ROOT / "operator" / "brokergroup_operator"
 
 

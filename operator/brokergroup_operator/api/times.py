@@ -44,6 +44,11 @@ def told(then: dt.datetime) -> str:
     return then.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+def rfc3339(unix_seconds: float) -> str:
+    """Return seconds since 1970 as text to the second."""
+    return told(dt.datetime.fromtimestamp(unix_seconds, tz=dt.UTC))
+
+
 EXPECTED_ZONE: Final = "expected a name of the IANA time zone database, as Asia/Shanghai or UTC"
 _NAMES: Final = """
     Africa/Abidjan Africa/Accra Africa/Addis_Ababa Africa/Algiers Africa/Asmara Africa/Asmera Africa/Bamako Africa/Bangui

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Self
 from brokergroup_operator.api.broker_keys import shown
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Reason
 from brokergroup_operator.observe.timeline import Cause
-from brokergroup_operator.operations import plan as operation_plan
 from brokergroup_operator.reconcile.other_groups import Turn
 
 if TYPE_CHECKING:
@@ -24,7 +23,15 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.identity import Member
 
 
-Note = operation_plan.Note
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """A Kubernetes Event about the group, once the step before it is durable."""
+
+    reason: str
+    message: str
+    # The pod that it is about.
+    related: str = ""
+    warning: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,25 +14,22 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.api.names import operator_of
+from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, OutcomeUnknownError
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.observe.incidents import NoSink
 from brokergroup_operator.observe.metrics import ConditionGauges
-from brokergroup_operator.operations.scene import Scene, rfc3339
 from brokergroup_operator.reconcile.act.refusals import Refusals, Refused
-from brokergroup_operator.reconcile.decide.failover_safe import unsafe_now
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.other_groups import HostPorts, Turn, outdated_since
 from brokergroup_operator.reconcile.render.broker_config import broker_name
 from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of_plan
-from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError, observed_in
+from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from brokergroup_operator.observe.incidents import CircumstanceSink
-    from brokergroup_operator.operations.runner import OperationRunner
     from brokergroup_operator.reconcile.act.apply import PlanApplier
+    from brokergroup_operator.reconcile.operations.runner import OperationRunner
     from brokergroup_operator.reconcile.other_groups import BrokerNames, RollingTurns
     from brokergroup_operator.reconcile.plan import Plan
     from brokergroup_operator.reconcile.see.fetch import GroupFetcher
@@ -74,44 +71,11 @@ class GroupPass:
             raise
         except (ApiError, GroupViewError, UnreadableGroupError) as error:
             failed = error
-        scene = None if passed.seen is None else scene_of(key, passed.seen, is_newest=passed.is_newest)
-        operation_seconds = await self._operations.run_pass(key, scene, outcomes)
+        operation_seconds = await self._operations.run_pass(key, passed.seen, outcomes, is_newest=passed.is_newest)
         if failed is not None:
             raise failed
         both = (passed.look_again_seconds, operation_seconds)
         return min((value for value in both if value is not None), default=None)
-
-
-def scene_of(key: GroupKey, seen: Observed, *, is_newest: bool) -> Scene:
-    """The part of the view by which operations are judged."""
-    return Scene(
-        key=key,
-        now_seconds=time.time(),
-        group=seen.group_object,
-        record=seen.record,
-        snapshot=seen.snapshot,
-        pods=seen.pods,
-        claims=seen.claims,
-        operations=seen.operations,
-        unsafe_now=unsafe_now(replace(seen, now=rfc3339(time.time()))) if seen.operations else "",
-        is_newest=is_newest,
-    )
-
-
-def scene_reader(fetcher: GroupFetcher) -> Callable[[GroupKey], Awaitable[Scene | None]]:
-    """Return the function that reads a group anew for its operations, also where the group itself is gone or can't be read."""
-
-    async def read(key: GroupKey) -> Scene | None:
-        scene = await fetcher.fetch_scene(key)
-        if scene is None or scene.group is None:
-            return scene
-        try:
-            seen = replace(observed_in(scene), now=rfc3339(scene.now_seconds))
-        except UnreadableGroupError as error:
-            return replace(scene, unsafe_now=str(error))
-        return replace(scene, unsafe_now=unsafe_now(seen))
-
-    return read
 
 
 class Reconciler:

@@ -22,6 +22,7 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
+from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import (
     ApiError,
@@ -39,7 +40,6 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
     STATEFUL_SETS,
 )
-from brokergroup_operator.operations.scene import rfc3339
 from brokergroup_operator.reconcile.act import ownership
 from brokergroup_operator.reconcile.clusters import parts, standing
 from brokergroup_operator.reconcile.clusters.standing import ClusterCondition, ClusterReason, Seen

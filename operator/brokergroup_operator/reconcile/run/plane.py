@@ -27,12 +27,12 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.kube.server_side_apply import ServerSideApplier
 from brokergroup_operator.kube.trimmed import trimmed_all
 from brokergroup_operator.observe.metrics import ConditionGauges
-from brokergroup_operator.operations.plan import OperationSettings
-from brokergroup_operator.operations.runner import OperationRunner
 from brokergroup_operator.reconcile.act.apply import PlanApplier
 from brokergroup_operator.reconcile.clusters.cluster_pass import ClusterPass
+from brokergroup_operator.reconcile.operations.plan import OperationSettings
+from brokergroup_operator.reconcile.operations.runner import OperationRunner
 from brokergroup_operator.reconcile.other_groups import BrokerNames, HostPorts, RollingTurns, key_of
-from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler, scene_reader
+from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler
 from brokergroup_operator.reconcile.run.leader import LeaderElector
 from brokergroup_operator.reconcile.run.queue import ReconcileQueue
 from brokergroup_operator.reconcile.run.watch import LASTED_SECONDS, Listener, Watcher
@@ -218,7 +218,7 @@ class ReconcilePlane:
             self._api,
             self._view,
             OperationSettings(api_timeout_seconds=self._settings.api_timeout_seconds, operator=self._settings.operator),
-            read=scene_reader(fetcher),
+            read=fetcher.fetch_for_operations,
             post=events.post,
             wake=lambda key: queue.add(key),  # noqa: PLW0108 - the queue is made next
         )

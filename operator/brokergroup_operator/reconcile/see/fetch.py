@@ -3,41 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import structlog
 
 from brokergroup_operator.api.bounds import MAX_CONFIG_ENTRIES
-from brokergroup_operator.api.brokergroup import BrokerGroup
-from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, DryRun, OperationPhase
+from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
+from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationPhase
 from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
 from brokergroup_operator.api.durability import with_durability
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import NODES, SECRETS
-from brokergroup_operator.operations.scene import Scene, is_of, operations_of
 from brokergroup_operator.reconcile.identity import claim_names
 from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.members import carried
-from brokergroup_operator.reconcile.see.observed import Observed, node_of
+from brokergroup_operator.reconcile.see.observed import Observed, Operation, node_of
 from brokergroup_operator.records.group_cache import GroupCache
 from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.serialize import record_of_state
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
-    from brokergroup_operator.operations.scene import Operation
 
 
+log = structlog.get_logger(__name__)
 FORBIDDEN = 403
 
 
@@ -67,76 +67,58 @@ class GroupFetcher:
         group_object, state = cache.one(resources.BROKER_GROUPS, key), cache.one(resources.BROKER_GROUP_STATES, key)
         if not cache.is_complete or group_object is None or observed.being_deleted(group_object):
             return None
-        record, snapshot = record_of_state(state), self._view.snapshot(key)
-        if snapshot is not None and snapshot.record != record:
-            return None  # the controller plane knows a newer record
-        scene = Scene(
-            key=key,
-            now_seconds=time.time(),
-            group=group_object,
-            record=record,
-            snapshot=snapshot,
+        seen = seen_of(
+            key,
+            group_object,
+            state,
+            snapshot=self._view.snapshot(key),
+            operations=operations_of(cache.all(resources.BROKER_GROUP_OPERATIONS, key), key),
             pods=cache.by_name(resources.PODS, key),
             claims=cache.by_name(resources.PERSISTENT_VOLUME_CLAIMS, key),
-            operations=operations_of(cache.all(resources.BROKER_GROUP_OPERATIONS, key), key),
         )
-        nodes = {name: cache.node(name) for name in _node_names(scene.pods)}
-        try:
-            seen = await self._whole(
-                scene,
-                state_object=state,
-                services=cache.by_name(resources.SERVICES, key),
-                config_maps=cache.by_name(resources.CONFIG_MAPS, key),
-                disruption_budgets=cache.by_name(resources.POD_DISRUPTION_BUDGETS, key),
-                nodes={name: node for name, node in nodes.items() if node is not None},
-            )
-        except UnreadableGroupError:
-            return None
+        if seen.unreadable or (seen.snapshot is not None and seen.snapshot.record != seen.record):
+            return None  # or the controller plane knows a newer record
+        nodes = {name: cache.node(name) for name in _node_names(seen.pods)}
+        seen = replace(
+            await self._with_what_it_names(seen),
+            services=cache.by_name(resources.SERVICES, key),
+            config_maps=cache.by_name(resources.CONFIG_MAPS, key),
+            disruption_budgets=cache.by_name(resources.POD_DISRUPTION_BUDGETS, key),
+            nodes={name: node for name, node in nodes.items() if node is not None},
+        )
         return None if _unlisted_claims(seen) or foreign.has_unowned(seen) else seen
 
     async def fetch(self, key: GroupKey) -> Observed | None:
-        """What there is now, or None if the group is gone."""
+        """What there is now, or None if the group is gone. Raises UnreadableGroupError."""
         try:
             operations = await self._operations(key)
         except NotFoundError:
             operations = ()  # the kind is not installed, or not at this moment
-        scene, state = await self._scene(key, operations)
-        if scene.group is None:
+        seen = await self._judged_by(key, operations)
+        if not seen.group_object:
             return None
-        services, config_maps, budgets = await asyncio.gather(
+        if seen.unreadable:
+            raise UnreadableGroupError(seen.unreadable, seen.group_object)
+        services, config_maps, budgets, nodes = await asyncio.gather(
             self._objects.labelled(resources.SERVICES, key),
             self._objects.labelled(resources.CONFIG_MAPS, key),
             self._objects.labelled(resources.POD_DISRUPTION_BUDGETS, key),
+            self._nodes_of(seen.pods),
         )
-        seen = await self._whole(
-            scene,
-            state_object=state,
+        seen = replace(
+            await self._with_what_it_names(seen),
             services=services,
             config_maps=config_maps,
             disruption_budgets=budgets,
-            nodes=await self._nodes_of(scene.pods),
+            nodes=nodes,
         )
         seen = replace(seen, claims={**seen.claims, **await self._unlabelled_claims(key, seen)})
         return await self.fetch(key) if await self._is_stale(key, seen) else seen
 
-    async def _whole(self, scene: Scene, **further: Any) -> Observed:
-        """With the other objects of the group (`further`) and what its spec names. Raises UnreadableGroupError."""
-        seen = observed_in(scene)
-        group, config_problem = await self._with_config_sources(scene.key, seen.group)
-        problem, changed_at = await self._credentials(scene.key, group.spec.security.credentials_secret_name)
-        return replace(
-            seen,
-            group=group,
-            config_problem=config_problem,
-            credentials_problem=problem,
-            credentials_changed_at=changed_at,
-            **further,
-        )
-
-    async def fetch_scene(self, key: GroupKey) -> Scene | None:
+    async def fetch_for_operations(self, key: GroupKey) -> Observed | None:
         """What a group's operations are judged by, or None where it has none: then that costs one request."""
         operations = await self._operations(key)
-        return (await self._scene(key, operations))[0] if operations else None
+        return await self._judged_by(key, operations) if operations else None
 
     async def _operations(self, key: GroupKey) -> tuple[Operation, ...]:
         """Raises NotFoundError where operations are not installed."""
@@ -145,9 +127,9 @@ class GroupFetcher:
         )
         return operations_of(listed.items, key)
 
-    async def _scene(self, key: GroupKey, operations: tuple[Operation, ...]) -> tuple[Scene, JsonObject | None]:
-        """The group with what is read of it in any case, and its BrokerGroupState."""
-        group = await self._objects.find(resources.BROKER_GROUPS, key)
+    async def _judged_by(self, key: GroupKey, operations: tuple[Operation, ...]) -> Observed:
+        """As much of the view as operations are judged by."""
+        group_object = await self._objects.find(resources.BROKER_GROUPS, key)
         # The record before the claims: a registered id whose claim is listed later must still have it, so a claim that is
         # missing then is lost, and not one that was created in between.
         state = await self._objects.find(resources.BROKER_GROUP_STATES, key)
@@ -155,17 +137,19 @@ class GroupFetcher:
         pods, claims = await asyncio.gather(
             self._objects.labelled(resources.PODS, key), self._objects.labelled(resources.PERSISTENT_VOLUME_CLAIMS, key)
         )
-        scene = Scene(
-            key=key,
-            now_seconds=time.time(),
+        return seen_of(key, group_object, state, snapshot=snapshot, operations=operations, pods=pods, claims=claims)
+
+    async def _with_what_it_names(self, seen: Observed) -> Observed:
+        """With the keys of the ConfigMaps and the state of the Secret that the spec names."""
+        group, config_problem = await self._with_config_sources(seen.key, seen.group)
+        problem, changed_at = await self._credentials(seen.key, group.spec.security.credentials_secret_name)
+        return replace(
+            seen,
             group=group,
-            record=record_of_state(state),
-            snapshot=snapshot,
-            pods=pods,
-            claims=claims,
-            operations=operations,
+            config_problem=config_problem,
+            credentials_problem=problem,
+            credentials_changed_at=changed_at,
         )
-        return scene, state
 
     async def _is_stale(self, key: GroupKey, seen: Observed) -> bool:
         """Whether the group was deleted after it was read, with `--cascade=orphan`: children must not get an owner then."""
@@ -207,24 +191,23 @@ class GroupFetcher:
             return None
 
     async def _credentials(self, key: GroupKey, name: str | None) -> tuple[CredentialsError | None, str]:
-        """Check the Secret, and say when it last changed. Nothing of it is kept: the pods mount it themselves, and the controller
-        plane reads its own.
-        """
+        """What is wrong with the Secret, and when it last changed. Nothing of it is kept: pods mount their own."""
         if name is None:
             return None, ""
         try:
-            secret = await self._api.get(SECRETS, name, namespace=key.namespace, timeout_seconds=self._timeout_seconds)
-        except NotFoundError:
-            return secret_not_found(key.namespace, name), ""
+            secret = await self._objects.find(SECRETS, GroupKey(key.namespace, name))
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
             return secret_not_readable(key.namespace, name), ""
+        if secret is None:
+            return secret_not_found(key.namespace, name), ""
+        problem: CredentialsError | None = None
         try:
             credentials_in(secret)
         except CredentialsError as error:
-            return error, observed.data_changed_at(secret)
-        return None, observed.data_changed_at(secret)
+            problem = error
+        return problem, observed.data_changed_at(secret)
 
 
 def _unlisted_claims(seen: Observed) -> list[str]:
@@ -241,30 +224,68 @@ def _node_names(pods: Mapping[str, JsonObject]) -> list[str]:
     return sorted({node_of(pod) for pod in pods.values()} - {""})
 
 
-def _running(operations: tuple[Operation, ...], group_object: JsonObject) -> BrokerGroupOperation | None:
-    """The one that runs. One of an earlier group of this name does not count: its Rebuild would cost this one a volume."""
-    ours = (item.asked for item in operations if is_of(item.raw, group_object))
-    return next((asked for asked in ours if is_running(asked)), None)
-
-
-def is_running(operation: BrokerGroupOperation) -> bool:
-    running = operation.status is not None and operation.status.phase is OperationPhase.RUNNING
-    return running and operation.spec.dry_run is DryRun.NONE and "deletionTimestamp" not in operation.metadata
-
-
-def observed_in(scene: Scene) -> Observed:
-    """As much of the view as operations are judged by. Raises UnreadableGroupError."""
-    assert scene.group is not None
+def seen_of(
+    key: GroupKey,
+    group_object: JsonObject | None,
+    state: JsonObject | None,
+    *,
+    operations: tuple[Operation, ...],
+    **read: Any,
+) -> Observed:
+    """The view of these; `read` are fields as they are."""
+    unreadable = ""
+    try:
+        group = _absent(key) if group_object is None else read_group(group_object)
+    except UnreadableGroupError as error:
+        group, unreadable = _readable_part(error.group_object), str(error)
     return Observed(
-        group=read_group(scene.group),
-        group_object=scene.group,
-        record=scene.record,
-        snapshot=scene.snapshot,
-        pods=scene.pods,
-        claims=scene.claims,
-        operations=scene.operations,
-        operation=_running(scene.operations, scene.group),
+        group=group,
+        group_object=group_object or {},
+        unreadable=unreadable,
+        state_object=state,
+        record=record_of_state(state),
+        operations=operations,
+        operation=next((one.asked for one in operations if _is_running(one, group_object or {})), None),
+        **read,
     )
+
+
+def _is_running(operation: Operation, group_object: JsonObject) -> bool:
+    """Of an earlier group of this name none counts: its Rebuild would cost this one a volume."""
+    is_running = operation.phase is OperationPhase.RUNNING and not operation.is_dry
+    return is_running and not observed.being_deleted(operation.raw) and operation.is_of(group_object)
+
+
+def operations_of(items: Iterable[JsonObject], key: GroupKey) -> tuple[Operation, ...]:
+    """The operations of this group, by their spec and not by a label: YAML written by hand has none."""
+    found = []
+    for raw in items:
+        if ((raw.get("spec") or {}).get("brokerGroupRef") or {}).get("name") != key.name:
+            continue
+        try:
+            found.append(read_operation(raw))
+        except msgspec.ValidationError as error:
+            log.warning("operation.unreadable", group=str(key), name=raw["metadata"]["name"], error=str(error))
+    return tuple(found)
+
+
+def read_operation(raw: JsonObject) -> Operation:
+    """Raises ``msgspec.ValidationError`` for an object that was stored under other rules than ours."""
+    return Operation(raw=raw, asked=msgspec.convert(raw, BrokerGroupOperation))
+
+
+def _absent(key: GroupKey) -> BrokerGroup:
+    return BrokerGroup(metadata={"name": key.name, "namespace": key.namespace}, spec=BrokerGroupSpec())
+
+
+def _readable_part(group_object: JsonObject) -> BrokerGroup:
+    """The group with those fields of its spec that fit their types: one without a master may have to be given one by an Elect."""
+    spec: JsonObject = {}
+    for name, value in (group_object.get("spec") or {}).items():
+        with contextlib.suppress(msgspec.ValidationError):
+            msgspec.convert({name: value}, BrokerGroupSpec)
+            spec[name] = value
+    return BrokerGroup(metadata=group_object["metadata"], spec=msgspec.convert(spec, BrokerGroupSpec))
 
 
 def read_group(group_object: JsonObject) -> BrokerGroup:

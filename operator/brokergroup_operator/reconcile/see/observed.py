@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_operation import DryRun, OperationPhase, OperationResult, OperationStatus
 from brokergroup_operator.api.brokergroup_status import Reason
-from brokergroup_operator.operations import scene
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
     from brokergroup_operator.api.credentials import CredentialsError
     from brokergroup_operator.observe.group_view import GroupSnapshot
-    from brokergroup_operator.operations.scene import Operation
-    from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
 
@@ -38,12 +37,76 @@ DRAIN_TAINTS: Final = frozenset(
 )
 
 
+FINISHED: Final = frozenset({OperationPhase.SUCCEEDED, OperationPhase.FAILED, OperationPhase.REJECTED})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One BrokerGroupOperation as read: raw, and typed. Times are in seconds since 1970, 0 where the status has none."""
+
+    raw: JsonObject
+    asked: BrokerGroupOperation
+
+    @property
+    def name(self) -> str:
+        return str(metadata(self.raw)["name"])
+
+    @property
+    def uid(self) -> str:
+        return uid(self.raw)
+
+    @property
+    def is_dry(self) -> bool:
+        return self.asked.spec.dry_run is DryRun.ALL
+
+    @property
+    def status(self) -> OperationStatus:
+        return self.asked.status or OperationStatus()
+
+    @property
+    def phase(self) -> OperationPhase:
+        """Pending while there is no status."""
+        return self.status.phase or OperationPhase.PENDING
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in FINISHED
+
+    @property
+    def result(self) -> OperationResult:
+        """The result in the status so far. While it runs, epoch and fromBrokerId are those of its start."""
+        return self.status.result or OperationResult(message="")
+
+    @property
+    def started_seconds(self) -> float:
+        return seconds_of(self.status.started_at)
+
+    @property
+    def completed_seconds(self) -> float:
+        return seconds_of(self.status.completed_at)
+
+    @property
+    def order(self) -> tuple[float, str]:
+        """The oldest first; of two of the same second, by name."""
+        return created_seconds(self.raw), self.name
+
+    def is_of(self, group_object: JsonObject) -> bool:
+        """Whether it is this group's: not one that an earlier group of the same name has adopted."""
+        uids = {owner.get("uid") for owner in owners_of(self.raw) if owner.get("kind") == names.BROKER_GROUP_KIND}
+        return not uids or uid(group_object) in uids
+
+
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """One group and everything of it, by name. `group_object` is the raw form of `group`, with its current status."""
+    """One group and everything of it, by name. `group_object` is the raw form of `group`, with its current status.
+
+    Operations are also judged where there is no group, and `group_object` is empty, or only some of it can be read, and
+    `unreadable` says why.
+    """
 
     group: BrokerGroup
     group_object: JsonObject
+    unreadable: str = ""
     record: BrokerGroupRecord | None = None
     state_object: JsonObject | None = None
     snapshot: GroupSnapshot | None = None
@@ -82,6 +145,18 @@ class Observed:
     # What `derived` functions have derived from the fields above. `replace` makes a view of its own, without it.
     known: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    @property
+    def key(self) -> GroupKey:
+        return GroupKey(identity.namespace_of(self.group), identity.name_of(self.group))
+
+    @property
+    def master(self) -> int | None:
+        return self.record.granted_master_id if self.record else None
+
+    @property
+    def epoch(self) -> int:
+        return self.record.master_epoch if self.record else 0
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -117,17 +192,27 @@ def rendered_once(render: Callable[[BrokerGroup, S], T]) -> Callable[[BrokerGrou
     return read
 
 
-being_deleted, pod_is_ready = scene.being_deleted, scene.pod_is_ready
-
-
 def moment(text: str) -> dt.datetime:
     """An RFC 3339 time."""
     return dt.datetime.fromisoformat(text)
 
 
+def seconds_of(text: str | None) -> float:
+    """RFC 3339 as seconds since 1970; 0 for no text."""
+    return moment(text).timestamp() if text else 0.0
+
+
 def metadata(obj: JsonObject) -> JsonObject:
     value: JsonObject = obj.get("metadata") or {}
     return value
+
+
+def created_seconds(obj: JsonObject) -> float:
+    return seconds_of(metadata(obj)["creationTimestamp"])
+
+
+def being_deleted(obj: JsonObject) -> bool:
+    return bool(metadata(obj).get("deletionTimestamp"))
 
 
 def uid(obj: JsonObject) -> str:
@@ -184,6 +269,21 @@ def claim_size(claim: JsonObject) -> str:
     return str(claim["spec"]["resources"]["requests"]["storage"])
 
 
+def condition_in(obj: JsonObject, kind: str) -> JsonObject:
+    """The condition of that type in the object's status; empty where there is none."""
+    conditions: list[JsonObject] = (obj.get("status") or {}).get("conditions") or []
+    return next((one for one in conditions if one.get("type") == kind), {})
+
+
+def pod_is_ready(pod: JsonObject | None) -> bool:
+    return pod is not None and not being_deleted(pod) and condition_in(pod, "Ready").get("status") == "True"
+
+
+def is_fenced(pod: JsonObject) -> bool:
+    """Whether the pod is being killed under the fence's finalizer, until its containers are reported terminated."""
+    return being_deleted(pod) and names.FINALIZER_FENCE in finalizers_of(pod)
+
+
 def pod_status(pod: JsonObject) -> JsonObject:
     value: JsonObject = pod.get("status") or {}
     return value
@@ -218,7 +318,7 @@ def pod_has_ended(pod: JsonObject) -> bool:
 
 def fence_can_be_lifted(pod: JsonObject) -> bool:
     """A pod that is not being deleted restarts its containers, so their end would prove nothing."""
-    return names.FINALIZER_FENCE in finalizers_of(pod) and being_deleted(pod) and pod_has_ended(pod)
+    return is_fenced(pod) and pod_has_ended(pod)
 
 
 def is_draining(node: JsonObject) -> bool:

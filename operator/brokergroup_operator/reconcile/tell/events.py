@@ -14,9 +14,9 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
+from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.kube.resources import EVENTS
-from brokergroup_operator.operations.scene import rfc3339
 from brokergroup_operator.reconcile.plan import Note
 
 if TYPE_CHECKING:

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -22,8 +25,8 @@ from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundEr
 from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, PODS
 from brokergroup_operator.observe.group_view import ElectionRefusedError, GroupViewError, SwitchoverRefusedError
-from brokergroup_operator.operations.evaluate import evaluate
-from brokergroup_operator.operations.plan import (
+from brokergroup_operator.reconcile.operations.evaluate import evaluate
+from brokergroup_operator.reconcile.operations.plan import (
     Adopt,
     DoEffect,
     ElectUnclean,
@@ -42,8 +45,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
-    from brokergroup_operator.operations.plan import Note, OperationSettings, PassPlan, Step
-    from brokergroup_operator.operations.scene import Scene
+    from brokergroup_operator.reconcile.operations.plan import OperationSettings, PassPlan, Step
+    from brokergroup_operator.reconcile.plan import Note
+    from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.records.store import GroupKey
 
 
@@ -63,7 +67,7 @@ class OperationRunner:
         view: GroupView,
         settings: OperationSettings,
         *,
-        read: Callable[[GroupKey], Awaitable[Scene | None]],
+        read: Callable[[GroupKey], Awaitable[Observed | None]],
         post: Callable[[JsonObject, Note], Awaitable[None]],
         wake: Callable[[GroupKey], None],
     ) -> None:
@@ -80,115 +84,120 @@ class OperationRunner:
         return self._attempts.outcomes(key)
 
     async def run_pass(
-        self, key: GroupKey, seen: Scene | None = None, outcomes: Mapping[str, Outcome] | None = None
+        self,
+        key: GroupKey,
+        seen: Observed | None = None,
+        outcomes: Mapping[str, Outcome] | None = None,
+        *,
+        is_newest: bool = False,
     ) -> float | None:
         """Bring the group's operations one step on; returns in how many seconds to look again.
 
-        `seen`: what the pass over the group saw, and `outcomes` those from before that; None: the API must be read.
+        `seen`: what the pass over the group saw (None: the API must be read), and `outcomes` those from before that. `is_newest`:
+        it was read from the API, and nothing was done to the group since: only by such a view is anything begun or ended.
         """
-        looked = self._judged(key, seen, outcomes or {}) if seen is not None else None
+        looked = self._judged(key, seen, outcomes or {}, is_newest=is_newest) if seen is not None else None
         if looked is not None and not looked[1].steps:
             return looked[1].look_again_seconds
-        if looked is None or not looked[0].is_newest or not self._is_as_seen(looked[0]):
+        if looked is None or not is_newest or not self._is_as_seen(looked[0]):
             looked = await self._look(key)
         if looked is not None and looked[1].ends_badly:
             # There is no way back from Rejected or Failed, so it takes two looks: one answer may have been from the past.
             looked = await self._look(key)
         if looked is None:
             return None
-        scene, plan = looked
         try:
-            await self._carry_out(scene, plan)
+            await self._carry_out(*looked)
         except ConflictError as error:
             # Another writer was first, perhaps another operator: look again at what there is now.
             log.info("operation.conflict", group=str(key), error=str(error))
             return 0.0
-        return plan.look_again_seconds
+        return looked[1].look_again_seconds
 
-    def _is_as_seen(self, scene: Scene) -> bool:
+    def _is_as_seen(self, seen: Observed) -> bool:
         """Whether the controller plane sees the group as when the pass began to read: its reads may have taken seconds."""
-        now, seen = self._view.snapshot(scene.key), scene.snapshot
-        return now is seen or (now is not None and seen is not None and now.stands_as(seen))
+        now, then = self._view.snapshot(seen.key), seen.snapshot
+        return now is then or (now is not None and then is not None and now.stands_as(then))
 
-    async def _look(self, key: GroupKey) -> tuple[Scene, PassPlan] | None:
+    async def _look(self, key: GroupKey) -> tuple[Observed, PassPlan] | None:
         """Return what there is now and the plan for it; None where the group has no operation, or is another operator's."""
         outcomes = self.outcomes(key)
-        scene = await self._read(key)
-        if scene is None:
+        seen = await self._read(key)
+        if seen is None:
             self._attempts.forget_all_but(key, ())
             return None
-        return self._judged(key, scene, outcomes)
+        return self._judged(key, seen, outcomes, is_newest=True)
 
-    def _judged(self, key: GroupKey, scene: Scene, outcomes: Mapping[str, Outcome]) -> tuple[Scene, PassPlan] | None:
-        if scene.group is not None and operator_of(scene.group) != self._settings.operator:
+    def _judged(
+        self, key: GroupKey, seen: Observed, outcomes: Mapping[str, Outcome], *, is_newest: bool
+    ) -> tuple[Observed, PassPlan] | None:
+        if seen.group_object and operator_of(seen.group_object) != self._settings.operator:
             return None
-        if not scene.operations and self._attempts.has_any(key):
+        if not seen.operations and self._attempts.has_any(key):
             # What is under way is given up only if a list of operations lacks it: the pass may have had none.
             return None
-        if scene.is_newest:
-            self._attempts.forget_all_but(key, [item.uid for item in scene.operations if not item.finished])
-        return scene, evaluate(scene, outcomes, self._settings)
+        if is_newest:
+            self._attempts.forget_all_but(key, [item.uid for item in seen.operations if not item.finished])
+        # Not to the second, as the status has it: deadlines and figures are in milliseconds.
+        now = dt.datetime.fromtimestamp(time.time(), tz=dt.UTC).isoformat()
+        seen = replace(seen, now=now)
+        return seen, evaluate(seen, outcomes, self._settings)
 
     async def stop(self) -> None:
         await self._attempts.stop()
 
-    async def _carry_out(self, scene: Scene, plan: PassPlan) -> None:
+    async def _carry_out(self, seen: Observed, plan: PassPlan) -> None:
         """All steps in order. Raises ``ConflictError`` when an operation is no longer as it was read."""
         # What was read, or what the last write of this pass made of it, by uid.
-        newest = {item.uid: item.raw for item in scene.operations}
+        newest = {item.uid: item.raw for item in seen.operations}
         for step in plan.steps:
             try:
-                await self._do(scene, step, newest)
+                await self._do(seen, step, newest)
             except NotFoundError:
-                log.info("operation.gone", group=str(scene.key), name=step.operation.name)
+                log.info("operation.gone", group=str(seen.key), name=step.operation.name)
 
-    async def _do(self, scene: Scene, step: Step, newest: dict[str, JsonObject]) -> None:
-        uid = step.operation.uid
+    async def _do(self, seen: Observed, step: Step, newest: dict[str, JsonObject]) -> None:
+        key, uid, name = seen.key, step.operation.uid, step.operation.name
         match step:
             case Adopt():
-                newest[uid] = await self._adopt(scene, step, newest[uid])
+                newest[uid] = await self._adopt(key, step, newest[uid])
             case WriteStatus():
                 newest[uid] = await self._write_status(newest[uid], step)
-                log.info(
-                    "operation.status",
-                    group=str(scene.key),
-                    name=step.operation.name,
-                    phase=step.status.phase,
-                    message=step.status.result.message if step.status.result else "",
-                )
-                if step.note is not None and scene.group is not None:
-                    await self._post(scene.group, step.note)
+                message = step.status.result.message if step.status.result else ""
+                log.info("operation.status", group=str(key), name=name, phase=step.status.phase, message=message)
+                if step.note is not None and seen.group_object:
+                    await self._post(seen.group_object, step.note)
             case DoEffect():
-                await self._effect(scene.key, step)
+                await self._effect(key, step)
             case Remove():
-                log.info("operation.removed", group=str(scene.key), name=step.operation.name, reason=step.reason)
+                log.info("operation.removed", group=str(key), name=name, reason=step.reason)
                 await self._api.delete(
                     BROKER_GROUP_OPERATIONS,
-                    step.operation.name,
-                    namespace=scene.key.namespace,
+                    name,
+                    namespace=key.namespace,
                     uid=uid,
                     timeout_seconds=self._timeout_seconds,
                 )
 
-    async def _adopt(self, scene: Scene, step: Adopt, raw: JsonObject) -> JsonObject:
+    async def _adopt(self, key: GroupKey, step: Adopt, raw: JsonObject) -> JsonObject:
         metadata = raw["metadata"]
         owner = {
             "apiVersion": names.API_VERSION,
             "kind": names.BROKER_GROUP_KIND,
-            "name": scene.key.name,
+            "name": key.name,
             "uid": step.group_uid,
         }
         change = {
             "resourceVersion": metadata["resourceVersion"],
             "uid": metadata["uid"],
             "ownerReferences": [*(metadata.get("ownerReferences") or []), owner],
-            "labels": {names.LABEL_BROKER_GROUP: scene.key.name},
+            "labels": {names.LABEL_BROKER_GROUP: key.name},
         }
         return await self._api.patch(
             BROKER_GROUP_OPERATIONS,
             step.operation.name,
             {"metadata": change},
-            namespace=scene.key.namespace,
+            namespace=key.namespace,
             content_type=PatchType.MERGE,
             field_manager=names.FIELD_MANAGER_RECONCILE,
             timeout_seconds=self._timeout_seconds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from brokergroup_operator.api.brokergroup_operation import OperationPhase
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.brokergroup_operation import OperationResult, OperationStatus
     from brokergroup_operator.observe.timeline import FailoverTimeline
-    from brokergroup_operator.operations.scene import Operation
+    from brokergroup_operator.reconcile.plan import Note
+    from brokergroup_operator.reconcile.see.observed import Operation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,52 +79,55 @@ Effect = SwitchMaster | ElectUnclean | KillPod
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wait:
+class _Said:
+    message: str
+    figures: Figures = NO_FIGURES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait(_Said):
     """The operation stays Pending; `look_again_seconds` when there is a time to wait for."""
 
-    message: str
+    phase: ClassVar = OperationPhase.PENDING
     look_again_seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reject:
+class Reject(_Said):
     """The operation is not begun, or the controller plane refused to begin it: nothing was done."""
 
-    message: str
+    phase: ClassVar = OperationPhase.REJECTED
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class Start(_Said):
     """The operation becomes Running, which is written before anything is done. `steps` is what will be done, for a dry run."""
 
-    message: str
+    phase: ClassVar = OperationPhase.RUNNING
     steps: tuple[str, ...]
-    figures: Figures = NO_FIGURES
 
 
 @dataclass(frozen=True, kw_only=True)
 class GoOn:
-    """The operation runs on. An effect is done after the status was written."""
+    """The operation runs on. An effect is done after the status was written. Without figures, those of the status are kept."""
 
+    phase: ClassVar = OperationPhase.RUNNING
     message: str
     effect: Effect | None = None
-    # None: what the status holds is kept.
     figures: Figures | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
+class Done(_Said):
     """The operation succeeded. `plan` is of a dry run."""
 
-    message: str
-    figures: Figures = NO_FIGURES
+    phase: ClassVar = OperationPhase.SUCCEEDED
     plan: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fail:
-    message: str
-    figures: Figures = NO_FIGURES
+class Fail(_Said):
+    phase: ClassVar = OperationPhase.FAILED
 
 
 Beginning = Wait | Reject | Start | Done
@@ -142,17 +146,6 @@ class Outcome:
 
 
 NOTHING_ASKED = Outcome()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Note:
-    """A Kubernetes Event about the group, once the step before it is durable."""
-
-    reason: str
-    message: str
-    # The pod that it is about.
-    related: str = ""
-    warning: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,221 @@
+"""Which operation of a group runs, which waits, which is over and which is old enough to go, with its status and Event: pure.
+
+One runs at a time, the oldest first. One that waits for its time lets younger ones pass, and one whose time is over is rejected,
+whatever it waited for. A dry run changes nothing, so it waits for no other operation. An operation that was made for an earlier
+group of the same name is left to the garbage collector.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.brokergroup_operation import (
+    OperationConditionType,
+    OperationPhase,
+    OperationResult,
+    OperationStatus,
+    OperationType,
+)
+from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus
+from brokergroup_operator.api.times import rfc3339
+from brokergroup_operator.reconcile.operations.plan import (
+    NOTHING_ASKED,
+    Adopt,
+    DoEffect,
+    Done,
+    Fail,
+    Figures,
+    GoOn,
+    Outcome,
+    PassPlan,
+    Reject,
+    Remove,
+    Start,
+    Step,
+    Wait,
+    WriteStatus,
+)
+from brokergroup_operator.reconcile.operations.procedures import masters, members
+from brokergroup_operator.reconcile.operations.procedures.premises import GROUP_UNKNOWN_GRACE_SECONDS, Case, window_of
+from brokergroup_operator.reconcile.plan import Note
+from brokergroup_operator.reconcile.see.observed import (
+    FINISHED,
+    being_deleted,
+    created_seconds,
+    metadata,
+    owners_of,
+    uid,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from brokergroup_operator.reconcile.operations.plan import OperationSettings, Verdict
+    from brokergroup_operator.reconcile.operations.procedures.premises import Procedure
+    from brokergroup_operator.reconcile.see.observed import Observed, Operation
+
+
+PROCEDURES: Mapping[OperationType, Procedure] = {
+    OperationType.SWITCHOVER: masters.SWITCHOVER,
+    OperationType.RESTART: members.RESTART,
+    OperationType.REBUILD: members.REBUILD,
+    OperationType.ELECT: masters.ELECT,
+    OperationType.DECOMMISSION: members.DECOMMISSION,
+    OperationType.DRILL: masters.DRILL,
+}
+
+
+def evaluate(seen: Observed, outcomes: Mapping[str, Outcome], settings: OperationSettings) -> PassPlan:
+    """Return the plan of one pass; `outcomes` by uid are those of this process's requests to the controller plane."""
+    ours = sorted((one for one in seen.operations if _is_of_this_group(seen, one)), key=lambda one: one.order)
+    cases = [Case(seen=seen, operation=one, outcome=outcomes.get(one.uid, NOTHING_ASKED)) for one in ours]
+    unfinished = [case for case in cases if not case.operation.finished]
+    first = _first(unfinished)
+    judged = [(case, _verdict(case, first)) for case in unfinished]
+    removals, ends_of_life = [*_old_ones(cases, settings)], [_remaining_seconds(case) for case in cases]
+    steps: list[Step] = [step for operation in ours for step in _adoption(seen, operation)]
+    for case, verdict in judged:
+        steps += _steps(case, verdict)
+    look_again = [
+        *(seconds for seconds in ends_of_life if seconds is not None and seconds > 0),
+        *(seconds for case, verdict in judged for seconds in _look_again(case, verdict, settings)),
+    ]
+    return PassPlan(steps=(*steps, *removals), look_again_seconds=min(look_again, default=None))
+
+
+def _steps(case: Case, verdict: Verdict) -> Iterator[Step]:
+    operation = case.operation
+    status = next_status(case, verdict)
+    if status != operation.asked.status:
+        yield WriteStatus(operation=operation, status=status, note=_note_of(operation, verdict))
+    if isinstance(verdict, GoOn) and verdict.effect is not None:
+        yield DoEffect(operation=operation, effect=verdict.effect)
+
+
+def _look_again(case: Case, verdict: Verdict, settings: OperationSettings) -> Iterator[float]:
+    if verdict.phase in FINISHED:
+        yield 0.0  # the next one's turn
+    elif not isinstance(verdict, Wait):
+        yield settings.running_poll_seconds
+    else:
+        if verdict.look_again_seconds is not None:
+            yield verdict.look_again_seconds
+        if (ends_seconds := window_of(case.operation).ends_seconds) is not None:
+            yield ends_seconds - case.now_seconds
+
+
+def _verdict(case: Case, first: Case | None) -> Verdict:
+    operation, procedure = case.operation, PROCEDURES[case.spec.type]
+    if not case.seen.group_object:
+        return _without_group(case)
+    if operation.phase is OperationPhase.RUNNING:
+        return procedure.judge(case)
+    if why := window_of(operation).why_never(case.now_seconds, waited_for=operation.result.message):
+        return Reject(message=why)
+    beginning = procedure.begin(case)
+    if operation.is_dry and isinstance(beginning, Start):
+        return Done(message=f"dry run: {beginning.message}", figures=beginning.figures, plan=beginning.steps)
+    if first is not None and first is not case and not operation.is_dry and not _waits_for_its_time(case):
+        return Wait(message=f"waits for {first.operation.name}")
+    return beginning
+
+
+def _first(unfinished: list[Case]) -> Case | None:
+    """Return the running operation, or else the oldest whose time has come."""
+    real = [case for case in unfinished if not case.operation.is_dry]
+    running = [case for case in real if case.operation.phase is OperationPhase.RUNNING]
+    return next(iter([*running, *(case for case in real if not _waits_for_its_time(case))]), None)
+
+
+def _waits_for_its_time(case: Case) -> bool:
+    return case.operation.phase is OperationPhase.PENDING and case.too_early_seconds > 0
+
+
+def _without_group(case: Case) -> Verdict:
+    what = case.group_is_not_there()
+    if case.operation.phase is OperationPhase.RUNNING:
+        return Fail(message=f"{what} any more")
+    grace_seconds = created_seconds(case.operation.raw) + GROUP_UNKNOWN_GRACE_SECONDS - case.now_seconds
+    return Wait(message=what, look_again_seconds=grace_seconds) if grace_seconds > 0 else Reject(message=what)
+
+
+def _is_of_this_group(seen: Observed, operation: Operation) -> bool:
+    if being_deleted(operation.raw):
+        return False
+    return not seen.group_object or operation.is_of(seen.group_object)
+
+
+def _adoption(seen: Observed, operation: Operation) -> Iterator[Adopt]:
+    if not seen.group_object or being_deleted(seen.group_object):
+        return
+    group_uid = uid(seen.group_object)
+    if all(owner.get("uid") != group_uid for owner in owners_of(operation.raw)):
+        yield Adopt(operation=operation, group_uid=group_uid)
+
+
+def _old_ones(cases: list[Case], settings: OperationSettings) -> Iterator[Remove]:
+    """Return the finished operations to delete: time to live over, or more than the history keeps."""
+    finished = [case for case in cases if case.operation.finished]
+    finished.sort(key=lambda case: (case.operation.completed_seconds, case.operation.order), reverse=True)
+    for index, case in enumerate(finished):
+        remaining_seconds = _remaining_seconds(case)
+        if remaining_seconds is not None and remaining_seconds <= 0:
+            yield Remove(operation=case.operation, reason="ttlSecondsAfterFinished is over")
+        elif index >= settings.history_limit:
+            yield Remove(operation=case.operation, reason=f"only the last {settings.history_limit} are kept")
+
+
+def _remaining_seconds(case: Case) -> float | None:
+    ttl_seconds = case.spec.ttl_seconds_after_finished
+    if not case.operation.finished or ttl_seconds is None:
+        return None
+    return case.operation.completed_seconds + ttl_seconds - case.now_seconds
+
+
+MAX_MESSAGE = 4096
+
+
+def next_status(case: Case, verdict: Verdict) -> OperationStatus:
+    """Equal to the present one where nothing has changed, so that nothing is written."""
+    now, is_over = rfc3339(case.now_seconds), verdict.phase in FINISHED
+    generation, message = int(metadata(case.operation.raw).get("generation", 0)), verdict.message[:MAX_MESSAGE]
+    kind = OperationConditionType.COMPLETE if isinstance(verdict, Done) else OperationConditionType.FAILED
+    condition = Condition(
+        type=kind.value,
+        status=ConditionStatus.TRUE,
+        reason=verdict.phase.value,
+        message=message,
+        last_transition_time=now,
+        observed_generation=generation,
+    )
+    figures = Figures.so_far(case.before) if verdict.figures is None else verdict.figures
+    return OperationStatus(
+        phase=verdict.phase,
+        observed_generation=generation,
+        started_at=now if isinstance(verdict, Start) else case.operation.status.started_at,
+        completed_at=now if is_over else None,
+        result=OperationResult(
+            message=message,
+            from_broker_id=figures.from_broker_id or None,
+            to_broker_id=figures.to_broker_id or None,
+            epoch=figures.epoch,
+            milliseconds=figures.milliseconds,
+            phases=dict(figures.phases),
+            plan=list(verdict.plan) if isinstance(verdict, Done) else [],
+        ),
+        conditions=[condition] if is_over else None,
+    )
+
+
+def _note_of(operation: Operation, verdict: Verdict) -> Note | None:
+    """Return the Event for this verdict. None for a switchover's start and end: the controller plane posts those, with figures."""
+    kind = operation.asked.spec.type
+    message = f"{operation.name}: {verdict.message}"
+    if isinstance(verdict, Reject | Fail):
+        return Note(reason=f"{kind.value}{verdict.phase.value}", message=message, warning=True)
+    if kind is OperationType.SWITCHOVER:
+        return None
+    if isinstance(verdict, Start):
+        return Note(reason=f"{kind.value}Started", message=message)
+    is_done = isinstance(verdict, Done) and not verdict.plan
+    return Note(reason=f"{kind.value}Completed", message=message) if is_done else None

@@ -1,0 +1,315 @@
+"""Switchover, Elect, Drill: another member becomes master.
+
+- *Switchover*: planned, in a FailoverSafe group. Its end is read from the record (a later epoch, another master), so an
+  operator that takes over finds out what happened, and asks again if nothing did.
+- *Elect*: a replica becomes master although it may lack acknowledged messages. Refused while a master serves writes.
+- *Drill*: a failover is rehearsed and measured. *Switchover* moves the master away and back; *KillMaster* deletes the master's
+  pod without grace, held by the fence's finalizer as proof of the death, and ends when the killed member is in sync again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.brokergroup_operation import DrillKind
+from brokergroup_operator.reconcile.operations.plan import (
+    Done,
+    ElectUnclean,
+    Fail,
+    Figures,
+    GoOn,
+    KillPod,
+    Reject,
+    Start,
+    SwitchMaster,
+    Wait,
+)
+from brokergroup_operator.reconcile.operations.procedures.premises import Procedure, asked, first
+from brokergroup_operator.reconcile.see.observed import is_fenced, uid
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.brokergroup_operation import SwitchoverRequest
+    from brokergroup_operator.reconcile.operations.plan import Beginning, Judgement
+    from brokergroup_operator.reconcile.operations.procedures.premises import Case
+
+
+ELECT_DEADLINE_SECONDS = 60.0
+# A switchover ends by itself; the controller plane may report its end so much later than the deadline.
+ANSWER_GRACE_SECONDS = 10.0
+# A refused request is repeated for this long.
+REFUSAL_PATIENCE_SECONDS = 2.0
+
+
+def _begin_switchover(case: Case) -> Beginning:
+    request, master = asked(case.spec.switchover), case.master
+    if (wait_seconds := case.too_early_seconds) > 0:
+        return Wait(message=f"not before {request.not_before}", look_again_seconds=wait_seconds)
+    if obstacle := _obstacle(case, request.to_broker_id):
+        return obstacle
+    to = "the best candidate" if request.to_broker_id is None else f"broker {request.to_broker_id}"
+    return Start(
+        message=f"from broker {master} to {to}",
+        figures=case.at_start(),
+        steps=(
+            f"broker {master} stops acknowledging until every in-sync slave has all it has",
+            f"{to} is elected with master epoch {case.epoch + 1}",
+            f"broker {master} becomes slave; every slave follows the new master",
+        ),
+    )
+
+
+def _obstacle(case: Case, target: int | None) -> Wait | Reject | Done | None:
+    if wait := case.master_changes():
+        return wait
+    if objection := first(case.group_is_not_there(), case.no_master()):
+        return Reject(message=objection)
+    if target is not None:
+        if target == case.master:
+            return Done(message=f"broker {target} is master already", figures=_now(case))
+        if objection := first(case.not_a_member(target), case.only_learns(target)):
+            return Reject(message=objection)
+    if not_now := case.unsafe():
+        return not_now
+    objection = "" if target is None else case.not_in_sync(target)
+    return Reject(message=objection) if objection else None
+
+
+def _judge_switchover(case: Case) -> Judgement:
+    request, before, outcome = asked(case.spec.switchover), case.before, case.outcome
+    if outcome.refused and _for_good(case):
+        return Reject(message=outcome.refused)
+    if outcome.figures is not None:
+        return _ended(outcome.figures, request.to_broker_id)
+    if outcome.running:
+        # It ends by itself; it fails at the deadline, should the controller plane not end it.
+        if case.running_seconds <= request.deadline_seconds + ANSWER_GRACE_SECONDS:
+            return GoOn(message=before.message)
+        return _too_late(case, request.deadline_seconds, "the controller plane has not finished")
+    if case.epoch > (before.epoch or 0) and case.master not in (None, before.from_broker_id):
+        return _ended(case.as_recorded(), request.to_broker_id)
+    return _again(case, request)
+
+
+def _again(case: Case, request: SwitchoverRequest) -> Judgement:
+    """Nothing has happened yet, or what was tried was given up: (once more) as long as there is time."""
+    outcome = case.outcome
+    remaining_seconds = request.deadline_seconds - case.running_seconds
+    obstacle = _unsafe_to_move(case)
+    if remaining_seconds <= 0:
+        return _too_late(case, request.deadline_seconds, outcome.failed or obstacle or "the master did not change")
+    if obstacle:
+        return GoOn(message=f"waits: {obstacle}")
+    effect = _switch(case, request.to_broker_id, deadline_seconds=remaining_seconds)
+    return GoOn(message=outcome.failed or outcome.refused or case.before.message, effect=effect)
+
+
+def _unsafe_to_move(case: Case) -> str:
+    return first(case.group_is_not_there(), case.no_master(), case.not_failover_safe())
+
+
+def _switch(case: Case, to_broker_id: int | None, *, deadline_seconds: float) -> SwitchMaster:
+    return SwitchMaster(from_broker_id=case.master or 0, to_broker_id=to_broker_id, deadline_seconds=deadline_seconds)
+
+
+def _for_good(case: Case) -> bool:
+    """Whether a refusal stands: another change of master may have begun in the moment in which this one was asked for."""
+    return case.running_seconds >= REFUSAL_PATIENCE_SECONDS and case.master_changes() is None
+
+
+def _too_late(case: Case, deadline_seconds: int, why: str) -> Fail:
+    return Fail(message=f"not within {deadline_seconds} s: {why}", figures=_now(case))
+
+
+def _ended(figures: Figures, wanted: int | None) -> Done | Fail:
+    if wanted is not None and figures.to_broker_id != wanted:
+        return Fail(
+            message=f"broker {figures.to_broker_id} became master, not broker {wanted}: another change came first",
+            figures=figures,
+        )
+    text = f"from broker {figures.from_broker_id} to {figures.to_broker_id}, epoch {figures.epoch}{_in(figures)}"
+    return Done(message=text, figures=figures)
+
+
+def _now(case: Case) -> Figures:
+    return Figures(from_broker_id=case.master, to_broker_id=case.master, epoch=case.epoch)
+
+
+def _begin_election(case: Case) -> Beginning:
+    request = asked(case.spec.elect)
+    target, named, group = request.to_broker_id, request.acknowledge_data_loss, case.group
+    if objection := first(
+        case.group_is_not_there(),
+        "" if named == group else f"acknowledgeDataLoss is {named!r}, expected the name of the group, {group!r}",
+        case.not_a_member(target),
+        case.only_learns(target),
+        _master_serves(case),
+        "" if case.view(target).heard else f"broker {target} is not alive: only a running broker can be elected",
+    ):
+        return Reject(message=objection)
+    return Start(
+        message=f"broker {target} is elected, whatever it lacks",
+        figures=case.at_start(),
+        steps=(
+            f"broker {target} is elected with master epoch {case.epoch + 1}, and is the whole SyncStateSet",
+            f"the others truncate what broker {target} lacks: acknowledged messages among it are lost for good",
+        ),
+    )
+
+
+def _judge_election(case: Case) -> Judgement:
+    target, before, outcome = asked(case.spec.elect).to_broker_id, case.before, case.outcome
+    if outcome.refused:
+        return Reject(message=outcome.refused)
+    if case.epoch > (before.epoch or 0) and case.master is not None and not outcome.running:
+        figures = replace(outcome.figures or case.as_recorded(), from_broker_id=before.from_broker_id)
+        if case.master != target:
+            return Fail(message=f"broker {case.master} became master, not broker {target}", figures=figures)
+        return Done(message=f"broker {target} is master in epoch {case.epoch}", figures=figures)
+    if case.running_seconds > ELECT_DEADLINE_SECONDS:
+        return Fail(message=f"not within {ELECT_DEADLINE_SECONDS:.0f} s: {outcome.failed or 'no replica was elected'}")
+    if outcome.running or outcome.figures is not None:
+        return GoOn(message=before.message)
+    return GoOn(message=outcome.failed or before.message, effect=ElectUnclean(to_broker_id=target))
+
+
+def _serves(case: Case) -> bool:
+    """Whether the master has said that it is master in its epoch."""
+    return case.master is not None and case.seen.snapshot is not None and case.seen.snapshot.writable
+
+
+def _master_serves(case: Case) -> str:
+    if _serves(case):
+        return f"broker {case.master} is master and serves writes: an unclean election could only lose data; ask for a Switchover"
+    return ""
+
+
+SWITCHOVER = Procedure(begin=_begin_switchover, judge=_judge_switchover)
+ELECT = Procedure(begin=_begin_election, judge=_judge_election)
+
+
+DRILL_DEADLINE_SECONDS = 600.0
+DRILL_SWITCHOVER_DEADLINE_SECONDS = 60.0
+
+
+def _begin_drill(case: Case) -> Beginning:
+    kill, master = asked(case.spec.drill).kind is DrillKind.KILL_MASTER, case.master or 0
+    if wait := case.master_changes():
+        return wait
+    if objection := first(
+        case.group_is_not_there(),
+        case.paused() if kill else "",
+        case.no_master(),
+        case.claim_goes((master,)) if kill else "",
+    ):
+        return Reject(message=objection)
+    if not_now := case.unsafe() or (case.born_too_late((case.pod(master),)) if kill else None):
+        return not_now
+    if kill:
+        return Start(
+            message=f"kills broker {master}, the master",
+            figures=case.at_start(),
+            steps=(
+                f"delete pod {case.pod_name(master)} (broker {master}, the master) without grace",
+                "wait for the failover",
+                f"wait until broker {master} is in the SyncStateSet again; the new master stays",
+            ),
+        )
+    return Start(
+        message=f"moves the master away from broker {master} and back",
+        figures=case.at_start(),
+        steps=(
+            f"switch over from broker {master} to the best candidate",
+            "wait until the group is FailoverSafe again",
+            f"switch back to broker {master}",
+        ),
+    )
+
+
+def _judge_drill(case: Case) -> Judgement:
+    if case.running_seconds > DRILL_DEADLINE_SECONDS:
+        why = case.outcome.failed or case.before.message
+        return Fail(message=f"not within {DRILL_DEADLINE_SECONDS:.0f} s: {why}", figures=Figures.so_far(case.before))
+    return _judge_kill(case) if asked(case.spec.drill).kind is DrillKind.KILL_MASTER else _judge_there_and_back(case)
+
+
+def _judge_kill(case: Case) -> Judgement:
+    before = case.before
+    victim, epoch = before.from_broker_id or 0, before.epoch or 0
+    if case.epoch == epoch:
+        pod = case.pod(victim)
+        if pod is None or case.is_new(pod) or is_fenced(pod):
+            return GoOn(message=f"pod {case.pod_name(victim)} is killed; waits for an election")
+        # The start may be minutes old: an operator died before the kill, and a slave since.
+        if why := first(case.group_is_not_there(), case.paused(), case.not_failover_safe(), case.claim_goes((victim,))):
+            return GoOn(message=f"waits: {why}")
+        return GoOn(message=before.message, effect=KillPod(name=case.pod_name(victim), uid=uid(pod)))
+    # It may be heard as master before the change has ended, and what is noted before that lacks how long it took, for good.
+    if not _serves(case) or case.master_changes():
+        return GoOn(message="waits for the new master to serve writes")
+    measured = replace(_first_measured(case, case.as_recorded()), from_broker_id=victim)
+    took_over = f"broker {measured.to_broker_id} took over"
+    if case.not_in_sync(victim):
+        return GoOn(
+            message=f"{took_over}{_in(measured)}; waits for broker {victim} to be in sync",
+            figures=replace(measured, epoch=epoch),
+        )
+    return Done(
+        message=f"{took_over} from broker {victim}{_in(measured)}; all in sync again after {case.running_seconds:.0f} s",
+        figures=replace(measured, epoch=case.epoch),
+    )
+
+
+def _judge_there_and_back(case: Case) -> Judgement:
+    before, outcome = case.before, case.outcome
+    home, epoch = before.from_broker_id or 0, before.epoch or 0
+    if outcome.refused:
+        # The first leg: nothing was done. On the way back: not now, so again.
+        nothing_done = case.epoch == epoch and _for_good(case)
+        return Reject(message=outcome.refused) if nothing_done else _leg(case, outcome.refused)
+    if outcome.running:
+        return GoOn(message=before.message)
+    if case.epoch == epoch:
+        return _leg(case, outcome.failed)
+    if case.master is None:
+        return GoOn(message="waits for a master")
+    figures = outcome.figures or case.as_recorded()
+    if case.master != home:
+        measured = _first_measured(case, figures)
+        return _leg(case, outcome.failed, figures=replace(measured, from_broker_id=home, epoch=epoch))
+    there, back = before.milliseconds, figures.milliseconds
+    return Done(
+        message=f"from broker {home} to {before.to_broker_id or 'another'} ({_ms(there)}) and back ({_ms(back)})",
+        figures=Figures(
+            from_broker_id=home,
+            to_broker_id=home,
+            epoch=case.epoch,
+            milliseconds=max((value for value in (there, back) if value is not None), default=None),
+            phases={**before.phases, **{f"back.{name}": value for name, value in figures.phases.items()}},
+        ),
+    )
+
+
+def _leg(case: Case, failed: str, *, figures: Figures | None = None) -> GoOn:
+    """Begin one of the two switchovers, as soon as it is safe."""
+    home = case.before.from_broker_id or 0
+    if why := _unsafe_to_move(case):
+        return GoOn(message=f"waits: {why}", figures=figures)
+    effect = _switch(case, None if case.master == home else home, deadline_seconds=DRILL_SWITCHOVER_DEADLINE_SECONDS)
+    return GoOn(message=failed or case.before.message, figures=figures, effect=effect)
+
+
+def _first_measured(case: Case, figures: Figures) -> Figures:
+    """The figures that an earlier pass wrote down, if it did: a later change of master must not replace them."""
+    return figures if case.before.to_broker_id is None else Figures.so_far(case.before)
+
+
+def _in(figures: Figures) -> str:
+    return "" if figures.milliseconds is None else f" in {figures.milliseconds} ms"
+
+
+def _ms(value: int | None) -> str:
+    return "not measured" if value is None else f"{value} ms"
+
+
+DRILL = Procedure(begin=_begin_drill, judge=_judge_drill)

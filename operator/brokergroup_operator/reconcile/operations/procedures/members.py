@@ -1,0 +1,201 @@
+"""Restart, Rebuild, Decommission: pods or members are replaced. The reconcile plane does it; the end is judged here.
+
+- *Restart*: every pod that is older than `status.startedAt` is outdated while the operation runs; the master's comes last.
+- *Rebuild*: a member's volume is given up; a new broker id on a new volume copies the master
+  (docs/concepts/architecture.md, rule 4).
+- *Decommission*: a member leaves as in a scale in. If `spec.replicas` wants as many members, a new one takes its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokergroup_operator.reconcile.operations.plan import Done, Fail, Figures, GoOn, Reject, Start
+from brokergroup_operator.reconcile.operations.procedures.premises import Procedure, asked, first
+from brokergroup_operator.reconcile.see.observed import pod_is_ready
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.operations.plan import Beginning, Judgement
+    from brokergroup_operator.reconcile.operations.procedures.premises import Case
+
+# A member comes back on its own disk: it has to catch up with what it missed, not to copy everything.
+RESTART_DEADLINE_SECONDS_PER_MEMBER = 3600.0
+# The new member copies the whole log.
+REBUILD_DEADLINE_SECONDS = 24 * 3600.0
+DECOMMISSION_DEADLINE_SECONDS = 3600.0
+
+
+def _begin_restart(case: Case) -> Beginning:
+    unknown = first(*map(case.not_a_member, asked(case.spec.restart).broker_ids))
+    if objection := first(case.group_is_not_there(), case.paused(), unknown):
+        return Reject(message=objection)
+    wanted = _wanted(case)
+    if objection := first(case.no_master(), case.claim_goes(wanted)):
+        return Reject(message=objection)
+    if not_now := case.unsafe(wanted) or case.born_too_late(map(case.pod, wanted)):
+        return not_now
+    return Start(
+        message=f"restarts {_list(wanted)}",
+        figures=case.at_start(),
+        steps=tuple(_restart_step(case, broker_id) for broker_id in wanted),
+    )
+
+
+def _restart_step(case: Case, broker_id: int) -> str:
+    restart = f"restart pod {case.pod_name(broker_id)} (broker {broker_id}) and wait until it is in sync"
+    return f"switch the master over, then {restart}" if broker_id == case.master else restart
+
+
+def _judge_restart(case: Case) -> Judgement:
+    wanted = _wanted(case)
+    waiting = [broker_id for broker_id in wanted if not _has_restarted(case, broker_id)]
+    progress = f"{len(wanted) - len(waiting)} of {len(wanted)} restarted and in sync; waits for {_list(waiting)}"
+    return _judged(
+        case,
+        "" if wanted and not waiting else progress,
+        deadline_seconds=RESTART_DEADLINE_SECONDS_PER_MEMBER * max(1, len(wanted)),
+        done=f"restarted {_list(sorted(wanted))} in {case.running_seconds:.0f} s",
+        to_broker_id=case.master,
+        hindrance=case.claim_goes(waiting),
+    )
+
+
+def _has_restarted(case: Case, broker_id: int) -> bool:
+    pod = case.pod(broker_id)
+    return case.is_new(pod) and pod_is_ready(pod) and case.is_back(broker_id)
+
+
+def _wanted(case: Case) -> list[int]:
+    """Slaves first, the master last, as it will be done."""
+    named = asked(case.spec.restart).broker_ids or case.members
+    return sorted(named, key=lambda broker_id: (broker_id == case.master, broker_id))
+
+
+def _list(broker_ids: list[int]) -> str:
+    return ", ".join(f"broker {broker_id}" for broker_id in broker_ids)
+
+
+def _begin_rebuild(case: Case) -> Beginning:
+    broker_id = asked(case.spec.rebuild).broker_id
+    if objection := first(case.group_is_not_there(), case.paused(), case.not_a_member(broker_id), case.no_master()):
+        return Reject(message=objection)
+    if not_now := case.unsafe((broker_id,)) or case.born_too_late((case.pod(broker_id), case.claim(broker_id))):
+        return not_now
+    pod = case.pod_name(broker_id)
+    return Start(
+        message=f"gives up broker {broker_id} with its volume",
+        figures=case.at_start(),
+        steps=(
+            *_hand_over(case, broker_id),
+            f"delete pod {pod} and claim {pod} WITH ITS DATA",
+            "create a member with a new broker id on a new volume",
+            "wait until it has copied the master's log and is in the SyncStateSet",
+        ),
+    )
+
+
+def _hand_over(case: Case, broker_id: int) -> list[str]:
+    is_master = broker_id == case.master
+    return [f"switch the master over to another member than broker {broker_id}"] if is_master else []
+
+
+def _judge_rebuild(case: Case) -> Judgement:
+    broker_id, new = asked(case.spec.rebuild).broker_id, _successor(case)
+    return _judged(
+        case,
+        _rebuild_waits_for(case, broker_id, new),
+        deadline_seconds=REBUILD_DEADLINE_SECONDS,
+        done=f"broker {new} took the place of broker {broker_id} in {case.running_seconds:.0f} s",
+        to_broker_id=new,
+    )
+
+
+def _rebuild_waits_for(case: Case, broker_id: int, new: int | None) -> str:
+    for kind, obj in (("pod", case.pod(broker_id)), ("claim", case.claim(broker_id))):
+        if case.is_old(obj):
+            return f"{kind} {case.pod_name(broker_id)} is still there"
+    if new is None:
+        return "no new member has registered yet"
+    if not case.is_back(new):
+        return f"broker {new} copies the log"
+    return f"broker {broker_id} is still in the record" if broker_id in case.replicas else ""
+
+
+def _successor(case: Case) -> int | None:
+    """The member whose volume, or whose pod in a group without claims, was made since the start.
+
+    Pods are restarted for other reasons too, claims are not.
+    """
+    volume = case.claim if case.seen.group.spec.storage.ephemeral is None else case.pod
+    return next((broker_id for broker_id in case.members if case.is_new(volume(broker_id))), None)
+
+
+def _begin_decommission(case: Case) -> Beginning:
+    broker_id, replicas = asked(case.spec.decommission).broker_id, case.seen.group.spec.replicas
+    if objection := first(
+        case.group_is_not_there(),
+        case.paused(),
+        case.not_a_member(broker_id),
+        f"broker {broker_id} is the only member" if case.members == [broker_id] else "",
+        case.no_master(),
+    ):
+        return Reject(message=objection)
+    if not_now := case.unsafe((broker_id,)):
+        return not_now
+    return Start(
+        message=f"removes broker {broker_id}",
+        figures=case.at_start(),
+        steps=(
+            *_hand_over(case, broker_id),
+            f"take broker {broker_id} out of the SyncStateSet",
+            f"delete pod {case.pod_name(broker_id)}, and its claim if spec.storage.retention.whenScaled says so",
+            f"clean broker {broker_id} from the record: its id is never used again",
+            *([f"create a new member: spec.replicas is {replicas}"] if len(case.members) <= replicas else []),
+        ),
+    )
+
+
+def _judge_decommission(case: Case) -> Judgement:
+    broker_id = asked(case.spec.decommission).broker_id
+    return _judged(
+        case,
+        _decommission_waits_for(case, broker_id),
+        deadline_seconds=DECOMMISSION_DEADLINE_SECONDS,
+        done=f"broker {broker_id} has left",
+        to_broker_id=case.master,
+    )
+
+
+def _decommission_waits_for(case: Case, broker_id: int) -> str:
+    record = case.seen.record
+    if record is None:
+        return "the record cannot be read"
+    if broker_id == record.master_broker_id:
+        return f"broker {broker_id} is still master"
+    if broker_id in record.sync_state_set:
+        return f"broker {broker_id} is still in the SyncStateSet"
+    if case.pod(broker_id) is not None:
+        return f"pod {case.pod_name(broker_id)} is still there"
+    return f"broker {broker_id} is still in the record" if broker_id in record.replicas else ""
+
+
+def _judged(
+    case: Case, waits_for: str, *, deadline_seconds: float, done: str, to_broker_id: int | None, hindrance: str = ""
+) -> Judgement:
+    """`done` once nothing is waited for; until the deadline what is waited for, or what keeps it from going on."""
+    if not waits_for:
+        figures = Figures(
+            from_broker_id=case.before.from_broker_id,
+            to_broker_id=to_broker_id,
+            epoch=case.epoch,
+            milliseconds=round(case.running_seconds * 1000),
+        )
+        return Done(message=done, figures=figures)
+    if case.running_seconds > deadline_seconds:
+        return Fail(message=f"not within {deadline_seconds:.0f} s: {waits_for}")
+    return GoOn(message=first(case.group_is_not_there(), case.paused(), hindrance) or waits_for)
+
+
+RESTART = Procedure(begin=_begin_restart, judge=_judge_restart)
+REBUILD = Procedure(begin=_begin_rebuild, judge=_judge_rebuild)
+DECOMMISSION = Procedure(begin=_begin_decommission, judge=_judge_decommission)

@@ -1,0 +1,305 @@
+"""An operation beside the view of its group: what must hold before it begins, when it may, and how long it has run. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType
+from brokergroup_operator.api.times import MomentError, moment, rfc3339
+from brokergroup_operator.observe.member_view import member_view
+from brokergroup_operator.reconcile.decide.failover_safe import unsafe_now
+from brokergroup_operator.reconcile.operations.plan import NOTHING_ASKED, Figures, Outcome, Reject, Wait, figures_of
+from brokergroup_operator.reconcile.see.members import never_masters
+from brokergroup_operator.reconcile.see.observed import (
+    being_deleted,
+    condition_in,
+    created_seconds,
+    metadata,
+    seconds_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup_operation import OperationResult, OperationSpec
+    from brokergroup_operator.observe.member_view import MemberView
+    from brokergroup_operator.reconcile.operations.plan import Beginning, Judgement
+    from brokergroup_operator.reconcile.see.observed import Observed, Operation
+    from controller_core.model import Replica
+
+T = TypeVar("T")
+
+# GitOps may apply an operation a moment before its group.
+GROUP_UNKNOWN_GRACE_SECONDS = 5.0
+CHANGE_POLL_SECONDS = 0.5
+# For so long a group may be unsafe before what is asked of it is refused. A Java slave that has just come copies its master's
+# topics within 13 s, and is compared with it again 15 s after it was found to lack one.
+SETTLE_SECONDS = 30.0
+
+
+def asked(section: T | None) -> T:
+    assert section is not None, "the CRD demands the section of the type"
+    return section
+
+
+def first(*objections: str) -> str:
+    """Return the first objection, or the empty text."""
+    return next((text for text in objections if text), "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One operation, and the view by which it is judged. The objections are empty where there is none."""
+
+    seen: Observed
+    operation: Operation
+    outcome: Outcome = NOTHING_ASKED
+
+    @property
+    def spec(self) -> OperationSpec:
+        return self.operation.asked.spec
+
+    @property
+    def before(self) -> OperationResult:
+        """What an earlier pass wrote down: epoch and fromBrokerId are those of the start."""
+        return self.operation.result
+
+    @property
+    def group(self) -> str:
+        return self.seen.key.name
+
+    @property
+    def master(self) -> int | None:
+        return self.seen.master
+
+    @property
+    def epoch(self) -> int:
+        return self.seen.epoch
+
+    @property
+    def replicas(self) -> Mapping[int, Replica]:
+        return self.seen.record.replicas if self.seen.record else {}
+
+    @property
+    def members(self) -> list[int]:
+        """Broker ids that are in use, without those whose disk is known to be gone."""
+        gone = self.seen.record.superseded if self.seen.record else ()
+        return [broker_id for broker_id, one in self.replicas.items() if one.claimed and broker_id not in gone]
+
+    def view(self, broker_id: int) -> MemberView:
+        return member_view(self.seen.record, self.seen.snapshot, broker_id)
+
+    def is_back(self, broker_id: int) -> bool:
+        """Whether it has rejoined: a voter is in the SyncStateSet; a learner is linked to the master and outside the set."""
+        view = self.view(broker_id)
+        if view.is_master or broker_id not in never_masters(self.seen):
+            return view.counts
+        return view.heard and view.linked is not False and not view.in_set
+
+    def pod_name(self, broker_id: int) -> str:
+        """The pod that carries the id; a pod whose disk was wiped carries a higher id than its name says."""
+        replica = self.replicas.get(broker_id)
+        return (replica.reserved_for if replica else "") or names.pod_name(self.group, broker_id)
+
+    def pod(self, broker_id: int) -> JsonObject | None:
+        return self.seen.pods.get(self.pod_name(broker_id))
+
+    def claim(self, broker_id: int) -> JsonObject | None:
+        return self.seen.claims.get(self.pod_name(broker_id))
+
+    @property
+    def now_seconds(self) -> float:
+        return seconds_of(self.seen.now)
+
+    @property
+    def running_seconds(self) -> float:
+        started = self.operation.started_seconds
+        return max(0.0, self.now_seconds - started) if started else 0.0
+
+    def is_new(self, obj: JsonObject | None) -> bool:
+        """Whether the object is there and was made since the start."""
+        return obj is not None and created_seconds(obj) >= self.operation.started_seconds
+
+    def is_old(self, obj: JsonObject | None) -> bool:
+        """Whether the object is there since before the start."""
+        return obj is not None and not self.is_new(obj)
+
+    def at_start(self) -> Figures:
+        """The state at the start, as kept in the status: from it a later process judges whether the effect has come."""
+        return Figures(from_broker_id=self.master, epoch=self.epoch)
+
+    def as_recorded(self) -> Figures:
+        """For a process that did not see the change of master: its timeline if it is known, else the master of now."""
+        snapshot = self.seen.snapshot
+        timelines = (snapshot.last_switchover, snapshot.last_failover) if snapshot is not None else ()
+        for timeline in timelines:
+            if timeline is not None and timeline.epoch_after == self.epoch:
+                return figures_of(timeline)
+        return Figures(from_broker_id=self.before.from_broker_id, to_broker_id=self.master, epoch=self.epoch)
+
+    def group_is_not_there(self) -> str:
+        group = f"BrokerGroup {self.group}"
+        if not self.seen.group_object:
+            return f"{group} does not exist in namespace {self.seen.key.namespace}"
+        if being_deleted(self.seen.group_object):
+            return f"{group} is being deleted"
+        if self.seen.group.spec.maintenance.hibernated:
+            return f"{group} is hibernated: wake it first (spec.maintenance.hibernated)"
+        return f"{group} has no member yet" if self.seen.record is None else ""
+
+    def paused(self) -> str:
+        """No operation may stop a pod of a paused group; its master may still be moved."""
+        if self.seen.group.spec.maintenance.paused:
+            return f"BrokerGroup {self.group} is paused: resume it first (spec.maintenance.paused)"
+        return ""
+
+    def claim_goes(self, broker_ids: Iterable[int]) -> str:
+        """Why a pod must not be stopped: its claim is being deleted, so its data would go with it."""
+        for broker_id in broker_ids:
+            pod = self.pod_name(broker_id)
+            for name in (pod, names.commit_log_claim_name(pod)):
+                if name in self.seen.claims and being_deleted(self.seen.claims[name]):
+                    return f"claim {name} is being deleted, and goes with its data when pod {pod} stops: rebuild broker {broker_id}"
+        return ""
+
+    def not_a_member(self, broker_id: int) -> str:
+        if broker_id in self.members:
+            return ""
+        members = ", ".join(map(str, self.members)) or "none yet"
+        return f"broker {broker_id} is not a member of {self.group}; its members: {members}"
+
+    def not_in_sync(self, broker_id: int) -> str:
+        view = self.view(broker_id)
+        if not view.in_set:
+            return f"broker {broker_id} is not in the SyncStateSet"
+        return "" if view.heard else f"broker {broker_id} is not alive"
+
+    def only_learns(self, broker_id: int) -> str:
+        """Of a learner by what runs or by the spec: it copies the log."""
+        if broker_id in never_masters(self.seen):
+            return (
+                f"broker {broker_id} is an async learner (spec.replication.learners: those with the highest ids)"
+                " and is never master"
+            )
+        return ""
+
+    def no_master(self) -> str:
+        return "" if self.master is not None else f"{self.group} has no master now: wait for its failover, or elect one"
+
+    def master_changes(self) -> Wait | None:
+        """A failover, or another plane's switchover, ends by itself in a moment: it is waited for, not a reason to refuse."""
+        snapshot, record = self.seen.snapshot, self.seen.record
+        if snapshot is None:
+            return None
+        if (running := snapshot.in_progress) is not None:
+            return Wait(message=f"waits for the end of a {running.kind.value}", look_again_seconds=CHANGE_POLL_SECONDS)
+        if record is not None and record.change is not None and snapshot.is_changing:
+            # Of another plane, or of this one before its restart: a request now would be refused, one after its end would not.
+            change = f"change {record.change.id}"
+            return Wait(message=f"waits for the end of {change}", look_again_seconds=CHANGE_POLL_SECONDS)
+        return None
+
+    @property
+    def _failover_safe(self) -> JsonObject:
+        """The condition, as the group's last pass left it."""
+        return condition_in(self.seen.group_object, ConditionType.FAILOVER_SAFE.value)
+
+    def not_failover_safe(self) -> str:
+        """Why the group is not FailoverSafe, by its status and by the state now: the status is as old as the group's last pass."""
+        condition = self._failover_safe
+        if not condition:
+            return f"{self.group} is not known to be FailoverSafe yet"
+        if condition.get("status") != ConditionStatus.TRUE.value:
+            return f"{self.group} is not FailoverSafe: {condition.get('reason')}: {condition.get('message')}"
+        why = self.seen.unreadable or unsafe_now(self.seen)
+        return f"{self.group} is not FailoverSafe now: {why}" if why else ""
+
+    def unsafe(self, broker_ids: Iterable[int] | None = None) -> Wait | Reject | None:
+        """Whether it is safe to begin; with `broker_ids`, with these members: without a seat, nothing acknowledged rests on them.
+
+        A group that has just become unsafe is given time: the operation before this one may have ended a moment ago.
+        """
+        record = self.seen.record
+        seats = {*record.seats, record.master_broker_id} if record else set()
+        if broker_ids is not None and seats.isdisjoint(broker_ids):
+            return None
+        if not (why := self.not_failover_safe()):
+            return None
+        condition = self._failover_safe
+        # A status that says that it is safe will follow in a moment, and say since when; or the group is safe again by then.
+        is_new = condition.get("status") == ConditionStatus.TRUE.value
+        since = condition.get("lastTransitionTime") or metadata(self.seen.group_object).get("creationTimestamp")
+        if is_new or (since is not None and self.now_seconds - seconds_of(str(since)) < SETTLE_SECONDS):
+            return Wait(message=f"waits: {why}", look_again_seconds=CHANGE_POLL_SECONDS)
+        return Reject(message=why)
+
+    def born_too_late(self, objects: Iterable[JsonObject | None]) -> Wait | None:
+        """Wait if an object is as new as the start would be: times are whole seconds, and the API server's clock may be ahead."""
+        youngest = max((created_seconds(obj) for obj in objects if obj is not None), default=0.0)
+        if youngest < int(self.now_seconds):
+            return None
+        wait_seconds = youngest + 1.0 - self.now_seconds
+        return Wait(message="a pod of the group was created in this very second", look_again_seconds=wait_seconds)
+
+    @property
+    def too_early_seconds(self) -> float:
+        """How long until the operation may begin; a dry run begins at once."""
+        begins_seconds = window_of(self.operation).begins_seconds
+        return 0.0 if self.operation.is_dry or begins_seconds is None else begins_seconds - self.now_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Procedure:
+    """A type of operation. `begin` is called when its turn has come (a dry run's at once); `judge` in every pass while it runs."""
+
+    begin: Callable[[Case], Beginning]
+    judge: Callable[[Case], Judgement]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """When an operation may begin, in seconds since 1970; None: no such end. `wrong` says why it is no window.
+
+    Without an end an operation would begin whenever the operator is back, at noon instead of at night. So its window ends
+    deadlineSeconds after notBefore where no notAfter is given, and what was not begun in it never is.
+    """
+
+    begins_seconds: float | None = None
+    ends_seconds: float | None = None
+    wrong: str = ""
+
+    def why_never(self, now_seconds: float, *, waited_for: str = "") -> str:
+        """Why the operation can't begin any more; empty while it may. `waited_for`: what its status said last."""
+        if self.wrong or self.ends_seconds is None or now_seconds <= self.ends_seconds:
+            return self.wrong
+        until = rfc3339(self.ends_seconds)
+        window = f"until {until}" if self.begins_seconds is None else f"{rfc3339(self.begins_seconds)} to {until}"
+        why = f"not begun in its window, {window}: it is {rfc3339(now_seconds)}"
+        return f"{why}; last: {waited_for}" if waited_for else why
+
+
+def window_of(operation: Operation) -> Window:
+    request = operation.asked.spec.switchover
+    if request is None:
+        return Window()
+    try:
+        begins = _seconds("notBefore", request.not_before)
+        ends = _seconds("notAfter", request.not_after)
+    except MomentError as error:
+        return Window(wrong=str(error))
+    if begins is not None and ends is not None and ends <= begins:
+        wrong = f"spec.switchover.notAfter {rfc3339(ends)}: expected a time after notBefore {rfc3339(begins)}"
+        return Window(wrong=wrong)
+    if begins is not None and ends is None:
+        ends = begins + request.deadline_seconds
+    return Window(begins_seconds=begins, ends_seconds=ends)
+
+
+def _seconds(field: str, text: str | None) -> float | None:
+    try:
+        return None if text is None else moment(text).timestamp()
+    except MomentError as error:
+        raise MomentError(f"spec.switchover.{field} {error}") from error
