@@ -106,6 +106,24 @@ def test_nothing_voluntary_happens_to_an_unsafe_group(kind: str, changes: dict[s
     assert why in verdict.message
 
 
+UNREADABLE = group(replicas="three", maintenance={"paused": True}, replication={"learners": 1})
+
+
+def test_of_a_group_that_cannot_be_read_only_a_master_is_elected() -> None:
+    """It may have none, and no pass will mend that; what of its spec can be read still counts."""
+    moved = begun("Switchover", group=UNREADABLE)
+    assert isinstance(moved, Wait)
+    assert "orders is not FailoverSafe now: BrokerGroup default/orders: Expected `int`, got `str`" in moved.message
+    assert begun("Restart", group=UNREADABLE) == Reject(
+        message="BrokerGroup orders is paused: resume it first (spec.maintenance.paused)"
+    )
+    nobody: dict[str, Any] = {"group": UNREADABLE, "record": record(master=None)}
+    assert isinstance(begun("Elect", **nobody), Start)
+    learner = begun("Elect", section={"toBrokerId": 3}, **nobody)
+    assert isinstance(learner, Reject)
+    assert "async learner" in learner.message
+
+
 def being_deleted(*claims: str) -> dict[str, Any]:
     known = {name: thing(name) for name in ("orders-1", "orders-2", "orders-3", *claims)}
     for name in claims:

@@ -9,6 +9,7 @@ come from the record, and labels and status only show them.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
@@ -112,10 +113,7 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
     yield from _disruption_budgets(seen, course)
     if any(course.runs(one.broker_id) and one.pod not in seen.pods for one in membership(seen).members):
         yield from certificate.make_key(seen.group, settings)
-    for member in _master_first(seen):
-        if course.runs(member.broker_id):
-            yield from claim_actions(seen, member)
-            yield from _pod(seen, member, settings)
+    yield from _members(seen, course, settings)
     yield from _roles(seen)
     yield from hot_config_actions(seen, course, settings)
     yield from put_back_actions(course.drifts)
@@ -132,11 +130,11 @@ def _repairs_as_configured(seen: Observed, course: Course, settings: ReconcileSe
     if kept is None:
         return
     yield from _services(seen)
-    for member in _master_first(seen):
-        if course.runs(member.broker_id):
-            yield from claim_actions(seen, member)
-            for action in _pod(seen, member, settings):
-                yield _reading(seen.group, kept, action) if isinstance(action, plans.ApplyObject) else action
+    for action in _members(seen, course, settings):
+        if isinstance(action, plans.ApplyObject) and action.resource == PODS:
+            yield _reading(seen.group, kept, action)
+        else:
+            yield action
 
 
 def _reading(group: BrokerGroup, config_map: JsonObject, action: plans.ApplyObject) -> plans.ApplyObject:
@@ -146,10 +144,13 @@ def _reading(group: BrokerGroup, config_map: JsonObject, action: plans.ApplyObje
     return replace(action, object=action.object | {"metadata": metadata | {"annotations": notes}})
 
 
-def _master_first(seen: Observed) -> list[Member]:
-    """The members, the former master first: a group that wakes can elect it soonest, since its disk has everything."""
+def _members(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
+    """Claims and pods, the former master's first: a group that wakes can elect it soonest, since its disk has everything."""
     master = seen.record.master_broker_id if seen.record else None
-    return sorted(membership(seen).members, key=lambda member: member.broker_id != master)
+    for member in sorted(membership(seen).members, key=lambda member: member.broker_id != master):
+        if course.runs(member.broker_id):
+            yield from claim_actions(seen, member)
+            yield from _pod(seen, member, settings)
 
 
 def _lift_fences(seen: Observed) -> Iterator[plans.Action]:
@@ -221,8 +222,7 @@ def _reservations(members: Membership) -> Iterator[plans.Action]:
         reason="ScaledOut", message=f"Growing to {len(members.members) + len(members.to_reserve)} members"
     )
     notes = lost or ([grown] if members.members else [])
-    for index, member in enumerate(members.to_reserve):
-        note = notes[index] if index < len(notes) else None
+    for member, note in zip(members.to_reserve, chain(notes, repeat(None)), strict=False):
         yield plans.ReserveBrokerId(
             reason="fewer members than spec.replicas", pod_name=member.pod, broker_id=member.broker_id, note=note
         )
@@ -266,7 +266,7 @@ def _was_refused_just_now(seen: Observed, pod: JsonObject) -> bool:
 
 
 def _roles(seen: Observed) -> Iterator[plans.Action]:
-    master, learners = seen.record.granted_master_id if seen.record else None, learning(seen)
+    master, learners = seen.master, learning(seen)
     for member in membership(seen).members:
         pod = seen.pods.get(member.pod)
         if pod is None or observed.being_deleted(pod):

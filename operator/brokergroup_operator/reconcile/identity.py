@@ -44,12 +44,8 @@ def child_labels(group: BrokerGroup) -> dict[str, str]:
         names.LABEL_APP_MANAGED_BY: names.MANAGED_BY,
     }
     # A label value must begin and end with a letter or digit; RocketMQ's names need not.
-    for label, value in (
-        (names.LABEL_APP_PART_OF, group.spec.broker_cluster_name),
-        (names.LABEL_CLUSTER, group.spec.broker_cluster_name),
-    ):
-        if trimmed := value.strip("-_"):
-            labels[label] = trimmed
+    if cluster := group.spec.broker_cluster_name.strip("-_"):
+        labels |= {names.LABEL_APP_PART_OF: cluster, names.LABEL_CLUSTER: cluster}
     return labels | selector_labels(group)
 
 

@@ -18,23 +18,7 @@ from brokergroup_operator.api.brokergroup_operation import (
 )
 from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus
 from brokergroup_operator.api.times import rfc3339
-from brokergroup_operator.reconcile.operations.plan import (
-    NOTHING_ASKED,
-    Adopt,
-    DoEffect,
-    Done,
-    Fail,
-    Figures,
-    GoOn,
-    Outcome,
-    PassPlan,
-    Reject,
-    Remove,
-    Start,
-    Step,
-    Wait,
-    WriteStatus,
-)
+from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.procedures import masters, members
 from brokergroup_operator.reconcile.operations.procedures.premises import GROUP_UNKNOWN_GRACE_SECONDS, Case, window_of
 from brokergroup_operator.reconcile.plan import Note
@@ -50,7 +34,6 @@ from brokergroup_operator.reconcile.see.observed import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from brokergroup_operator.reconcile.operations.plan import OperationSettings, Verdict
     from brokergroup_operator.reconcile.operations.procedures.premises import Procedure
     from brokergroup_operator.reconcile.see.observed import Observed, Operation
 
@@ -65,37 +48,39 @@ PROCEDURES: Mapping[OperationType, Procedure] = {
 }
 
 
-def evaluate(seen: Observed, outcomes: Mapping[str, Outcome], settings: OperationSettings) -> PassPlan:
+def evaluate(
+    seen: Observed, outcomes: Mapping[str, plans.Outcome], settings: plans.OperationSettings
+) -> plans.PassPlan:
     """Return the plan of one pass; `outcomes` by uid are those of this process's requests to the controller plane."""
     ours = sorted((one for one in seen.operations if _is_of_this_group(seen, one)), key=lambda one: one.order)
-    cases = [Case(seen=seen, operation=one, outcome=outcomes.get(one.uid, NOTHING_ASKED)) for one in ours]
+    cases = [Case(seen=seen, operation=one, outcome=outcomes.get(one.uid, plans.NOTHING_ASKED)) for one in ours]
     unfinished = [case for case in cases if not case.operation.finished]
     first = _first(unfinished)
     judged = [(case, _verdict(case, first)) for case in unfinished]
     removals, ends_of_life = [*_old_ones(cases, settings)], [_remaining_seconds(case) for case in cases]
-    steps: list[Step] = [step for operation in ours for step in _adoption(seen, operation)]
+    steps: list[plans.Step] = [step for operation in ours for step in _adoption(seen, operation)]
     for case, verdict in judged:
         steps += _steps(case, verdict)
     look_again = [
         *(seconds for seconds in ends_of_life if seconds is not None and seconds > 0),
         *(seconds for case, verdict in judged for seconds in _look_again(case, verdict, settings)),
     ]
-    return PassPlan(steps=(*steps, *removals), look_again_seconds=min(look_again, default=None))
+    return plans.PassPlan(steps=(*steps, *removals), look_again_seconds=min(look_again, default=None))
 
 
-def _steps(case: Case, verdict: Verdict) -> Iterator[Step]:
+def _steps(case: Case, verdict: plans.Verdict) -> Iterator[plans.Step]:
     operation = case.operation
     status = next_status(case, verdict)
     if status != operation.asked.status:
-        yield WriteStatus(operation=operation, status=status, note=_note_of(operation, verdict))
-    if isinstance(verdict, GoOn) and verdict.effect is not None:
-        yield DoEffect(operation=operation, effect=verdict.effect)
+        yield plans.WriteStatus(operation=operation, status=status, note=_note_of(operation, verdict))
+    if isinstance(verdict, plans.GoOn) and verdict.effect is not None:
+        yield plans.DoEffect(operation=operation, effect=verdict.effect)
 
 
-def _look_again(case: Case, verdict: Verdict, settings: OperationSettings) -> Iterator[float]:
+def _look_again(case: Case, verdict: plans.Verdict, settings: plans.OperationSettings) -> Iterator[float]:
     if verdict.phase in FINISHED:
         yield 0.0  # the next one's turn
-    elif not isinstance(verdict, Wait):
+    elif not isinstance(verdict, plans.Wait):
         yield settings.running_poll_seconds
     else:
         if verdict.look_again_seconds is not None:
@@ -104,19 +89,19 @@ def _look_again(case: Case, verdict: Verdict, settings: OperationSettings) -> It
             yield ends_seconds - case.now_seconds
 
 
-def _verdict(case: Case, first: Case | None) -> Verdict:
+def _verdict(case: Case, first: Case | None) -> plans.Verdict:
     operation, procedure = case.operation, PROCEDURES[case.spec.type]
     if not case.seen.group_object:
         return _without_group(case)
     if operation.phase is OperationPhase.RUNNING:
         return procedure.judge(case)
-    if why := window_of(operation).why_never(case.now_seconds, waited_for=operation.result.message):
-        return Reject(message=why)
+    if why := case.too_late():
+        return plans.Reject(message=why)
     beginning = procedure.begin(case)
-    if operation.is_dry and isinstance(beginning, Start):
-        return Done(message=f"dry run: {beginning.message}", figures=beginning.figures, plan=beginning.steps)
+    if operation.is_dry and isinstance(beginning, plans.Start):
+        return plans.Done(message=f"dry run: {beginning.message}", figures=beginning.figures, plan=beginning.steps)
     if first is not None and first is not case and not operation.is_dry and not _waits_for_its_time(case):
-        return Wait(message=f"waits for {first.operation.name}")
+        return plans.Wait(message=f"waits for {first.operation.name}")
     return beginning
 
 
@@ -131,12 +116,14 @@ def _waits_for_its_time(case: Case) -> bool:
     return case.operation.phase is OperationPhase.PENDING and case.too_early_seconds > 0
 
 
-def _without_group(case: Case) -> Verdict:
+def _without_group(case: Case) -> plans.Verdict:
     what = case.group_is_not_there()
     if case.operation.phase is OperationPhase.RUNNING:
-        return Fail(message=f"{what} any more")
+        return plans.Fail(message=f"{what} any more")
     grace_seconds = created_seconds(case.operation.raw) + GROUP_UNKNOWN_GRACE_SECONDS - case.now_seconds
-    return Wait(message=what, look_again_seconds=grace_seconds) if grace_seconds > 0 else Reject(message=what)
+    return (
+        plans.Wait(message=what, look_again_seconds=grace_seconds) if grace_seconds > 0 else plans.Reject(message=what)
+    )
 
 
 def _is_of_this_group(seen: Observed, operation: Operation) -> bool:
@@ -145,24 +132,24 @@ def _is_of_this_group(seen: Observed, operation: Operation) -> bool:
     return not seen.group_object or operation.is_of(seen.group_object)
 
 
-def _adoption(seen: Observed, operation: Operation) -> Iterator[Adopt]:
+def _adoption(seen: Observed, operation: Operation) -> Iterator[plans.Adopt]:
     if not seen.group_object or being_deleted(seen.group_object):
         return
     group_uid = uid(seen.group_object)
     if all(owner.get("uid") != group_uid for owner in owners_of(operation.raw)):
-        yield Adopt(operation=operation, group_uid=group_uid)
+        yield plans.Adopt(operation=operation, group_uid=group_uid)
 
 
-def _old_ones(cases: list[Case], settings: OperationSettings) -> Iterator[Remove]:
+def _old_ones(cases: list[Case], settings: plans.OperationSettings) -> Iterator[plans.Remove]:
     """Return the finished operations to delete: time to live over, or more than the history keeps."""
     finished = [case for case in cases if case.operation.finished]
     finished.sort(key=lambda case: (case.operation.completed_seconds, case.operation.order), reverse=True)
     for index, case in enumerate(finished):
         remaining_seconds = _remaining_seconds(case)
         if remaining_seconds is not None and remaining_seconds <= 0:
-            yield Remove(operation=case.operation, reason="ttlSecondsAfterFinished is over")
+            yield plans.Remove(operation=case.operation, reason="ttlSecondsAfterFinished is over")
         elif index >= settings.history_limit:
-            yield Remove(operation=case.operation, reason=f"only the last {settings.history_limit} are kept")
+            yield plans.Remove(operation=case.operation, reason=f"only the last {settings.history_limit} are kept")
 
 
 def _remaining_seconds(case: Case) -> float | None:
@@ -175,11 +162,11 @@ def _remaining_seconds(case: Case) -> float | None:
 MAX_MESSAGE = 4096
 
 
-def next_status(case: Case, verdict: Verdict) -> OperationStatus:
+def next_status(case: Case, verdict: plans.Verdict) -> OperationStatus:
     """Equal to the present one where nothing has changed, so that nothing is written."""
     now, is_over = rfc3339(case.now_seconds), verdict.phase in FINISHED
     generation, message = int(metadata(case.operation.raw).get("generation", 0)), verdict.message[:MAX_MESSAGE]
-    kind = OperationConditionType.COMPLETE if isinstance(verdict, Done) else OperationConditionType.FAILED
+    kind = OperationConditionType.COMPLETE if isinstance(verdict, plans.Done) else OperationConditionType.FAILED
     condition = Condition(
         type=kind.value,
         status=ConditionStatus.TRUE,
@@ -188,11 +175,11 @@ def next_status(case: Case, verdict: Verdict) -> OperationStatus:
         last_transition_time=now,
         observed_generation=generation,
     )
-    figures = Figures.so_far(case.before) if verdict.figures is None else verdict.figures
+    figures = plans.Figures.so_far(case.before) if verdict.figures is None else verdict.figures
     return OperationStatus(
         phase=verdict.phase,
         observed_generation=generation,
-        started_at=now if isinstance(verdict, Start) else case.operation.status.started_at,
+        started_at=now if isinstance(verdict, plans.Start) else case.operation.status.started_at,
         completed_at=now if is_over else None,
         result=OperationResult(
             message=message,
@@ -201,21 +188,21 @@ def next_status(case: Case, verdict: Verdict) -> OperationStatus:
             epoch=figures.epoch,
             milliseconds=figures.milliseconds,
             phases=dict(figures.phases),
-            plan=list(verdict.plan) if isinstance(verdict, Done) else [],
+            plan=list(verdict.plan) if isinstance(verdict, plans.Done) else [],
         ),
         conditions=[condition] if is_over else None,
     )
 
 
-def _note_of(operation: Operation, verdict: Verdict) -> Note | None:
+def _note_of(operation: Operation, verdict: plans.Verdict) -> Note | None:
     """Return the Event for this verdict. None for a switchover's start and end: the controller plane posts those, with figures."""
     kind = operation.asked.spec.type
     message = f"{operation.name}: {verdict.message}"
-    if isinstance(verdict, Reject | Fail):
+    if isinstance(verdict, plans.Reject | plans.Fail):
         return Note(reason=f"{kind.value}{verdict.phase.value}", message=message, warning=True)
     if kind is OperationType.SWITCHOVER:
         return None
-    if isinstance(verdict, Start):
+    if isinstance(verdict, plans.Start):
         return Note(reason=f"{kind.value}Started", message=message)
-    is_done = isinstance(verdict, Done) and not verdict.plan
+    is_done = isinstance(verdict, plans.Done) and not verdict.plan
     return Note(reason=f"{kind.value}Completed", message=message) if is_done else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from brokergroup_operator.api.brokergroup_operation import OperationPhase
@@ -29,13 +29,7 @@ class Figures:
     @classmethod
     def so_far(cls, result: OperationResult) -> Self:
         """As an earlier pass wrote them down."""
-        return cls(
-            from_broker_id=result.from_broker_id,
-            to_broker_id=result.to_broker_id,
-            epoch=result.epoch,
-            milliseconds=result.milliseconds,
-            phases=result.phases,
-        )
+        return cls(**{one.name: getattr(result, one.name) for one in fields(cls)})
 
 
 NO_FIGURES = Figures()

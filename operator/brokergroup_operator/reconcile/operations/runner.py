@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -25,18 +25,8 @@ from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundEr
 from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, PODS
 from brokergroup_operator.observe.group_view import ElectionRefusedError, GroupViewError, SwitchoverRefusedError
+from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.evaluate import evaluate
-from brokergroup_operator.reconcile.operations.plan import (
-    Adopt,
-    DoEffect,
-    ElectUnclean,
-    Figures,
-    KillPod,
-    Outcome,
-    Remove,
-    SwitchMaster,
-    WriteStatus,
-)
 from brokergroup_operator.records.store import RecordStoreError
 
 if TYPE_CHECKING:
@@ -45,7 +35,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
-    from brokergroup_operator.reconcile.operations.plan import OperationSettings, PassPlan, Step
     from brokergroup_operator.reconcile.plan import Note
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.records.store import GroupKey
@@ -65,7 +54,7 @@ class OperationRunner:
         self,
         api: KubernetesApi,
         view: GroupView,
-        settings: OperationSettings,
+        settings: plans.OperationSettings,
         *,
         read: Callable[[GroupKey], Awaitable[Observed | None]],
         post: Callable[[JsonObject, Note], Awaitable[None]],
@@ -79,7 +68,7 @@ class OperationRunner:
         self._post = post
         self._timeout_seconds = settings.api_timeout_seconds
 
-    def outcomes(self, key: GroupKey) -> Mapping[str, Outcome]:
+    def outcomes(self, key: GroupKey) -> Mapping[str, plans.Outcome]:
         """Of this process's requests. Before the record is read: none may be older than the record it is judged with."""
         return self._attempts.outcomes(key)
 
@@ -87,7 +76,7 @@ class OperationRunner:
         self,
         key: GroupKey,
         seen: Observed | None = None,
-        outcomes: Mapping[str, Outcome] | None = None,
+        outcomes: Mapping[str, plans.Outcome] | None = None,
         *,
         is_newest: bool = False,
     ) -> float | None:
@@ -119,7 +108,7 @@ class OperationRunner:
         now, then = self._view.snapshot(seen.key), seen.snapshot
         return now is then or (now is not None and then is not None and now.stands_as(then))
 
-    async def _look(self, key: GroupKey) -> tuple[Observed, PassPlan] | None:
+    async def _look(self, key: GroupKey) -> tuple[Observed, plans.PassPlan] | None:
         """Return what there is now and the plan for it; None where the group has no operation, or is another operator's."""
         outcomes = self.outcomes(key)
         seen = await self._read(key)
@@ -129,8 +118,8 @@ class OperationRunner:
         return self._judged(key, seen, outcomes, is_newest=True)
 
     def _judged(
-        self, key: GroupKey, seen: Observed, outcomes: Mapping[str, Outcome], *, is_newest: bool
-    ) -> tuple[Observed, PassPlan] | None:
+        self, key: GroupKey, seen: Observed, outcomes: Mapping[str, plans.Outcome], *, is_newest: bool
+    ) -> tuple[Observed, plans.PassPlan] | None:
         if seen.group_object and operator_of(seen.group_object) != self._settings.operator:
             return None
         if not seen.operations and self._attempts.has_any(key):
@@ -146,7 +135,7 @@ class OperationRunner:
     async def stop(self) -> None:
         await self._attempts.stop()
 
-    async def _carry_out(self, seen: Observed, plan: PassPlan) -> None:
+    async def _carry_out(self, seen: Observed, plan: plans.PassPlan) -> None:
         """All steps in order. Raises ``ConflictError`` when an operation is no longer as it was read."""
         # What was read, or what the last write of this pass made of it, by uid.
         newest = {item.uid: item.raw for item in seen.operations}
@@ -156,20 +145,20 @@ class OperationRunner:
             except NotFoundError:
                 log.info("operation.gone", group=str(seen.key), name=step.operation.name)
 
-    async def _do(self, seen: Observed, step: Step, newest: dict[str, JsonObject]) -> None:
+    async def _do(self, seen: Observed, step: plans.Step, newest: dict[str, JsonObject]) -> None:
         key, uid, name = seen.key, step.operation.uid, step.operation.name
         match step:
-            case Adopt():
+            case plans.Adopt():
                 newest[uid] = await self._adopt(key, step, newest[uid])
-            case WriteStatus():
+            case plans.WriteStatus():
                 newest[uid] = await self._write_status(newest[uid], step)
                 message = step.status.result.message if step.status.result else ""
                 log.info("operation.status", group=str(key), name=name, phase=step.status.phase, message=message)
                 if step.note is not None and seen.group_object:
                     await self._post(seen.group_object, step.note)
-            case DoEffect():
+            case plans.DoEffect():
                 await self._effect(key, step)
-            case Remove():
+            case plans.Remove():
                 log.info("operation.removed", group=str(key), name=name, reason=step.reason)
                 await self._api.delete(
                     BROKER_GROUP_OPERATIONS,
@@ -179,14 +168,10 @@ class OperationRunner:
                     timeout_seconds=self._timeout_seconds,
                 )
 
-    async def _adopt(self, key: GroupKey, step: Adopt, raw: JsonObject) -> JsonObject:
+    async def _adopt(self, key: GroupKey, step: plans.Adopt, raw: JsonObject) -> JsonObject:
         metadata = raw["metadata"]
-        owner = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.BROKER_GROUP_KIND,
-            "name": key.name,
-            "uid": step.group_uid,
-        }
+        kind = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND}
+        owner = kind | {"name": key.name, "uid": step.group_uid}
         change = {
             "resourceVersion": metadata["resourceVersion"],
             "uid": metadata["uid"],
@@ -203,7 +188,7 @@ class OperationRunner:
             timeout_seconds=self._timeout_seconds,
         )
 
-    async def _write_status(self, raw: JsonObject, step: WriteStatus) -> JsonObject:
+    async def _write_status(self, raw: JsonObject, step: plans.WriteStatus) -> JsonObject:
         return await self._api.replace(
             BROKER_GROUP_OPERATIONS,
             raw | {"status": without_nulls(msgspec.to_builtins(step.status))},
@@ -212,17 +197,17 @@ class OperationRunner:
             timeout_seconds=self._timeout_seconds,
         )
 
-    async def _effect(self, key: GroupKey, step: DoEffect) -> None:
+    async def _effect(self, key: GroupKey, step: plans.DoEffect) -> None:
         log.info("operation.effect", group=str(key), name=step.operation.name, effect=repr(step.effect))
         match step.effect:
-            case KillPod():
+            case plans.KillPod():
                 await self._kill(key, step.effect)
-            case SwitchMaster():
+            case plans.SwitchMaster():
                 self._attempts.begin(key, step.operation.uid, self._switch_master(key, step.effect))
-            case ElectUnclean():
+            case plans.ElectUnclean():
                 self._attempts.begin(key, step.operation.uid, self._elect(key, step.effect))
 
-    async def _kill(self, key: GroupKey, effect: KillPod) -> None:
+    async def _kill(self, key: GroupKey, effect: plans.KillPod) -> None:
         """Kill as a fence does, under its finalizer: so the failover has proof of the death, not only a pod that is gone."""
         try:
             for _ in range(_KILL_ATTEMPTS):
@@ -240,14 +225,9 @@ class OperationRunner:
         except NotFoundError as error:
             log.info("operation.pod_gone", group=str(key), pod=effect.name, error=str(error))
 
-    async def _switch_master(self, key: GroupKey, effect: SwitchMaster) -> Figures:
-        change = await self._view.switch_master(
-            key,
-            from_broker_id=effect.from_broker_id,
-            to_broker_id=effect.to_broker_id,
-            deadline_seconds=effect.deadline_seconds,
-        )
-        return Figures(
+    async def _switch_master(self, key: GroupKey, effect: plans.SwitchMaster) -> plans.Figures:
+        change = await self._view.switch_master(key, **asdict(effect))
+        return plans.Figures(
             from_broker_id=change.from_broker_id,
             to_broker_id=change.to_broker_id,
             epoch=change.epoch,
@@ -255,9 +235,11 @@ class OperationRunner:
             phases={name: round(value) for name, value in change.phases.items()},
         )
 
-    async def _elect(self, key: GroupKey, effect: ElectUnclean) -> Figures:
+    async def _elect(self, key: GroupKey, effect: plans.ElectUnclean) -> plans.Figures:
         change = await self._view.elect(key, to_broker_id=effect.to_broker_id, unclean=True)
-        return Figures(to_broker_id=change.to_broker_id, epoch=change.epoch, milliseconds=round(change.milliseconds))
+        return plans.Figures(
+            to_broker_id=change.to_broker_id, epoch=change.epoch, milliseconds=round(change.milliseconds)
+        )
 
 
 # Between two requests of one operation, so that a refused one is not repeated in a tight loop.
@@ -269,16 +251,16 @@ class Attempts:
 
     def __init__(self, wake: Callable[[GroupKey], None]) -> None:
         self._wake = wake
-        self._attempts: dict[str, tuple[GroupKey, asyncio.Task[Figures]]] = {}
+        self._attempts: dict[str, tuple[GroupKey, asyncio.Task[plans.Figures]]] = {}
 
-    def begin(self, key: GroupKey, uid: str, request: Coroutine[None, None, Figures]) -> None:
+    def begin(self, key: GroupKey, uid: str, request: Coroutine[None, None, plans.Figures]) -> None:
         """Start it beside the passes; its end wakes the group. What was asked before, and has ended, is asked less eagerly."""
         pause_seconds = ASK_AGAIN_SECONDS if uid in self._attempts else 0.0
         task = asyncio.create_task(_after(pause_seconds, request), name=f"operation {key} {uid}")
         task.add_done_callback(lambda _: self._wake(key))
         self._attempts[uid] = key, task
 
-    def outcomes(self, key: GroupKey) -> dict[str, Outcome]:
+    def outcomes(self, key: GroupKey) -> dict[str, plans.Outcome]:
         """Return the outcomes so far of the requests for this group."""
         return {uid: _outcome(task) for uid, (of, task) in self._attempts.items() if of == key}
 
@@ -298,7 +280,7 @@ class Attempts:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _after(pause_seconds: float, request: Coroutine[None, None, Figures]) -> Figures:
+async def _after(pause_seconds: float, request: Coroutine[None, None, plans.Figures]) -> plans.Figures:
     try:
         await asyncio.sleep(pause_seconds)
         return await request
@@ -306,17 +288,17 @@ async def _after(pause_seconds: float, request: Coroutine[None, None, Figures]) 
         request.close()  # where it was never begun: cancelled before its turn
 
 
-def _outcome(task: asyncio.Task[Figures]) -> Outcome:
+def _outcome(task: asyncio.Task[plans.Figures]) -> plans.Outcome:
     if not task.done():
-        return Outcome(running=True)
+        return plans.Outcome(running=True)
     if task.cancelled():
-        return Outcome(failed="the request was cancelled")
+        return plans.Outcome(failed="the request was cancelled")
     error = task.exception()
     if error is None:
-        return Outcome(figures=task.result())
+        return plans.Outcome(figures=task.result())
     if isinstance(error, SwitchoverRefusedError | ElectionRefusedError):
-        return Outcome(refused=str(error))
+        return plans.Outcome(refused=str(error))
     if not isinstance(error, GroupViewError | RecordStoreError | ApiError | TimeoutError):
         # A mistake in the program: it is logged with its traceback, and the operation fails at its deadline.
         log.error("operation.request_failed", exc_info=error)
-    return Outcome(failed=f"{type(error).__name__}: {error}")
+    return plans.Outcome(failed=f"{type(error).__name__}: {error}")

@@ -170,5 +170,5 @@ def _unreachable_since(ready: dict[str, Any]) -> dt.datetime:
 
 
 def _condition(obj: JsonObject, kind: str) -> dict[str, Any]:
-    conditions: list[dict[str, Any]] = (obj.get("status") or {}).get("conditions") or []
-    return next((one for one in conditions if one.get("type") == kind and one.get("lastTransitionTime")), {})
+    found = observed.condition_in(obj, kind)
+    return found if found.get("lastTransitionTime") else {}

@@ -19,7 +19,6 @@ from brokergroup_operator.api.durability import with_durability
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
-from brokergroup_operator.kube.resources import NODES, SECRETS
 from brokergroup_operator.reconcile.identity import claim_names
 from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.members import carried
@@ -34,11 +33,18 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
 
 
 log = structlog.get_logger(__name__)
 FORBIDDEN = 403
+# What the group's pods need beside their claims, by the field of the view.
+CHILDREN: Final = {
+    resources.SERVICES: "services",
+    resources.CONFIG_MAPS: "config_maps",
+    resources.POD_DISRUPTION_BUDGETS: "disruption_budgets",
+}
 
 
 class UnreadableGroupError(Exception):
@@ -79,12 +85,10 @@ class GroupFetcher:
         if seen.unreadable or (seen.snapshot is not None and seen.snapshot.record != seen.record):
             return None  # or the controller plane knows a newer record
         nodes = {name: cache.node(name) for name in _node_names(seen.pods)}
-        seen = replace(
-            await self._with_what_it_names(seen),
-            services=cache.by_name(resources.SERVICES, key),
-            config_maps=cache.by_name(resources.CONFIG_MAPS, key),
-            disruption_budgets=cache.by_name(resources.POD_DISRUPTION_BUDGETS, key),
+        seen = await self._whole(
+            seen,
             nodes={name: node for name, node in nodes.items() if node is not None},
+            **{field: cache.by_name(resource, key) for resource, field in CHILDREN.items()},
         )
         return None if _unlisted_claims(seen) or foreign.has_unowned(seen) else seen
 
@@ -99,20 +103,13 @@ class GroupFetcher:
             return None
         if seen.unreadable:
             raise UnreadableGroupError(seen.unreadable, seen.group_object)
-        services, config_maps, budgets, nodes = await asyncio.gather(
-            self._objects.labelled(resources.SERVICES, key),
-            self._objects.labelled(resources.CONFIG_MAPS, key),
-            self._objects.labelled(resources.POD_DISRUPTION_BUDGETS, key),
-            self._nodes_of(seen.pods),
+        *children, nodes = await asyncio.gather(
+            *(self._objects.labelled(resource, key) for resource in CHILDREN), self._nodes(_node_names(seen.pods))
         )
-        seen = replace(
-            await self._with_what_it_names(seen),
-            services=services,
-            config_maps=config_maps,
-            disruption_budgets=budgets,
-            nodes=nodes,
-        )
-        seen = replace(seen, claims={**seen.claims, **await self._unlabelled_claims(key, seen)})
+        seen = await self._whole(seen, nodes=nodes, **dict(zip(CHILDREN.values(), children, strict=True)))
+        # Those without the label by which they are listed are there too: none of them is a lost disk.
+        unlabelled = await self._find_all(resources.PERSISTENT_VOLUME_CLAIMS, key.namespace, _unlisted_claims(seen))
+        seen = replace(seen, claims={**seen.claims, **unlabelled})
         return await self.fetch(key) if await self._is_stale(key, seen) else seen
 
     async def fetch_for_operations(self, key: GroupKey) -> Observed | None:
@@ -139,9 +136,11 @@ class GroupFetcher:
         )
         return seen_of(key, group_object, state, snapshot=snapshot, operations=operations, pods=pods, claims=claims)
 
-    async def _with_what_it_names(self, seen: Observed) -> Observed:
-        """With the keys of the ConfigMaps and the state of the Secret that the spec names."""
-        group, config_problem = await self._with_config_sources(seen.key, seen.group)
+    async def _whole(self, seen: Observed, **further: Any) -> Observed:
+        """With these fields, and the keys of the ConfigMaps and the state of the Secret that the spec names; neither is watched."""
+        sources = sorted({source.config_map_ref.name for source in seen.group.spec.config_from})
+        found = await self._find_all(resources.CONFIG_MAPS, seen.key.namespace, sources)
+        group, config_problem = with_sources(seen.group, found)
         problem, changed_at = await self._credentials(seen.key, group.spec.security.credentials_secret_name)
         return replace(
             seen,
@@ -149,6 +148,7 @@ class GroupFetcher:
             config_problem=config_problem,
             credentials_problem=problem,
             credentials_changed_at=changed_at,
+            **further,
         )
 
     async def _is_stale(self, key: GroupKey, seen: Observed) -> bool:
@@ -158,44 +158,26 @@ class GroupFetcher:
         now = await self._objects.find(resources.BROKER_GROUPS, key)
         return now is None or observed.being_deleted(now) or observed.uid(now) != observed.uid(seen.group_object)
 
-    async def _unlabelled_claims(self, key: GroupKey, seen: Observed) -> dict[str, JsonObject]:
-        """Claims of registered members that are there without the label by which they are listed: none of them is a lost disk."""
-        wanted = _unlisted_claims(seen)
-        found = await asyncio.gather(
-            *(self._objects.find(resources.PERSISTENT_VOLUME_CLAIMS, GroupKey(key.namespace, name)) for name in wanted)
-        )
-        return {name: claim for name, claim in zip(wanted, found, strict=True) if claim is not None}
+    async def _find_all(self, resource: Resource, namespace: str, wanted: Iterable[str]) -> dict[str, JsonObject]:
+        """Those of these names that there are."""
+        found = await asyncio.gather(*(self._objects.find(resource, GroupKey(namespace, name)) for name in wanted))
+        return {str(obj["metadata"]["name"]): obj for obj in found if obj is not None}
 
-    async def _with_config_sources(self, key: GroupKey, group: BrokerGroup) -> tuple[BrokerGroup, str]:
-        """With the keys of the ConfigMaps that spec.configFrom names. Those are not watched: a change is seen at a resync."""
-        wanted = sorted({source.config_map_ref.name for source in group.spec.config_from})
-        found = await asyncio.gather(
-            *(self._objects.find(resources.CONFIG_MAPS, GroupKey(key.namespace, name)) for name in wanted)
-        )
-        return with_sources(group, dict(zip(wanted, found, strict=True)))
-
-    async def _nodes_of(self, pods: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
-        """The nodes of these pods, as far as the operator may read nodes (chart value rbac.readNodes)."""
-        names_of_nodes = _node_names(pods)
-        found = await asyncio.gather(*(self._node(name) for name in names_of_nodes))
-        return {name: node for name, node in zip(names_of_nodes, found, strict=True) if node is not None}
-
-    async def _node(self, name: str) -> JsonObject | None:
+    async def _nodes(self, wanted: Iterable[str]) -> dict[str, JsonObject]:
+        """None where the operator may not read nodes (chart value rbac.readNodes)."""
         try:
-            return await self._api.get(NODES, name, timeout_seconds=self._timeout_seconds)
-        except NotFoundError:
-            return None
+            return await self._find_all(resources.NODES, "", wanted)
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
-            return None
+            return {}
 
     async def _credentials(self, key: GroupKey, name: str | None) -> tuple[CredentialsError | None, str]:
         """What is wrong with the Secret, and when it last changed. Nothing of it is kept: pods mount their own."""
         if name is None:
             return None, ""
         try:
-            secret = await self._objects.find(SECRETS, GroupKey(key.namespace, name))
+            secret = await self._objects.find(resources.SECRETS, GroupKey(key.namespace, name))
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise

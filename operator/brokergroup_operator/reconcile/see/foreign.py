@@ -15,14 +15,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from brokergroup_operator.api import names
+from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import ApiError
-from brokergroup_operator.kube.resources import (
-    CONFIG_MAPS,
-    PERSISTENT_VOLUME_CLAIMS,
-    POD_DISRUPTION_BUDGETS,
-    PODS,
-    SERVICES,
-)
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import Action, ApplyObject
 from brokergroup_operator.reconcile.see import observed
@@ -37,7 +31,7 @@ if TYPE_CHECKING:
 
 
 # What is labelled as a group's own and lives and dies with it; claims and the record have rules of their own.
-OWNED: Final = (PODS, CONFIG_MAPS, SERVICES, POD_DISRUPTION_BUDGETS)
+OWNED: Final = (resources.PODS, resources.CONFIG_MAPS, resources.SERVICES, resources.POD_DISRUPTION_BUDGETS)
 
 
 class NameTakenError(ApiError):
@@ -91,11 +85,11 @@ def has_unowned(seen: Observed) -> bool:
 def listed(seen: Observed, resource: Resource) -> Mapping[str, JsonObject]:
     """What the pass has of that kind; by the group's label, so a foreign object is rarely in it."""
     by_kind: dict[Resource, Mapping[str, JsonObject]] = {
-        PODS: seen.pods,
-        PERSISTENT_VOLUME_CLAIMS: seen.claims,
-        SERVICES: seen.services,
-        CONFIG_MAPS: seen.config_maps,
-        POD_DISRUPTION_BUDGETS: seen.disruption_budgets,
+        resources.PODS: seen.pods,
+        resources.PERSISTENT_VOLUME_CLAIMS: seen.claims,
+        resources.SERVICES: seen.services,
+        resources.CONFIG_MAPS: seen.config_maps,
+        resources.POD_DISRUPTION_BUDGETS: seen.disruption_budgets,
     }
     return by_kind.get(resource, {})
 
@@ -110,15 +104,15 @@ def taken(resource: Resource, name: str, found: JsonObject) -> NameTakenError:
 
 def stands_on(resource: Resource, obj: JsonObject) -> Iterator[tuple[str, str]]:
     """The claims and ConfigMaps that a pod takes by name, and the Service by whose address it is known: (kind, name)."""
-    if resource != PODS:
+    if resource != resources.PODS:
         return
     if names.ANNOTATION_ADDRESS in observed.annotations_of(obj):
-        yield SERVICES.kind, str(observed.metadata(obj)["name"])
+        yield resources.SERVICES.kind, str(observed.metadata(obj)["name"])
     for volume in obj["spec"].get("volumes") or []:
         if "persistentVolumeClaim" in volume:
-            yield PERSISTENT_VOLUME_CLAIMS.kind, str(volume["persistentVolumeClaim"]["claimName"])
+            yield resources.PERSISTENT_VOLUME_CLAIMS.kind, str(volume["persistentVolumeClaim"]["claimName"])
         if "configMap" in volume:
-            yield CONFIG_MAPS.kind, str(volume["configMap"]["name"])
+            yield resources.CONFIG_MAPS.kind, str(volume["configMap"]["name"])
 
 
 def content_hash(text: str) -> str:

@@ -72,7 +72,7 @@ def is_broken(seen: Observed, member: Member) -> bool:
 
     The id lies on the store's volume: an empty commit log would come back under an id that by the record has every message.
     """
-    replica = seen.record.replicas.get(member.broker_id) if seen.record else None
+    replica = seen.replicas.get(member.broker_id)
     has_two = seen.group.spec.storage.commit_log is not None
     return replica is not None and replica.registered and has_two and not _is_whole(seen, member.pod)
 
@@ -81,7 +81,7 @@ def is_broken(seen: Observed, member: Member) -> bool:
 def carried(seen: Observed) -> dict[str, Replica]:
     """The id that each pod of the group carries: the highest with which its broker registered, else that was reserved for it."""
     latest: dict[str, Replica] = {}
-    for _, replica in sorted((seen.record.replicas if seen.record else {}).items()):
+    for _, replica in sorted(seen.replicas.items()):
         pod = replica.reserved_for
         if names.broker_id_of_pod_name(identity.name_of(seen.group), pod) is None:
             continue
@@ -94,7 +94,7 @@ def taken_in_vain(seen: Observed) -> dict[int, Member]:
     """Ids that something in a pod took (1013) above the one with which the pod's broker registered, each with that pod's member."""
     return {
         broker_id: Member(broker_id=holder.broker_id, pod=replica.reserved_for)
-        for broker_id, replica in (seen.record.replicas if seen.record else {}).items()
+        for broker_id, replica in seen.replicas.items()
         if (holder := carried(seen).get(replica.reserved_for)) is not None and broker_id > holder.broker_id
     }
 
@@ -153,9 +153,8 @@ def never_masters(seen: Observed) -> frozenset[int]:
 @derived
 def learning(seen: Observed) -> frozenset[int]:
     """Return the learners that have left the SyncStateSet: nothing rests on these."""
-    in_set = seen.record.sync_state_set if seen.record else frozenset[int]()
     learners = {one.broker_id for one in membership(seen).members if is_learner(seen, one)}
-    return frozenset(learners - in_set)
+    return frozenset(learners - (seen.record.sync_state_set if seen.record else set()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +269,7 @@ def _standing(seen: Observed, member: Member) -> Standing:
     record, pod = seen.record, seen.pods.get(member.pod)
     going = pod is not None and observed.being_deleted(pod)
     claim_goes = bool(going_claims(seen, member.pod))
-    replica = record.replicas.get(member.broker_id) if record else None
+    replica = seen.replicas.get(member.broker_id)
     return Standing(
         member=member,
         view=member_view(record, seen.snapshot, member.broker_id),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
     from brokergroup_operator.api.credentials import CredentialsError
     from brokergroup_operator.observe.group_view import GroupSnapshot
-    from controller_core.model import BrokerGroupRecord
+    from controller_core.model import BrokerGroupRecord, Replica
 
 
 # Set by what is about to empty the node: kubectl drain, the cluster autoscaler, Karpenter, a graceful shutdown of the node.
@@ -156,6 +156,10 @@ class Observed:
     @property
     def epoch(self) -> int:
         return self.record.master_epoch if self.record else 0
+
+    @property
+    def replicas(self) -> Mapping[int, Replica]:
+        return self.record.replicas if self.record else {}
 
 
 P = ParamSpec("P")
@@ -349,10 +353,15 @@ def why_not_stopped(pods: list[str]) -> str:
     return f"{listed}: a claim is being deleted, and the next stop takes its data along (condition ClaimTerminating)"
 
 
-IMAGE_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-CRASH_REASONS: Final = frozenset({"CrashLoopBackOff", "RunContainerError", "StartError"})
-# The container was never made: nothing crashed, and there is no log to look into.
-CREATION_REASONS: Final = frozenset({"CreateContainerConfigError", "CreateContainerError"})
+# Why the kubelet does not run a container.
+WAITING_REASONS: Final = {
+    **dict.fromkeys(
+        ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"), Reason.IMAGE_UNAVAILABLE
+    ),
+    **dict.fromkeys(("CrashLoopBackOff", "RunContainerError", "StartError"), Reason.MEMBER_CRASHES),
+    # The container was never made: nothing crashed, and there is no log to look into.
+    **dict.fromkeys(("CreateContainerConfigError", "CreateContainerError"), Reason.CONTAINER_NOT_CREATED),
+}
 # As the kubelet says that a Secret or a ConfigMap is not there, or has no such key.
 MISSING_WORDS: Final = ("not found", "couldn't find key", "references non-existent")
 # A deleted pod has its grace period; its deletionTimestamp is the end of it. So much later no kubelet is stopping it.
@@ -387,14 +396,10 @@ def _of_container(status: dict[str, Any], name: str) -> Trouble | None:
     waiting: dict[str, Any] = (status.get("state") or {}).get("waiting") or {}
     why = str(waiting.get("reason", ""))
     said = f": {waiting['message']}" if waiting.get("message") else ""
-    if why in IMAGE_REASONS:
-        return Trouble(Reason.IMAGE_UNAVAILABLE, f"Pod {name}: {why} {status.get('image', '')}{said}")
-    if why in CREATION_REASONS:
-        missing = any(words in said for words in MISSING_WORDS)
-        reason = Reason.REFERENCE_MISSING if missing else Reason.CONTAINER_NOT_CREATED
-        return Trouble(reason, f"Pod {name}: {why}{said}")
-    if why in CRASH_REASONS:
-        return Trouble(Reason.MEMBER_CRASHES, f"Pod {name}: {why}{said}")
+    if reason := WAITING_REASONS.get(why):
+        image = f" {status.get('image', '')}" if reason is Reason.IMAGE_UNAVAILABLE else ""
+        is_missing = reason is Reason.CONTAINER_NOT_CREATED and any(words in said for words in MISSING_WORDS)
+        return Trouble(Reason.REFERENCE_MISSING if is_missing else reason, f"Pod {name}: {why}{image}{said}")
     if not status.get("ready") and int(status.get("restartCount") or 0) >= CRASHES_TO_TELL_OF:
         started = f"Pod {name} has been started {status['restartCount']} times and is not ready"
         return Trouble(Reason.MEMBER_CRASHES, started)

@@ -21,7 +21,6 @@ from brokergroup_operator.reconcile.operations.plan import (
     GoOn,
     KillPod,
     Reject,
-    Start,
     SwitchMaster,
     Wait,
 )
@@ -42,37 +41,30 @@ REFUSAL_PATIENCE_SECONDS = 2.0
 
 
 def _begin_switchover(case: Case) -> Beginning:
-    request, master = asked(case.spec.switchover), case.master
+    request, master = asked(case.spec.switchover), case.seen.master
+    target = request.to_broker_id
     if (wait_seconds := case.too_early_seconds) > 0:
         return Wait(message=f"not before {request.not_before}", look_again_seconds=wait_seconds)
-    if obstacle := _obstacle(case, request.to_broker_id):
-        return obstacle
-    to = "the best candidate" if request.to_broker_id is None else f"broker {request.to_broker_id}"
-    return Start(
+    if wait := case.master_changes():
+        return wait
+    if target is not None and target == master and not case.group_is_not_there():
+        return Done(message=f"broker {target} is master already", figures=_now(case))
+    to = "the best candidate" if target is None else f"broker {target}"
+    not_now = case.unsafe()
+    return case.begun(
+        case.group_is_not_there(),
+        case.no_master(),
+        "" if target is None else case.not_a_member(target),
+        "" if target is None else case.only_learns(target),
+        "" if target is None or not_now else case.not_in_sync(target),
+        not_now=not_now,
         message=f"from broker {master} to {to}",
-        figures=case.at_start(),
         steps=(
             f"broker {master} stops acknowledging until every in-sync slave has all it has",
-            f"{to} is elected with master epoch {case.epoch + 1}",
+            f"{to} is elected with master epoch {case.seen.epoch + 1}",
             f"broker {master} becomes slave; every slave follows the new master",
         ),
     )
-
-
-def _obstacle(case: Case, target: int | None) -> Wait | Reject | Done | None:
-    if wait := case.master_changes():
-        return wait
-    if objection := first(case.group_is_not_there(), case.no_master()):
-        return Reject(message=objection)
-    if target is not None:
-        if target == case.master:
-            return Done(message=f"broker {target} is master already", figures=_now(case))
-        if objection := first(case.not_a_member(target), case.only_learns(target)):
-            return Reject(message=objection)
-    if not_now := case.unsafe():
-        return not_now
-    objection = "" if target is None else case.not_in_sync(target)
-    return Reject(message=objection) if objection else None
 
 
 def _judge_switchover(case: Case) -> Judgement:
@@ -86,7 +78,7 @@ def _judge_switchover(case: Case) -> Judgement:
         if case.running_seconds <= request.deadline_seconds + ANSWER_GRACE_SECONDS:
             return GoOn(message=before.message)
         return _too_late(case, request.deadline_seconds, "the controller plane has not finished")
-    if case.epoch > (before.epoch or 0) and case.master not in (None, before.from_broker_id):
+    if case.seen.epoch > (before.epoch or 0) and case.seen.master not in (None, before.from_broker_id):
         return _ended(case.as_recorded(), request.to_broker_id)
     return _again(case, request)
 
@@ -109,7 +101,9 @@ def _unsafe_to_move(case: Case) -> str:
 
 
 def _switch(case: Case, to_broker_id: int | None, *, deadline_seconds: float) -> SwitchMaster:
-    return SwitchMaster(from_broker_id=case.master or 0, to_broker_id=to_broker_id, deadline_seconds=deadline_seconds)
+    return SwitchMaster(
+        from_broker_id=case.seen.master or 0, to_broker_id=to_broker_id, deadline_seconds=deadline_seconds
+    )
 
 
 def _for_good(case: Case) -> bool:
@@ -132,26 +126,22 @@ def _ended(figures: Figures, wanted: int | None) -> Done | Fail:
 
 
 def _now(case: Case) -> Figures:
-    return Figures(from_broker_id=case.master, to_broker_id=case.master, epoch=case.epoch)
+    return Figures(from_broker_id=case.seen.master, to_broker_id=case.seen.master, epoch=case.seen.epoch)
 
 
 def _begin_election(case: Case) -> Beginning:
     request = asked(case.spec.elect)
     target, named, group = request.to_broker_id, request.acknowledge_data_loss, case.group
-    if objection := first(
+    return case.begun(
         case.group_is_not_there(),
         "" if named == group else f"acknowledgeDataLoss is {named!r}, expected the name of the group, {group!r}",
         case.not_a_member(target),
         case.only_learns(target),
         _master_serves(case),
         "" if case.view(target).heard else f"broker {target} is not alive: only a running broker can be elected",
-    ):
-        return Reject(message=objection)
-    return Start(
         message=f"broker {target} is elected, whatever it lacks",
-        figures=case.at_start(),
         steps=(
-            f"broker {target} is elected with master epoch {case.epoch + 1}, and is the whole SyncStateSet",
+            f"broker {target} is elected with master epoch {case.seen.epoch + 1}, and is the whole SyncStateSet",
             f"the others truncate what broker {target} lacks: acknowledged messages among it are lost for good",
         ),
     )
@@ -161,11 +151,11 @@ def _judge_election(case: Case) -> Judgement:
     target, before, outcome = asked(case.spec.elect).to_broker_id, case.before, case.outcome
     if outcome.refused:
         return Reject(message=outcome.refused)
-    if case.epoch > (before.epoch or 0) and case.master is not None and not outcome.running:
+    if case.seen.epoch > (before.epoch or 0) and case.seen.master is not None and not outcome.running:
         figures = replace(outcome.figures or case.as_recorded(), from_broker_id=before.from_broker_id)
-        if case.master != target:
-            return Fail(message=f"broker {case.master} became master, not broker {target}", figures=figures)
-        return Done(message=f"broker {target} is master in epoch {case.epoch}", figures=figures)
+        if case.seen.master != target:
+            return Fail(message=f"broker {case.seen.master} became master, not broker {target}", figures=figures)
+        return Done(message=f"broker {target} is master in epoch {case.seen.epoch}", figures=figures)
     if case.running_seconds > ELECT_DEADLINE_SECONDS:
         return Fail(message=f"not within {ELECT_DEADLINE_SECONDS:.0f} s: {outcome.failed or 'no replica was elected'}")
     if outcome.running or outcome.figures is not None:
@@ -175,13 +165,12 @@ def _judge_election(case: Case) -> Judgement:
 
 def _serves(case: Case) -> bool:
     """Whether the master has said that it is master in its epoch."""
-    return case.master is not None and case.seen.snapshot is not None and case.seen.snapshot.writable
+    return case.seen.master is not None and case.seen.snapshot is not None and case.seen.snapshot.writable
 
 
 def _master_serves(case: Case) -> str:
-    if _serves(case):
-        return f"broker {case.master} is master and serves writes: an unclean election could only lose data; ask for a Switchover"
-    return ""
+    why = f"broker {case.seen.master} is master and serves writes: an unclean election could only lose data; ask for a Switchover"
+    return why if _serves(case) else ""
 
 
 SWITCHOVER = Procedure(begin=_begin_switchover, judge=_judge_switchover)
@@ -193,31 +182,28 @@ DRILL_SWITCHOVER_DEADLINE_SECONDS = 60.0
 
 
 def _begin_drill(case: Case) -> Beginning:
-    kill, master = asked(case.spec.drill).kind is DrillKind.KILL_MASTER, case.master or 0
     if wait := case.master_changes():
         return wait
-    if objection := first(
-        case.group_is_not_there(),
-        case.paused() if kill else "",
-        case.no_master(),
-        case.claim_goes((master,)) if kill else "",
-    ):
-        return Reject(message=objection)
-    if not_now := case.unsafe() or (case.born_too_late((case.pod(master),)) if kill else None):
-        return not_now
-    if kill:
-        return Start(
+    master = case.seen.master or 0
+    if asked(case.spec.drill).kind is DrillKind.KILL_MASTER:
+        return case.begun(
+            case.group_is_not_there(),
+            case.paused(),
+            case.no_master(),
+            case.claim_goes((master,)),
+            not_now=case.unsafe() or case.born_too_late((case.pod(master),)),
             message=f"kills broker {master}, the master",
-            figures=case.at_start(),
             steps=(
                 f"delete pod {case.pod_name(master)} (broker {master}, the master) without grace",
                 "wait for the failover",
                 f"wait until broker {master} is in the SyncStateSet again; the new master stays",
             ),
         )
-    return Start(
+    return case.begun(
+        case.group_is_not_there(),
+        case.no_master(),
+        not_now=case.unsafe(),
         message=f"moves the master away from broker {master} and back",
-        figures=case.at_start(),
         steps=(
             f"switch over from broker {master} to the best candidate",
             "wait until the group is FailoverSafe again",
@@ -236,7 +222,7 @@ def _judge_drill(case: Case) -> Judgement:
 def _judge_kill(case: Case) -> Judgement:
     before = case.before
     victim, epoch = before.from_broker_id or 0, before.epoch or 0
-    if case.epoch == epoch:
+    if case.seen.epoch == epoch:
         pod = case.pod(victim)
         if pod is None or case.is_new(pod) or is_fenced(pod):
             return GoOn(message=f"pod {case.pod_name(victim)} is killed; waits for an election")
@@ -256,7 +242,7 @@ def _judge_kill(case: Case) -> Judgement:
         )
     return Done(
         message=f"{took_over} from broker {victim}{_in(measured)}; all in sync again after {case.running_seconds:.0f} s",
-        figures=replace(measured, epoch=case.epoch),
+        figures=replace(measured, epoch=case.seen.epoch),
     )
 
 
@@ -265,16 +251,16 @@ def _judge_there_and_back(case: Case) -> Judgement:
     home, epoch = before.from_broker_id or 0, before.epoch or 0
     if outcome.refused:
         # The first leg: nothing was done. On the way back: not now, so again.
-        nothing_done = case.epoch == epoch and _for_good(case)
+        nothing_done = case.seen.epoch == epoch and _for_good(case)
         return Reject(message=outcome.refused) if nothing_done else _leg(case, outcome.refused)
     if outcome.running:
         return GoOn(message=before.message)
-    if case.epoch == epoch:
+    if case.seen.epoch == epoch:
         return _leg(case, outcome.failed)
-    if case.master is None:
+    if case.seen.master is None:
         return GoOn(message="waits for a master")
     figures = outcome.figures or case.as_recorded()
-    if case.master != home:
+    if case.seen.master != home:
         measured = _first_measured(case, figures)
         return _leg(case, outcome.failed, figures=replace(measured, from_broker_id=home, epoch=epoch))
     there, back = before.milliseconds, figures.milliseconds
@@ -283,7 +269,7 @@ def _judge_there_and_back(case: Case) -> Judgement:
         figures=Figures(
             from_broker_id=home,
             to_broker_id=home,
-            epoch=case.epoch,
+            epoch=case.seen.epoch,
             milliseconds=max((value for value in (there, back) if value is not None), default=None),
             phases={**before.phases, **{f"back.{name}": value for name, value in figures.phases.items()}},
         ),
@@ -295,7 +281,9 @@ def _leg(case: Case, failed: str, *, figures: Figures | None = None) -> GoOn:
     home = case.before.from_broker_id or 0
     if why := _unsafe_to_move(case):
         return GoOn(message=f"waits: {why}", figures=figures)
-    effect = _switch(case, None if case.master == home else home, deadline_seconds=DRILL_SWITCHOVER_DEADLINE_SECONDS)
+    effect = _switch(
+        case, None if case.seen.master == home else home, deadline_seconds=DRILL_SWITCHOVER_DEADLINE_SECONDS
+    )
     return GoOn(message=failed or case.before.message, figures=figures, effect=effect)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.reconcile.operations.plan import Done, Fail, Figures, GoOn, Reject, Start
+from brokergroup_operator.reconcile.operations.plan import Done, Fail, Figures, GoOn
 from brokergroup_operator.reconcile.operations.procedures.premises import Procedure, asked, first
 from brokergroup_operator.reconcile.see.observed import pod_is_ready
 
@@ -26,24 +26,22 @@ DECOMMISSION_DEADLINE_SECONDS = 3600.0
 
 
 def _begin_restart(case: Case) -> Beginning:
-    unknown = first(*map(case.not_a_member, asked(case.spec.restart).broker_ids))
-    if objection := first(case.group_is_not_there(), case.paused(), unknown):
-        return Reject(message=objection)
     wanted = _wanted(case)
-    if objection := first(case.no_master(), case.claim_goes(wanted)):
-        return Reject(message=objection)
-    if not_now := case.unsafe(wanted) or case.born_too_late(map(case.pod, wanted)):
-        return not_now
-    return Start(
+    return case.begun(
+        case.group_is_not_there(),
+        case.paused(),
+        *map(case.not_a_member, asked(case.spec.restart).broker_ids),
+        case.no_master(),
+        case.claim_goes(wanted),
+        not_now=case.unsafe(wanted) or case.born_too_late(map(case.pod, wanted)),
         message=f"restarts {_list(wanted)}",
-        figures=case.at_start(),
-        steps=tuple(_restart_step(case, broker_id) for broker_id in wanted),
+        steps=(_restart_step(case, broker_id) for broker_id in wanted),
     )
 
 
 def _restart_step(case: Case, broker_id: int) -> str:
     restart = f"restart pod {case.pod_name(broker_id)} (broker {broker_id}) and wait until it is in sync"
-    return f"switch the master over, then {restart}" if broker_id == case.master else restart
+    return f"switch the master over, then {restart}" if broker_id == case.seen.master else restart
 
 
 def _judge_restart(case: Case) -> Judgement:
@@ -55,7 +53,7 @@ def _judge_restart(case: Case) -> Judgement:
         "" if wanted and not waiting else progress,
         deadline_seconds=RESTART_DEADLINE_SECONDS_PER_MEMBER * max(1, len(wanted)),
         done=f"restarted {_list(sorted(wanted))} in {case.running_seconds:.0f} s",
-        to_broker_id=case.master,
+        to_broker_id=case.seen.master,
         hindrance=case.claim_goes(waiting),
     )
 
@@ -68,7 +66,7 @@ def _has_restarted(case: Case, broker_id: int) -> bool:
 def _wanted(case: Case) -> list[int]:
     """Slaves first, the master last, as it will be done."""
     named = asked(case.spec.restart).broker_ids or case.members
-    return sorted(named, key=lambda broker_id: (broker_id == case.master, broker_id))
+    return sorted(named, key=lambda broker_id: (broker_id == case.seen.master, broker_id))
 
 
 def _list(broker_ids: list[int]) -> str:
@@ -77,14 +75,14 @@ def _list(broker_ids: list[int]) -> str:
 
 def _begin_rebuild(case: Case) -> Beginning:
     broker_id = asked(case.spec.rebuild).broker_id
-    if objection := first(case.group_is_not_there(), case.paused(), case.not_a_member(broker_id), case.no_master()):
-        return Reject(message=objection)
-    if not_now := case.unsafe((broker_id,)) or case.born_too_late((case.pod(broker_id), case.claim(broker_id))):
-        return not_now
     pod = case.pod_name(broker_id)
-    return Start(
+    return case.begun(
+        case.group_is_not_there(),
+        case.paused(),
+        case.not_a_member(broker_id),
+        case.no_master(),
+        not_now=case.unsafe((broker_id,)) or case.born_too_late((case.pod(broker_id), case.claim(broker_id))),
         message=f"gives up broker {broker_id} with its volume",
-        figures=case.at_start(),
         steps=(
             *_hand_over(case, broker_id),
             f"delete pod {pod} and claim {pod} WITH ITS DATA",
@@ -95,7 +93,7 @@ def _begin_rebuild(case: Case) -> Beginning:
 
 
 def _hand_over(case: Case, broker_id: int) -> list[str]:
-    is_master = broker_id == case.master
+    is_master = broker_id == case.seen.master
     return [f"switch the master over to another member than broker {broker_id}"] if is_master else []
 
 
@@ -118,7 +116,7 @@ def _rebuild_waits_for(case: Case, broker_id: int, new: int | None) -> str:
         return "no new member has registered yet"
     if not case.is_back(new):
         return f"broker {new} copies the log"
-    return f"broker {broker_id} is still in the record" if broker_id in case.replicas else ""
+    return f"broker {broker_id} is still in the record" if broker_id in case.seen.replicas else ""
 
 
 def _successor(case: Case) -> int | None:
@@ -132,19 +130,14 @@ def _successor(case: Case) -> int | None:
 
 def _begin_decommission(case: Case) -> Beginning:
     broker_id, replicas = asked(case.spec.decommission).broker_id, case.seen.group.spec.replicas
-    if objection := first(
+    return case.begun(
         case.group_is_not_there(),
         case.paused(),
         case.not_a_member(broker_id),
         f"broker {broker_id} is the only member" if case.members == [broker_id] else "",
         case.no_master(),
-    ):
-        return Reject(message=objection)
-    if not_now := case.unsafe((broker_id,)):
-        return not_now
-    return Start(
+        not_now=case.unsafe((broker_id,)),
         message=f"removes broker {broker_id}",
-        figures=case.at_start(),
         steps=(
             *_hand_over(case, broker_id),
             f"take broker {broker_id} out of the SyncStateSet",
@@ -162,7 +155,7 @@ def _judge_decommission(case: Case) -> Judgement:
         _decommission_waits_for(case, broker_id),
         deadline_seconds=DECOMMISSION_DEADLINE_SECONDS,
         done=f"broker {broker_id} has left",
-        to_broker_id=case.master,
+        to_broker_id=case.seen.master,
     )
 
 
@@ -187,7 +180,7 @@ def _judged(
         figures = Figures(
             from_broker_id=case.before.from_broker_id,
             to_broker_id=to_broker_id,
-            epoch=case.epoch,
+            epoch=case.seen.epoch,
             milliseconds=round(case.running_seconds * 1000),
         )
         return Done(message=done, figures=figures)

@@ -10,7 +10,15 @@ from brokergroup_operator.api.brokergroup_status import ConditionStatus, Conditi
 from brokergroup_operator.api.times import MomentError, moment, rfc3339
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile.decide.failover_safe import unsafe_now
-from brokergroup_operator.reconcile.operations.plan import NOTHING_ASKED, Figures, Outcome, Reject, Wait, figures_of
+from brokergroup_operator.reconcile.operations.plan import (
+    NOTHING_ASKED,
+    Figures,
+    Outcome,
+    Reject,
+    Start,
+    Wait,
+    figures_of,
+)
 from brokergroup_operator.reconcile.see.members import never_masters
 from brokergroup_operator.reconcile.see.observed import (
     being_deleted,
@@ -21,14 +29,13 @@ from brokergroup_operator.reconcile.see.observed import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup_operation import OperationResult, OperationSpec
     from brokergroup_operator.observe.member_view import MemberView
     from brokergroup_operator.reconcile.operations.plan import Beginning, Judgement
     from brokergroup_operator.reconcile.see.observed import Observed, Operation
-    from controller_core.model import Replica
 
 T = TypeVar("T")
 
@@ -72,22 +79,10 @@ class Case:
         return self.seen.key.name
 
     @property
-    def master(self) -> int | None:
-        return self.seen.master
-
-    @property
-    def epoch(self) -> int:
-        return self.seen.epoch
-
-    @property
-    def replicas(self) -> Mapping[int, Replica]:
-        return self.seen.record.replicas if self.seen.record else {}
-
-    @property
     def members(self) -> list[int]:
         """Broker ids that are in use, without those whose disk is known to be gone."""
         gone = self.seen.record.superseded if self.seen.record else ()
-        return [broker_id for broker_id, one in self.replicas.items() if one.claimed and broker_id not in gone]
+        return [broker_id for broker_id, one in self.seen.replicas.items() if one.claimed and broker_id not in gone]
 
     def view(self, broker_id: int) -> MemberView:
         return member_view(self.seen.record, self.seen.snapshot, broker_id)
@@ -101,7 +96,7 @@ class Case:
 
     def pod_name(self, broker_id: int) -> str:
         """The pod that carries the id; a pod whose disk was wiped carries a higher id than its name says."""
-        replica = self.replicas.get(broker_id)
+        replica = self.seen.replicas.get(broker_id)
         return (replica.reserved_for if replica else "") or names.pod_name(self.group, broker_id)
 
     def pod(self, broker_id: int) -> JsonObject | None:
@@ -127,18 +122,27 @@ class Case:
         """Whether the object is there since before the start."""
         return obj is not None and not self.is_new(obj)
 
-    def at_start(self) -> Figures:
-        """The state at the start, as kept in the status: from it a later process judges whether the effect has come."""
-        return Figures(from_broker_id=self.master, epoch=self.epoch)
+    def begun(
+        self,
+        *objections: str,
+        message: str,
+        steps: Iterable[str],
+        not_now: Wait | Reject | None = None,
+    ) -> Beginning:
+        """Start, unless there is an objection. By the state at the start a later process judges whether the effect has come."""
+        if objection := first(*objections):
+            return Reject(message=objection)
+        figures = Figures(from_broker_id=self.seen.master, epoch=self.seen.epoch)
+        return not_now or Start(message=message, figures=figures, steps=tuple(steps))
 
     def as_recorded(self) -> Figures:
         """For a process that did not see the change of master: its timeline if it is known, else the master of now."""
         snapshot = self.seen.snapshot
         timelines = (snapshot.last_switchover, snapshot.last_failover) if snapshot is not None else ()
         for timeline in timelines:
-            if timeline is not None and timeline.epoch_after == self.epoch:
+            if timeline is not None and timeline.epoch_after == self.seen.epoch:
                 return figures_of(timeline)
-        return Figures(from_broker_id=self.before.from_broker_id, to_broker_id=self.master, epoch=self.epoch)
+        return Figures(from_broker_id=self.before.from_broker_id, to_broker_id=self.seen.master, epoch=self.seen.epoch)
 
     def group_is_not_there(self) -> str:
         group = f"BrokerGroup {self.group}"
@@ -187,7 +191,11 @@ class Case:
         return ""
 
     def no_master(self) -> str:
-        return "" if self.master is not None else f"{self.group} has no master now: wait for its failover, or elect one"
+        return (
+            ""
+            if self.seen.master is not None
+            else f"{self.group} has no master now: wait for its failover, or elect one"
+        )
 
     def master_changes(self) -> Wait | None:
         """A failover, or another plane's switchover, ends by itself in a moment: it is waited for, not a reason to refuse."""
@@ -250,6 +258,16 @@ class Case:
         begins_seconds = window_of(self.operation).begins_seconds
         return 0.0 if self.operation.is_dry or begins_seconds is None else begins_seconds - self.now_seconds
 
+    def too_late(self) -> str:
+        """Why the operation can't begin any more, with what it waited for last."""
+        window = window_of(self.operation)
+        if window.wrong or window.ends_seconds is None or self.now_seconds <= window.ends_seconds:
+            return window.wrong
+        ends = rfc3339(window.ends_seconds)
+        told = f"until {ends}" if window.begins_seconds is None else f"{rfc3339(window.begins_seconds)} to {ends}"
+        last = f"; last: {self.before.message}" if self.before.message else ""
+        return f"not begun in its window, {told}: it is {rfc3339(self.now_seconds)}{last}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Procedure:
@@ -271,35 +289,20 @@ class Window:
     ends_seconds: float | None = None
     wrong: str = ""
 
-    def why_never(self, now_seconds: float, *, waited_for: str = "") -> str:
-        """Why the operation can't begin any more; empty while it may. `waited_for`: what its status said last."""
-        if self.wrong or self.ends_seconds is None or now_seconds <= self.ends_seconds:
-            return self.wrong
-        until = rfc3339(self.ends_seconds)
-        window = f"until {until}" if self.begins_seconds is None else f"{rfc3339(self.begins_seconds)} to {until}"
-        why = f"not begun in its window, {window}: it is {rfc3339(now_seconds)}"
-        return f"{why}; last: {waited_for}" if waited_for else why
-
 
 def window_of(operation: Operation) -> Window:
-    request = operation.asked.spec.switchover
+    request, found = operation.asked.spec.switchover, []
     if request is None:
         return Window()
-    try:
-        begins = _seconds("notBefore", request.not_before)
-        ends = _seconds("notAfter", request.not_after)
-    except MomentError as error:
-        return Window(wrong=str(error))
+    for field, text in (("notBefore", request.not_before), ("notAfter", request.not_after)):
+        try:
+            found.append(None if text is None else moment(text).timestamp())
+        except MomentError as error:
+            return Window(wrong=f"spec.switchover.{field} {error}")
+    begins, ends = found
     if begins is not None and ends is not None and ends <= begins:
         wrong = f"spec.switchover.notAfter {rfc3339(ends)}: expected a time after notBefore {rfc3339(begins)}"
         return Window(wrong=wrong)
     if begins is not None and ends is None:
         ends = begins + request.deadline_seconds
     return Window(begins_seconds=begins, ends_seconds=ends)
-
-
-def _seconds(field: str, text: str | None) -> float | None:
-    try:
-        return None if text is None else moment(text).timestamp()
-    except MomentError as error:
-        raise MomentError(f"spec.switchover.{field} {error}") from error
