@@ -52,7 +52,8 @@ def evaluate(
     seen: Observed, outcomes: Mapping[str, plans.Outcome], settings: plans.OperationSettings
 ) -> plans.PassPlan:
     """Return the plan of one pass; `outcomes` by uid are those of this process's requests to the controller plane."""
-    ours = sorted((one for one in seen.operations if _is_of_this_group(seen, one)), key=lambda one: one.order)
+    ours = [one for one in seen.operations if not being_deleted(one.raw) and one.is_of(seen.group_object)]
+    ours.sort(key=lambda one: one.order)
     cases = [Case(seen=seen, operation=one, outcome=outcomes.get(one.uid, plans.NOTHING_ASKED)) for one in ours]
     unfinished = [case for case in cases if not case.operation.finished]
     first = _first(unfinished)
@@ -124,12 +125,6 @@ def _without_group(case: Case) -> plans.Verdict:
     return (
         plans.Wait(message=what, look_again_seconds=grace_seconds) if grace_seconds > 0 else plans.Reject(message=what)
     )
-
-
-def _is_of_this_group(seen: Observed, operation: Operation) -> bool:
-    if being_deleted(operation.raw):
-        return False
-    return not seen.group_object or operation.is_of(seen.group_object)
 
 
 def _adoption(seen: Observed, operation: Operation) -> Iterator[plans.Adopt]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, Self
+
+from msgspec import Struct
 
 from brokergroup_operator.api.brokergroup_operation import OperationPhase
 
@@ -16,20 +17,19 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Operation
 
 
-@dataclass(frozen=True, kw_only=True)
-class Figures:
+class Figures(Struct, frozen=True, kw_only=True):
     """The measured result: ``OperationResult`` without its message."""
 
     from_broker_id: int | None = None
     to_broker_id: int | None = None
     epoch: int | None = None
     milliseconds: int | None = None
-    phases: Mapping[str, int] = field(default_factory=dict)
+    phases: Mapping[str, int] = {}
 
     @classmethod
     def so_far(cls, result: OperationResult) -> Self:
         """As an earlier pass wrote them down."""
-        return cls(**{one.name: getattr(result, one.name) for one in fields(cls)})
+        return cls(**{name: getattr(result, name) for name in cls.__struct_fields__})
 
 
 NO_FIGURES = Figures()
@@ -47,22 +47,19 @@ def figures_of(timeline: FailoverTimeline) -> Figures:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class SwitchMaster:
+class SwitchMaster(Struct, frozen=True, kw_only=True):
     from_broker_id: int
     to_broker_id: int | None
     deadline_seconds: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class ElectUnclean:
+class ElectUnclean(Struct, frozen=True, kw_only=True):
     """Ask the controller plane to elect this broker, whatever it lacks."""
 
     to_broker_id: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class KillPod:
+class KillPod(Struct, frozen=True, kw_only=True):
     """Delete this very pod without grace: its process dies as in a crash."""
 
     name: str
@@ -72,37 +69,32 @@ class KillPod:
 Effect = SwitchMaster | ElectUnclean | KillPod
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Said:
+class _Said(Struct, frozen=True, kw_only=True):
     message: str
     figures: Figures = NO_FIGURES
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wait(_Said):
+class Wait(_Said, frozen=True, kw_only=True):
     """The operation stays Pending; `look_again_seconds` when there is a time to wait for."""
 
     phase: ClassVar = OperationPhase.PENDING
     look_again_seconds: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reject(_Said):
+class Reject(_Said, frozen=True, kw_only=True):
     """The operation is not begun, or the controller plane refused to begin it: nothing was done."""
 
     phase: ClassVar = OperationPhase.REJECTED
 
 
-@dataclass(frozen=True, kw_only=True)
-class Start(_Said):
+class Start(_Said, frozen=True, kw_only=True):
     """The operation becomes Running, which is written before anything is done. `steps` is what will be done, for a dry run."""
 
     phase: ClassVar = OperationPhase.RUNNING
     steps: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GoOn:
+class GoOn(Struct, frozen=True, kw_only=True):
     """The operation runs on. An effect is done after the status was written. Without figures, those of the status are kept."""
 
     phase: ClassVar = OperationPhase.RUNNING
@@ -111,16 +103,14 @@ class GoOn:
     figures: Figures | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Done(_Said):
+class Done(_Said, frozen=True, kw_only=True):
     """The operation succeeded. `plan` is of a dry run."""
 
     phase: ClassVar = OperationPhase.SUCCEEDED
     plan: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fail(_Said):
+class Fail(_Said, frozen=True, kw_only=True):
     phase: ClassVar = OperationPhase.FAILED
 
 
@@ -129,8 +119,7 @@ Judgement = GoOn | Reject | Done | Fail
 Verdict = Wait | Reject | Start | GoOn | Done | Fail
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """The outcome so far of a request of this process to the controller plane. Lost with the process, and then not needed."""
 
     running: bool = False
@@ -142,16 +131,14 @@ class Outcome:
 NOTHING_ASKED = Outcome()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Adopt:
+class Adopt(Struct, frozen=True, kw_only=True):
     """Make the group the owner of the operation, so that both are collected together, and label it with the group."""
 
     operation: Operation
     group_uid: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class WriteStatus:
+class WriteStatus(Struct, frozen=True, kw_only=True):
     """Compare-and-set of the status: of two operators that decide at once, one gets a conflict."""
 
     operation: Operation
@@ -159,16 +146,14 @@ class WriteStatus:
     note: Note | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class DoEffect:
+class DoEffect(Struct, frozen=True, kw_only=True):
     """The operation's effect; always after its status says that it runs."""
 
     operation: Operation
     effect: Effect
 
 
-@dataclass(frozen=True, kw_only=True)
-class Remove:
+class Remove(Struct, frozen=True, kw_only=True):
     operation: Operation
     reason: str
 
@@ -176,8 +161,7 @@ class Remove:
 Step = Adopt | WriteStatus | DoEffect | Remove
 
 
-@dataclass(frozen=True, kw_only=True)
-class PassPlan:
+class PassPlan(Struct, frozen=True, kw_only=True):
     """The steps, and when to look again (None: when something happens)."""
 
     steps: tuple[Step, ...] = ()
@@ -190,8 +174,7 @@ class PassPlan:
         return any(isinstance(step, WriteStatus) and step.status.phase in bad for step in self.steps)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperationSettings:
+class OperationSettings(Struct, frozen=True, kw_only=True):
     api_timeout_seconds: float = 10.0
     # Which operator this is: it carries out what is asked of the groups that it reconciles, and of no others (ADR 10).
     operator: str | None = None

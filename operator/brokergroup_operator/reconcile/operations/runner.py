@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -122,7 +122,7 @@ class OperationRunner:
     ) -> tuple[Observed, plans.PassPlan] | None:
         if seen.group_object and operator_of(seen.group_object) != self._settings.operator:
             return None
-        if not seen.operations and self._attempts.has_any(key):
+        if not seen.operations and self.outcomes(key):
             # What is under way is given up only if a list of operations lacks it: the pass may have had none.
             return None
         if is_newest:
@@ -226,7 +226,7 @@ class OperationRunner:
             log.info("operation.pod_gone", group=str(key), pod=effect.name, error=str(error))
 
     async def _switch_master(self, key: GroupKey, effect: plans.SwitchMaster) -> plans.Figures:
-        change = await self._view.switch_master(key, **asdict(effect))
+        change = await self._view.switch_master(key, **msgspec.structs.asdict(effect))
         return plans.Figures(
             from_broker_id=change.from_broker_id,
             to_broker_id=change.to_broker_id,
@@ -263,9 +263,6 @@ class Attempts:
     def outcomes(self, key: GroupKey) -> dict[str, plans.Outcome]:
         """Return the outcomes so far of the requests for this group."""
         return {uid: _outcome(task) for uid, (of, task) in self._attempts.items() if of == key}
-
-    def has_any(self, key: GroupKey) -> bool:
-        return any(of == key for of, _ in self._attempts.values())
 
     def forget_all_but(self, key: GroupKey, uids: Iterable[str]) -> None:
         kept = set(uids)

@@ -164,7 +164,7 @@ class GroupFetcher:
         return {str(obj["metadata"]["name"]): obj for obj in found if obj is not None}
 
     async def _nodes(self, wanted: Iterable[str]) -> dict[str, JsonObject]:
-        """None where the operator may not read nodes (chart value rbac.readNodes)."""
+        """Empty where the operator may not read nodes (chart value rbac.readNodes)."""
         try:
             return await self._find_all(resources.NODES, "", wanted)
         except ApiError as error:
@@ -215,9 +215,12 @@ def seen_of(
     **read: Any,
 ) -> Observed:
     """The view of these; `read` are fields as they are."""
-    unreadable = ""
+    absent, unreadable = (
+        BrokerGroup(metadata={"name": key.name, "namespace": key.namespace}, spec=BrokerGroupSpec()),
+        "",
+    )
     try:
-        group = _absent(key) if group_object is None else read_group(group_object)
+        group = read_group(group_object) if group_object else absent
     except UnreadableGroupError as error:
         group, unreadable = _readable_part(error.group_object), str(error)
     return Observed(
@@ -254,10 +257,6 @@ def operations_of(items: Iterable[JsonObject], key: GroupKey) -> tuple[Operation
 def read_operation(raw: JsonObject) -> Operation:
     """Raises ``msgspec.ValidationError`` for an object that was stored under other rules than ours."""
     return Operation(raw=raw, asked=msgspec.convert(raw, BrokerGroupOperation))
-
-
-def _absent(key: GroupKey) -> BrokerGroup:
-    return BrokerGroup(metadata={"name": key.name, "namespace": key.namespace}, spec=BrokerGroupSpec())
 
 
 def _readable_part(group_object: JsonObject) -> BrokerGroup:

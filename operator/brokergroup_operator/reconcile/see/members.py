@@ -266,8 +266,8 @@ def standings(seen: Observed) -> dict[int, Standing]:
 
 
 def _standing(seen: Observed, member: Member) -> Standing:
-    record, pod = seen.record, seen.pods.get(member.pod)
-    going = pod is not None and observed.being_deleted(pod)
+    record, pod = seen.record, seen.pods.get(member.pod, {})
+    going = observed.being_deleted(pod)
     claim_goes = bool(going_claims(seen, member.pod))
     replica = seen.replicas.get(member.broker_id)
     return Standing(
@@ -275,12 +275,12 @@ def _standing(seen: Observed, member: Member) -> Standing:
         view=member_view(record, seen.snapshot, member.broker_id),
         is_claimed=replica is not None and replica.claimed,
         is_registered=replica is not None and replica.registered and _is_at(pod, replica.address),
-        has_pod=pod is not None,
+        has_pod=bool(pod),
         is_going=going,
-        is_stuck=pod is not None and going and is_stuck_terminating(pod, now=seen.now),
+        is_stuck=going and is_stuck_terminating(pod, now=seen.now),
         is_ready=observed.pod_is_ready(pod),
-        runs=pod is not None and not going and observed.pod_phase(pod) == "Running",
-        is_fenced=pod is not None and names.FINALIZER_FENCE in observed.finalizers_of(pod),
+        runs=not going and observed.pod_phase(pod) == "Running",
+        is_fenced=names.FINALIZER_FENCE in observed.finalizers_of(pod),
         sleeps=seen.group.spec.maintenance.hibernated,
         has_seat=record is not None and member.broker_id in record.seats,
         is_marked=observed.annotations_of(seen.claims.get(member.pod) or {}).get(names.ANNOTATION_LEAVING)
@@ -292,9 +292,7 @@ def _standing(seen: Observed, member: Member) -> Standing:
     )
 
 
-def _is_at(pod: JsonObject | None, address: str | None) -> bool:
+def _is_at(pod: JsonObject, address: str) -> bool:
     """Whether the registered address may be this pod's: a new pod has another. Behind a Service or a node each process answers."""
-    if pod is None or address is None or names.ANNOTATION_ADDRESS in observed.annotations_of(pod):
-        return True
     ips = pod_ips(pod)
-    return not ips or host_of(address) in ips
+    return not ips or names.ANNOTATION_ADDRESS in observed.annotations_of(pod) or host_of(address) in ips

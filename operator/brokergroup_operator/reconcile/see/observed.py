@@ -91,9 +91,9 @@ class Operation:
         return created_seconds(self.raw), self.name
 
     def is_of(self, group_object: JsonObject) -> bool:
-        """Whether it is this group's: not one that an earlier group of the same name has adopted."""
+        """Whether it is this group's: not one that an earlier group of the same name has adopted. Of no group all are."""
         uids = {owner.get("uid") for owner in owners_of(self.raw) if owner.get("kind") == names.BROKER_GROUP_KIND}
-        return not uids or uid(group_object) in uids
+        return not uids or not group_object or uid(group_object) in uids
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from brokergroup_operator.api.brokergroup_operation import DrillKind
 from brokergroup_operator.reconcile.operations.plan import (
@@ -137,7 +138,9 @@ def _begin_election(case: Case) -> Beginning:
         "" if named == group else f"acknowledgeDataLoss is {named!r}, expected the name of the group, {group!r}",
         case.not_a_member(target),
         case.only_learns(target),
-        _master_serves(case),
+        f"broker {case.seen.master} is master and serves writes: an unclean election could only lose data; ask for a Switchover"
+        if _serves(case)
+        else "",
         "" if case.view(target).heard else f"broker {target} is not alive: only a running broker can be elected",
         message=f"broker {target} is elected, whatever it lacks",
         steps=(
@@ -166,11 +169,6 @@ def _judge_election(case: Case) -> Judgement:
 def _serves(case: Case) -> bool:
     """Whether the master has said that it is master in its epoch."""
     return case.seen.master is not None and case.seen.snapshot is not None and case.seen.snapshot.writable
-
-
-def _master_serves(case: Case) -> str:
-    why = f"broker {case.seen.master} is master and serves writes: an unclean election could only lose data; ask for a Switchover"
-    return why if _serves(case) else ""
 
 
 SWITCHOVER = Procedure(begin=_begin_switchover, judge=_judge_switchover)
