@@ -46,40 +46,31 @@ ROUTE_CACHE_SECONDS: Final = 2
 
 def name_servers(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonObject]:
     """The StatefulSet, both Services and the disruption budget."""
-    name, component = _name(cluster), COMPONENT_NAME_SERVER
-    wish, selector, labels = cluster.spec.name_server, part_selector(name, component), part_labels(name, component)
-    port = {"name": component, "port": NAME_SERVER_PORT, "targetPort": component, "protocol": "TCP"}
+    name, component, wish = _name(cluster), COMPONENT_NAME_SERVER, cluster.spec.name_server
+    ports = {component: NAME_SERVER_PORT}
     program = Program(
         name=component,
         main_class="org.apache.rocketmq.namesrv.NamesrvStartup",
         arguments="",
-        ports={component: NAME_SERVER_PORT},
+        ports=ports,
         ready=component,
         grace_seconds=NAME_SERVER_GRACE_SECONDS,
     )
-    pod = template(program, cluster, wish, settings)
     stateful_set: JsonObject = {
         "replicas": wish.replicas,
         "serviceName": name_server_pods(name),
         # All start at once; an update still goes one by one.
         "podManagementPolicy": "Parallel",
-        "selector": {"matchLabels": selector},
-        "template": pod,
+        "selector": {"matchLabels": part_selector(name, component)},
+        "template": template(program, cluster, wish, settings),
     }
     # A NameServer's name must lead to it before it is ready: the brokers that register are what makes it useful.
-    headless: JsonObject = {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,
-        "selector": selector,
-        "ports": [port],
-        **cluster.spec.network.on_services(),
-    }
-    service = {"selector": selector, "ports": [port], **cluster.spec.network.on_services()}
+    headless = {"clusterIP": "None", "publishNotReadyAddresses": True}
     return [
-        _object(cluster, "v1", "Service", name_server_pods(name), labels, headless),
-        _object(cluster, "v1", "Service", name_server_name(name), labels, service),
-        _object(cluster, "apps/v1", "StatefulSet", name_server_name(name), labels, stateful_set),
-        _budget(cluster, name_server_name(name), component),
+        _service(cluster, component, name_server_pods(name), ports, headless),
+        _service(cluster, component, name_server_name(name), ports),
+        _object(cluster, "apps/v1", "StatefulSet", name_server_name(name), part_labels(name, component), stateful_set),
+        _budget(cluster, component, name_server_name(name)),
     ]
 
 
@@ -88,7 +79,7 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
     wish, name, component = cluster.spec.proxy, _name(cluster), COMPONENT_PROXY
     if wish is None:
         return []
-    selector, labels = part_selector(name, component), part_labels(name, component)
+    labels = part_labels(name, component)
     ports = {"grpc": GRPC_PORT, "remoting": REMOTING_PORT}
     config = proxy_config(cluster, wish)
     program = Program(
@@ -104,23 +95,17 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
     # A Proxy reads its configuration when it starts.
     pod["metadata"]["annotations"] = {names.ANNOTATION_CONFIG_HASH: hashlib.sha256(config.encode()).hexdigest()[:16]}
     deployment: JsonObject = {
-        "selector": {"matchLabels": selector},
+        "selector": {"matchLabels": part_selector(name, component)},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         "template": pod,
     }
     if wish.replicas is not None:
         deployment["replicas"] = wish.replicas
-    service: JsonObject = {
-        "selector": selector,
-        "ports": [{"name": key, "port": port, "targetPort": key, "protocol": "TCP"} for key, port in ports.items()],
-        **cluster.spec.network.on_services(),
-    }
-    config_map = _object(cluster, "v1", "ConfigMap", proxy_name(name), labels, None)
     return [
-        config_map | {"data": {PROXY_CONFIG: config}},
+        _object(cluster, "v1", "ConfigMap", proxy_name(name), labels, None) | {"data": {PROXY_CONFIG: config}},
         _object(cluster, "apps/v1", "Deployment", proxy_name(name), labels, deployment),
-        _object(cluster, "v1", "Service", proxy_name(name), labels, service),
-        _budget(cluster, proxy_name(name), component),
+        _service(cluster, component, proxy_name(name), ports),
+        _budget(cluster, component, proxy_name(name)),
     ]
 
 
@@ -184,14 +169,25 @@ def _broker_group(
     return _object(cluster, names.API_VERSION, names.BROKER_GROUP_KIND, group_name(name, index), labels, spec)
 
 
-def _budget(cluster: RocketMQCluster, name: str, component: str) -> JsonObject:
-    labels = part_labels(_name(cluster), component)
+def _service(
+    cluster: RocketMQCluster, component: str, name: str, ports: Mapping[str, int], further: JsonObject | None = None
+) -> JsonObject:
+    spec: JsonObject = {
+        "selector": part_selector(_name(cluster), component),
+        "ports": [{"name": key, "port": port, "targetPort": key, "protocol": "TCP"} for key, port in ports.items()],
+        **cluster.spec.network.on_services(),
+        **(further or {}),
+    }
+    return _object(cluster, "v1", "Service", name, part_labels(_name(cluster), component), spec)
+
+
+def _budget(cluster: RocketMQCluster, component: str, name: str) -> JsonObject:
     spec: JsonObject = {
         "maxUnavailable": 1,
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
         "selector": {"matchLabels": part_selector(_name(cluster), component)},
     }
-    return _object(cluster, "policy/v1", "PodDisruptionBudget", name, labels, spec)
+    return _object(cluster, "policy/v1", "PodDisruptionBudget", name, part_labels(_name(cluster), component), spec)
 
 
 def _object(

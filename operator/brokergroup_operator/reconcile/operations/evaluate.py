@@ -109,7 +109,7 @@ def _verdict(case: Case, first: Case | None) -> plans.Verdict:
 def _first(unfinished: list[Case]) -> Case | None:
     """Return the running operation, or else the oldest whose time has come."""
     real = [case for case in unfinished if not case.operation.is_dry]
-    running = [case for case in real if case.operation.phase is OperationPhase.RUNNING]
+    running = [case for case in real if case.operation.is_running]
     return next(iter([*running, *(case for case in real if not _waits_for_its_time(case))]), None)
 
 

@@ -13,7 +13,7 @@ import structlog
 
 from brokergroup_operator.api.bounds import MAX_CONFIG_ENTRIES
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
-from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationPhase
+from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
 from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
 from brokergroup_operator.api.durability import with_durability
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
@@ -215,14 +215,11 @@ def seen_of(
     **read: Any,
 ) -> Observed:
     """The view of these; `read` are fields as they are."""
-    absent, unreadable = (
-        BrokerGroup(metadata={"name": key.name, "namespace": key.namespace}, spec=BrokerGroupSpec()),
-        "",
-    )
+    stored = group_object or {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": {}}
     try:
-        group = read_group(group_object) if group_object else absent
+        group, unreadable = read_group(stored), ""
     except UnreadableGroupError as error:
-        group, unreadable = _readable_part(error.group_object), str(error)
+        group, unreadable = _readable_part(stored), str(error)
     return Observed(
         group=group,
         group_object=group_object or {},
@@ -230,15 +227,10 @@ def seen_of(
         state_object=state,
         record=record_of_state(state),
         operations=operations,
-        operation=next((one.asked for one in operations if _is_running(one, group_object or {})), None),
+        # Of an earlier group of this name none counts: its Rebuild would cost this one a volume.
+        operation=next((one.asked for one in operations if one.is_running and one.is_of(stored)), None),
         **read,
     )
-
-
-def _is_running(operation: Operation, group_object: JsonObject) -> bool:
-    """Of an earlier group of this name none counts: its Rebuild would cost this one a volume."""
-    is_running = operation.phase is OperationPhase.RUNNING and not operation.is_dry
-    return is_running and not observed.being_deleted(operation.raw) and operation.is_of(group_object)
 
 
 def operations_of(items: Iterable[JsonObject], key: GroupKey) -> tuple[Operation, ...]:

@@ -157,17 +157,13 @@ def first_difference(desired: Any, actual: Any, path: str = "") -> str:
         if not isinstance(actual, dict):
             return path or "."
         return next(filter(None, (first_difference(v, actual.get(k), f"{path}.{k}") for k, v in desired.items())), "")
-    if isinstance(desired, list):
-        return _list_difference(desired, actual, path) if isinstance(actual, list) else path
-    return "" if _is_same_quantity(desired, actual) else path
-
-
-def _list_difference(desired: list[Any], actual: list[Any], path: str) -> str:
-    """Other managers may add items (owner references, ports); ours must be there, in whatever order."""
-    for index, item in enumerate(desired):
-        if not any(first_difference(item, other) == "" for other in actual):
-            return f"{path}[{index}]"
-    return ""
+    if not isinstance(desired, list):
+        return "" if _is_same_quantity(desired, actual) else path
+    if not isinstance(actual, list):
+        return path
+    # Other managers may add items (owner references, ports); ours must be there, in whatever order.
+    lacking = (index for index, item in enumerate(desired) if all(first_difference(item, other) for other in actual))
+    return next((f"{path}[{index}]" for index in lacking), "")
 
 
 def _is_same_quantity(desired: Any, actual: Any) -> bool:

@@ -69,6 +69,10 @@ class Operation:
         return self.status.phase or OperationPhase.PENDING
 
     @property
+    def is_running(self) -> bool:
+        return self.phase is OperationPhase.RUNNING and not self.is_dry and not being_deleted(self.raw)
+
+    @property
     def finished(self) -> bool:
         return self.phase in FINISHED
 
