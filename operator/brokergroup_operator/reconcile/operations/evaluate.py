@@ -20,7 +20,12 @@ from brokergroup_operator.api.brokergroup_status import Condition, ConditionStat
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.procedures import masters, members
-from brokergroup_operator.reconcile.operations.procedures.premises import GROUP_UNKNOWN_GRACE_SECONDS, Case, window_of
+from brokergroup_operator.reconcile.operations.procedures.premises import (
+    GROUP_UNKNOWN_GRACE_SECONDS,
+    Case,
+    Procedure,
+    window_of,
+)
 from brokergroup_operator.reconcile.plan import Note
 from brokergroup_operator.reconcile.see.observed import (
     FINISHED,
@@ -34,17 +39,16 @@ from brokergroup_operator.reconcile.see.observed import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from brokergroup_operator.reconcile.operations.procedures.premises import Procedure
     from brokergroup_operator.reconcile.see.observed import Observed, Operation
 
 
 PROCEDURES: Mapping[OperationType, Procedure] = {
-    OperationType.SWITCHOVER: masters.SWITCHOVER,
-    OperationType.RESTART: members.RESTART,
-    OperationType.REBUILD: members.REBUILD,
-    OperationType.ELECT: masters.ELECT,
-    OperationType.DECOMMISSION: members.DECOMMISSION,
-    OperationType.DRILL: masters.DRILL,
+    OperationType.SWITCHOVER: Procedure(begin=masters.begin_switchover, judge=masters.judge_switchover),
+    OperationType.RESTART: Procedure(begin=members.begin_restart, judge=members.judge_restart),
+    OperationType.REBUILD: Procedure(begin=members.begin_rebuild, judge=members.judge_rebuild),
+    OperationType.ELECT: Procedure(begin=masters.begin_election, judge=masters.judge_election),
+    OperationType.DECOMMISSION: Procedure(begin=members.begin_decommission, judge=members.judge_decommission),
+    OperationType.DRILL: Procedure(begin=masters.begin_drill, judge=masters.judge_drill),
 }
 
 

@@ -25,7 +25,7 @@ from brokergroup_operator.reconcile.operations.plan import (
     SwitchMaster,
     Wait,
 )
-from brokergroup_operator.reconcile.operations.procedures.premises import Procedure, asked, first
+from brokergroup_operator.reconcile.operations.procedures.premises import asked, first
 from brokergroup_operator.reconcile.see.observed import is_fenced, uid
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ ANSWER_GRACE_SECONDS = 10.0
 REFUSAL_PATIENCE_SECONDS = 2.0
 
 
-def _begin_switchover(case: Case) -> Beginning:
+def begin_switchover(case: Case) -> Beginning:
     request, master = asked(case.spec.switchover), case.seen.master
     target = request.to_broker_id
     if (wait_seconds := case.too_early_seconds) > 0:
@@ -68,7 +68,7 @@ def _begin_switchover(case: Case) -> Beginning:
     )
 
 
-def _judge_switchover(case: Case) -> Judgement:
+def judge_switchover(case: Case) -> Judgement:
     request, before, outcome = asked(case.spec.switchover), case.before, case.outcome
     if outcome.refused and _for_good(case):
         return Reject(message=outcome.refused)
@@ -130,7 +130,7 @@ def _now(case: Case) -> Figures:
     return Figures(from_broker_id=case.seen.master, to_broker_id=case.seen.master, epoch=case.seen.epoch)
 
 
-def _begin_election(case: Case) -> Beginning:
+def begin_election(case: Case) -> Beginning:
     request = asked(case.spec.elect)
     target, named, group = request.to_broker_id, request.acknowledge_data_loss, case.group
     return case.begun(
@@ -150,7 +150,7 @@ def _begin_election(case: Case) -> Beginning:
     )
 
 
-def _judge_election(case: Case) -> Judgement:
+def judge_election(case: Case) -> Judgement:
     target, before, outcome = asked(case.spec.elect).to_broker_id, case.before, case.outcome
     if outcome.refused:
         return Reject(message=outcome.refused)
@@ -171,15 +171,11 @@ def _serves(case: Case) -> bool:
     return case.seen.master is not None and case.seen.snapshot is not None and case.seen.snapshot.writable
 
 
-SWITCHOVER = Procedure(begin=_begin_switchover, judge=_judge_switchover)
-ELECT = Procedure(begin=_begin_election, judge=_judge_election)
-
-
 DRILL_DEADLINE_SECONDS = 600.0
 DRILL_SWITCHOVER_DEADLINE_SECONDS = 60.0
 
 
-def _begin_drill(case: Case) -> Beginning:
+def begin_drill(case: Case) -> Beginning:
     if wait := case.master_changes():
         return wait
     master = case.seen.master or 0
@@ -210,7 +206,7 @@ def _begin_drill(case: Case) -> Beginning:
     )
 
 
-def _judge_drill(case: Case) -> Judgement:
+def judge_drill(case: Case) -> Judgement:
     if case.running_seconds > DRILL_DEADLINE_SECONDS:
         why = case.outcome.failed or case.before.message
         return Fail(message=f"not within {DRILL_DEADLINE_SECONDS:.0f} s: {why}", figures=Figures.so_far(case.before))
@@ -296,6 +292,3 @@ def _in(figures: Figures) -> str:
 
 def _ms(value: int | None) -> str:
     return "not measured" if value is None else f"{value} ms"
-
-
-DRILL = Procedure(begin=_begin_drill, judge=_judge_drill)

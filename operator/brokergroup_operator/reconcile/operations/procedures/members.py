@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.reconcile.operations.plan import Done, Fail, Figures, GoOn
-from brokergroup_operator.reconcile.operations.procedures.premises import Procedure, asked, first
+from brokergroup_operator.reconcile.operations.procedures.premises import asked, first
 from brokergroup_operator.reconcile.see.observed import pod_is_ready
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ REBUILD_DEADLINE_SECONDS = 24 * 3600.0
 DECOMMISSION_DEADLINE_SECONDS = 3600.0
 
 
-def _begin_restart(case: Case) -> Beginning:
+def begin_restart(case: Case) -> Beginning:
     wanted = _wanted(case)
     return case.begun(
         case.group_is_not_there(),
@@ -44,7 +44,7 @@ def _restart_step(case: Case, broker_id: int) -> str:
     return f"switch the master over, then {restart}" if broker_id == case.seen.master else restart
 
 
-def _judge_restart(case: Case) -> Judgement:
+def judge_restart(case: Case) -> Judgement:
     wanted = _wanted(case)
     waiting = [broker_id for broker_id in wanted if not _has_restarted(case, broker_id)]
     progress = f"{len(wanted) - len(waiting)} of {len(wanted)} restarted and in sync; waits for {_list(waiting)}"
@@ -73,7 +73,7 @@ def _list(broker_ids: list[int]) -> str:
     return ", ".join(f"broker {broker_id}" for broker_id in broker_ids)
 
 
-def _begin_rebuild(case: Case) -> Beginning:
+def begin_rebuild(case: Case) -> Beginning:
     broker_id = asked(case.spec.rebuild).broker_id
     pod = case.pod_name(broker_id)
     return case.begun(
@@ -97,7 +97,7 @@ def _hand_over(case: Case, broker_id: int) -> list[str]:
     return [f"switch the master over to another member than broker {broker_id}"] if is_master else []
 
 
-def _judge_rebuild(case: Case) -> Judgement:
+def judge_rebuild(case: Case) -> Judgement:
     broker_id, new = asked(case.spec.rebuild).broker_id, _successor(case)
     return _judged(
         case,
@@ -128,7 +128,7 @@ def _successor(case: Case) -> int | None:
     return next((broker_id for broker_id in case.members if case.is_new(volume(broker_id))), None)
 
 
-def _begin_decommission(case: Case) -> Beginning:
+def begin_decommission(case: Case) -> Beginning:
     broker_id, replicas = asked(case.spec.decommission).broker_id, case.seen.group.spec.replicas
     return case.begun(
         case.group_is_not_there(),
@@ -148,7 +148,7 @@ def _begin_decommission(case: Case) -> Beginning:
     )
 
 
-def _judge_decommission(case: Case) -> Judgement:
+def judge_decommission(case: Case) -> Judgement:
     broker_id = asked(case.spec.decommission).broker_id
     return _judged(
         case,
@@ -187,8 +187,3 @@ def _judged(
     if case.running_seconds > deadline_seconds:
         return Fail(message=f"not within {deadline_seconds:.0f} s: {waits_for}")
     return GoOn(message=first(case.group_is_not_there(), case.paused(), hindrance) or waits_for)
-
-
-RESTART = Procedure(begin=_begin_restart, judge=_judge_restart)
-REBUILD = Procedure(begin=_begin_rebuild, judge=_judge_rebuild)
-DECOMMISSION = Procedure(begin=_begin_decommission, judge=_judge_decommission)
