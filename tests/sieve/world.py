@@ -20,7 +20,7 @@ from brokergroup_operator.kube.resources import (
     NAMESPACES,
 )
 from brokergroup_operator.reconcile import reconciler
-from brokergroup_operator.reconcile.see import fetch
+from brokergroup_operator.reconcile.operations import runner
 from tests.our_kinds import our_definitions
 from tests.sieve.cluster import Node
 from tests.sieve.operator_process import run_operator
@@ -221,7 +221,7 @@ def told(story: Callable[[World], Awaitable[None]], plan: Plan | None = None) ->
     # The product's wall clock is the API's: how old a pod is must not depend on the day of the run.
     clock = SimpleNamespace(time=lambda: BEGINNING_UNIX_SECONDS + loop.time())
     try:
-        with mock.patch.object(reconciler, "time", clock), mock.patch.object(fetch, "time", clock):
+        with mock.patch.object(reconciler, "time", clock), mock.patch.object(runner, "time", clock):
             main = loop.create_task(_story(loop, story, plan))
             return loop.run_until_complete(main)
     finally:
