@@ -210,7 +210,6 @@ def seen_of(
     key: GroupKey,
     group_object: JsonObject | None,
     state: JsonObject | None,
-    *,
     operations: tuple[Operation, ...],
     **read: Any,
 ) -> Observed:

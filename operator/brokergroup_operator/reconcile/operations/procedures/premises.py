@@ -123,11 +123,7 @@ class Case:
         return obj is not None and not self.is_new(obj)
 
     def begun(
-        self,
-        *objections: str,
-        message: str,
-        steps: Iterable[str],
-        not_now: Wait | Reject | None = None,
+        self, *objections: str, message: str, steps: Iterable[str], not_now: Wait | Reject | None = None
     ) -> Beginning:
         """Start, unless there is an objection. By the state at the start a later process judges whether the effect has come."""
         if objection := first(*objections):
@@ -156,9 +152,8 @@ class Case:
 
     def paused(self) -> str:
         """No operation may stop a pod of a paused group; its master may still be moved."""
-        if self.seen.group.spec.maintenance.paused:
-            return f"BrokerGroup {self.group} is paused: resume it first (spec.maintenance.paused)"
-        return ""
+        why = f"BrokerGroup {self.group} is paused: resume it first (spec.maintenance.paused)"
+        return why if self.seen.group.spec.maintenance.paused else ""
 
     def claim_goes(self, broker_ids: Iterable[int]) -> str:
         """Why a pod must not be stopped: its claim is being deleted, so its data would go with it."""
@@ -183,19 +178,13 @@ class Case:
 
     def only_learns(self, broker_id: int) -> str:
         """Of a learner by what runs or by the spec: it copies the log."""
-        if broker_id in never_masters(self.seen):
-            return (
-                f"broker {broker_id} is an async learner (spec.replication.learners: those with the highest ids)"
-                " and is never master"
-            )
-        return ""
+        learners = "spec.replication.learners: those with the highest ids"
+        why = f"broker {broker_id} is an async learner ({learners}) and is never master"
+        return why if broker_id in never_masters(self.seen) else ""
 
     def no_master(self) -> str:
-        return (
-            ""
-            if self.seen.master is not None
-            else f"{self.group} has no master now: wait for its failover, or elect one"
-        )
+        why = f"{self.group} has no master now: wait for its failover, or elect one"
+        return why if self.seen.master is None else ""
 
     def master_changes(self) -> Wait | None:
         """A failover, or another plane's switchover, ends by itself in a moment: it is waited for, not a reason to refuse."""
@@ -206,8 +195,8 @@ class Case:
             return Wait(message=f"waits for the end of a {running.kind.value}", look_again_seconds=CHANGE_POLL_SECONDS)
         if record is not None and record.change is not None and snapshot.is_changing:
             # Of another plane, or of this one before its restart: a request now would be refused, one after its end would not.
-            change = f"change {record.change.id}"
-            return Wait(message=f"waits for the end of {change}", look_again_seconds=CHANGE_POLL_SECONDS)
+            message = f"waits for the end of change {record.change.id}"
+            return Wait(message=message, look_again_seconds=CHANGE_POLL_SECONDS)
         return None
 
     @property
