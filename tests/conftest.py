@@ -7,7 +7,6 @@ lane of tests/lanes.py, by the parts that it names.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 import os
@@ -118,8 +117,4 @@ def pytest_configure(config: pytest.Config) -> None:
     # A run that was started by nohup ignores SIGHUP, and so would every program that a test starts and then hangs up on.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     draws.load_profile()
-    # looptime asks for the event loop of every test, also of one that needs none: asked first, asyncio makes a loop
-    # that nobody closes, and the warning about it fails whatever test runs when it is collected. Said once that there
-    # is none, it makes none.
-    asyncio.set_event_loop(None)
     config.pluginmanager.register(LeftHouses(), "brokergroup-left-houses")

@@ -25,11 +25,11 @@ Json = dict[str, Any]
 
 
 def documents(path: Path) -> list[Any]:
-    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    return list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader))
 
 
 def former_definitions() -> dict[str, Json]:
-    found = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((FORMER / "crds").glob("*.yaml"))]
+    found = [document for path in sorted((FORMER / "crds").glob("*.yaml")) for document in documents(path)]
     return {definition["spec"]["names"]["kind"]: definition for definition in found}
 
 

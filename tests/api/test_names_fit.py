@@ -1,8 +1,9 @@
 """What the API takes of a text can be made: every object that comes of it keeps Kubernetes' own rules.
 
 Seen: `metadata.name: 1st` was taken, and no Service may be called `1st-master`. Each string of our schemas is given texts of all
-forms and lengths; what the kind's own schema and rules take is rendered, and each object is judged as kube-apiserver does
-(`kube_sandbox`, held honest by `make test-sandbox-parity`; tests/real/test_names_fit.py asks a real one).
+forms and lengths (`make test`: a draw of them, another one for each string); what the kind's own schema and rules take is
+rendered, and each object is judged as kube-apiserver does (`kube_sandbox`, held honest by `make test-sandbox-parity`;
+tests/real/test_names_fit.py asks a real one).
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from kube_sandbox.api_server.kinds.builtin import builtin_resources
 from kube_sandbox.api_server.store import metadata
 from rocketmq_remoting.serialization import decode_properties
 from tests.our_kinds import api_with_our_kinds
+from tests.support.draws import sample
 from tests.support.rendered import made_of
-from tests.support.schema_strings import Place, places_of
+from tests.support.schema_strings import GOOD, Place, places_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,6 +44,9 @@ PLACES = [
 # Its StatefulSet's name and a hash of ten digits are the value of a label on each pod (controller-revision-hash).
 LONGEST_STATEFUL_SET = 63 - len("-0123456789")
 BAD_REQUEST = 400
+# Of a place's texts `make test` asks so many, and these: each place takes one of them.
+TEXTS = 16
+ALWAYS = frozenset((*GOOD, "memory", "UTC"))
 # What a rule wants beside a text.
 BESIDE: dict[str, dict[str, Any]] = {
     "spec.podTemplate.spec.tolerations.[].value": {"key": "a"},
@@ -60,9 +65,16 @@ async def api() -> AsyncIterator[KubernetesApi]:
         yield client
 
 
-def objects_for(place: Place) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each text that the string itself may be, and an object that has it."""
-    for text in place.candidates():
+def texts_of(place: Place) -> list[str]:
+    """What the string itself may be; in `make test` a draw of it."""
+    every = list(place.candidates())
+    drawn = ALWAYS.union(sample(every, TEXTS, salt=str(place)))
+    return [text for text in every if text in drawn]
+
+
+def objects_for(place: Place, texts: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each of the texts, and an object that has it there."""
+    for text in texts:
         obj = place.object_with(text)
         if place.kind == "BrokerGroup":
             # Java brokers: their pods carry the version as well.
@@ -116,12 +128,13 @@ def complaints(made: dict[str, Any]) -> list[str]:
     return told
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("place", PLACES, ids=str)
 async def test_whatever_is_taken_can_be_made(api: KubernetesApi, place: Place) -> None:
     """A name that begins with a digit was taken. Reports: percona-server-mongodb-operator #672, scylla-operator #2722."""
     broken: list[str] = []
     judged = 0
-    for text, obj in objects_for(place):
+    for text, obj in objects_for(place, texts_of(place)):
         stored = await taken(api, obj)
         if stored is None:
             continue
@@ -142,7 +155,7 @@ async def test_whatever_is_taken_can_be_made(api: KubernetesApi, place: Place) -
 async def test_a_value_of_the_configuration_reaches_a_broker_as_it_is(api: KubernetesApi) -> None:
     """Java reads the file byte by byte (ISO 8859-1); leading blanks are no part of a value of properties."""
     [place] = [one for one in PLACES if str(one) == "BrokerGroup.spec.config.{}"]
-    for text, obj in objects_for(place):
+    for text, obj in objects_for(place, place.candidates()):
         stored = await taken(api, obj)
         if stored is None:
             continue
@@ -155,7 +168,7 @@ async def test_a_value_of_the_configuration_reaches_a_broker_as_it_is(api: Kuber
 async def test_an_argument_of_the_jvm_reaches_it_as_it_is(api: KubernetesApi) -> None:
     """It stands in a line of a shell."""
     [place] = [one for one in PLACES if str(one) == "BrokerGroup.spec.jvm.extraArguments.[]"]
-    for text, obj in objects_for(place):
+    for text, obj in objects_for(place, place.candidates()):
         stored = await taken(api, obj)
         if stored is None:
             continue

@@ -129,10 +129,10 @@ async def stored(api: KubernetesApi) -> list[Json]:
 
 def by_command(items: list[Json]) -> list[Json]:
     """The output of `brokergroup convert -` for a list of these."""
-    text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}, sort_keys=False)
+    text = yaml.dump({"apiVersion": "v1", "kind": "List", "items": items}, Dumper=yaml.CSafeDumper, sort_keys=False)
     result = CliRunner().invoke(app, ["convert", "-"], input=text)
     assert result.exit_code == 0, result.stderr
-    found: list[Json] = yaml.safe_load(result.stdout)["items"]
+    found: list[Json] = yaml.load(result.stdout, Loader=yaml.CSafeLoader)["items"]
     return found
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HERE = Path(__file__).parent
-DOCUMENT = yaml.safe_load((HERE / "validation_cases.yaml").read_text(encoding="utf-8"))
+DOCUMENT = yaml.load((HERE / "validation_cases.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
 RESOURCES = {resource.kind: resource for resource in (BROKER_GROUPS, BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES)}
 NAMESPACE = "default"
 

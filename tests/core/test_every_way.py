@@ -15,7 +15,7 @@ from tests.core.small_world import Beat, Command, Scope, World, commands, take_s
 from tests.support.draws import NIGHTLY, sample
 
 # Of the worlds that a step first reaches, `make test` goes on from so many.
-GOES_ON_FROM = 30
+GOES_ON_FROM = 10
 
 TWO = Scope(addresses=("a:1", "b:1"), told=((-1, -1), (0, 0), (1, 5)), identity_requests=False)
 BIRTH = Scope(largest_id=2, addresses=("a:1",), codes=("a:1;1", "b:1;2"), told=((0, 0),), identity_requests=True)

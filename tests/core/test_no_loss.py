@@ -26,10 +26,10 @@ STRICT = ControllerSettings(min_in_sync_replicas=2, shrink_floor=True, held_buck
 TAKEN_AT_ITS_WORD = replace(STRICT, masters_shrink_first=True)
 UNCLEAN = ControllerSettings(held_bucket_bytes=1, max_epoch_jump=JUMP, unclean_election_allowed=True)
 LONG_LIFE = Left(messages=3, crashes=3, spoilings=1, suspicions=1, lost_answers=1)
-# 80 reach every goal, most of them often: by the 55th walk each was reached three times.
-WALKS = 400 if WHOLE else 80
+# 60 reach every goal, most of them often: by the 55th walk each was reached three times.
+WALKS = 400 if WHOLE else 60
 STEPS = 70
-STATES = 15_000 if WHOLE else 4_000
+STATES = 15_000 if WHOLE else 2_500
 # How far a loss is looked for breadth first, before the walks at random.
 SHORT_WAYS = 9_000
 SOME_SHORT_WAYS = SHORT_WAYS if WHOLE else 1_000

@@ -73,7 +73,7 @@ def node(path: str, schema: dict[str, Any]) -> Node:
 
 @functools.cache
 def definition() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(CRD.read_text(encoding="utf-8"))
+    found: dict[str, Any] = yaml.load(CRD.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     return found
 
 

@@ -50,7 +50,7 @@ async def complaint(api: KubernetesApi, made: dict[str, Any]) -> str:
 async def test_whatever_is_taken_can_be_made(with_kinds: KubeApiserver, place: Place) -> None:
     broken: list[str] = []
     async with KubernetesApi.from_kubeconfig(with_kinds.kubeconfig) as api:
-        for text, obj in objects_for(place):
+        for text, obj in objects_for(place, place.candidates()):
             stored = await taken(api, obj)
             for made in made_of(stored) if stored is not None else ():
                 if made["kind"] not in BUILTIN:

@@ -25,6 +25,7 @@ from brokergroup_operator.page.what_if import wishes_of
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.test_evaluate import run, status_of
+from tests.support.draws import sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,9 +185,10 @@ def alone_of(broker_id: int, case: Case) -> dict[str, Any]:
     return next(item for item in members if item["brokerId"] == broker_id)
 
 
-@pytest.mark.parametrize(("one", "other"), list(itertools.product(ALL, repeat=2)), ids=str)
+@pytest.mark.sampled
+@pytest.mark.parametrize(("one", "other"), sample(list(itertools.product(ALL, repeat=2)), 108), ids=str)
 def test_two_members_at_once(one: Case, other: Case) -> None:
-    """324 groups: what is said of one slave does not depend on the other."""
+    """What is said of one slave does not depend on the other: 324 groups, a third of them in `make test`."""
     seen = seen_with({2: one, 3: other})
     status = status_of(seen)
     conditions = {item["type"]: item for item in status["conditions"]}

@@ -32,16 +32,14 @@ HINDRANCES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("hindrance", list(HINDRANCES))
 @pytest.mark.parametrize("seen", [case[1] for case in CASES], ids=[f"{case[2]}: {case[0]}" for case in CASES])
-def test_of_a_group(seen: Observed, hindrance: str) -> None:
-    told = {
-        one["type"]: one for one in status_of_group(dataclasses.replace(seen, **HINDRANCES[hindrance]))["conditions"]
-    }
-    if told["Stalled"]["status"] == "True":
-        assert (told["Ready"]["status"], told["Reconciling"]["status"]) == ("False", "False")
-    if hindrance != "nothing":
-        assert told["Ready"]["status"] == "False"
+def test_of_a_group(seen: Observed) -> None:
+    for hindrance, found in HINDRANCES.items():
+        told = {one["type"]: one for one in status_of_group(dataclasses.replace(seen, **found))["conditions"]}
+        if told["Stalled"]["status"] == "True":
+            assert (told["Ready"]["status"], told["Reconciling"]["status"]) == ("False", "False"), hindrance
+        if hindrance != "nothing":
+            assert told["Ready"]["status"] == "False", hindrance
 
 
 def test_a_group_that_is_whole_says_why_it_is_not_ready() -> None:

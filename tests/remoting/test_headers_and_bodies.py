@@ -82,13 +82,15 @@ def _value(kind: Any) -> st.SearchStrategy[Any]:
     return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-@settings(max_examples=examples(300))
+@pytest.mark.sampled
+@settings(max_examples=examples(100, 300))
 @given(st.sampled_from(HEADER_CLASSES).flatmap(values_of))
 def test_a_header_is_read_as_it_was_written(header: ExtFieldsHeader) -> None:
     assert type(header).decode(header.encode()) == header
 
 
-@settings(max_examples=examples(300))
+@pytest.mark.sampled
+@settings(max_examples=examples(100, 300))
 @given(st.sampled_from(HEADER_CLASSES), st.none() | st.dictionaries(st.text(), st.text()), st.text())
 def test_no_ext_fields_can_make_a_header_fail(
     header_class: type[ExtFieldsHeader], ext_fields: dict[str, str] | None, text: str
@@ -287,7 +289,8 @@ ANY_JSON = st.recursive(
 )
 
 
-@settings(max_examples=examples(300))
+@pytest.mark.sampled
+@settings(max_examples=examples(100, 300))
 @given(st.sampled_from(BODY_CLASSES), st.binary(max_size=60) | ANY_JSON.map(dump_json))
 def test_any_body_is_read_or_a_body_error(body_class: type[JsonBody], data: bytes) -> None:
     try:

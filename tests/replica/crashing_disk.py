@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FOLDER = -1
 _SUBSETS_UP_TO = 5
 _TEAR_EVERY_BYTE_UP_TO = 400
-_SAMPLED_TEARS = 3
+_SAMPLED_TEARS = 2
 
 
 @dataclass(frozen=True)

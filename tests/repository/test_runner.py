@@ -214,7 +214,7 @@ def test_the_longest_beginning_decides_and_an_unknown_path_has_every_lane() -> N
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--lane", "fnce"], "lane fnce: expected one of tests, types"),
+        (["--lane", "fnce"], "lane fnce: expected one of compile, tests, types"),
         (["--proofs", "--lane", "fnce"], "lane fnce: expected one of whole, sieve"),
         (["--proofs", "--changed", "nowhere/main", "--list"], "no commit nowhere/main: expected SINCE=COMMIT"),
     ],

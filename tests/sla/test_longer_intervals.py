@@ -112,7 +112,8 @@ def fleet_of(runs: Iterable[Run]) -> Fleet:
     return Fleet(by_series(runs), gap_ms={GAUGE: GAP_MS})
 
 
-@settings(max_examples=examples(300))
+@pytest.mark.sampled
+@settings(max_examples=examples(75, 300))
 @given(
     parts=st.sampled_from(LONGER_MS).flatmap(histories),
     offset_ms=OFFSETS,
@@ -139,7 +140,8 @@ def test_hours_at_a_longer_interval_say_what_their_single_samples_say(
     assert told[0] == told[1]
 
 
-@settings(max_examples=examples(200))
+@pytest.mark.sampled
+@settings(max_examples=examples(50, 200))
 @given(parts=histories(*LONGER_MS), offset_ms=OFFSETS)
 def test_between_two_longer_intervals_no_state_is_another_one(parts: list[Part], offset_ms: int) -> None:
     """There a window of ten samples belongs to both: what is unknown may differ by these, what is known may not."""

@@ -17,6 +17,7 @@ from sla_reports.states.spans import Window
 from tests.sla.histories import fleet_of
 from tests.sla.planted.exports import incidents_found, mismatches, write_incident_log
 from tests.sla.planted.month import Month, Planted, plant
+from tests.support.draws import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +26,13 @@ if TYPE_CHECKING:
     from sla_reports.states.logged import Circumstance, IncidentLogs, LoggedIncident
 
 
+# A scrape every two minutes, in the whole form every minute.
+pytestmark = pytest.mark.sampled
+
+
 @pytest.fixture(scope="module")
 def planted() -> Planted:
-    return plant(Month(groups=2))
+    return plant(Month(groups=2) if WHOLE else Month(groups=2, step_ms=120_000))
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,8 @@ def test_a_day_is_what_a_plain_loop_finds(samples: list[Sample], rows: int, in_o
     assert sum(pieces["duplicates"].to_pylist()) == len(samples) - len(instants(samples))
 
 
-@settings(max_examples=examples(200))
+@pytest.mark.sampled
+@settings(max_examples=examples(60, 200))
 @given(samples=histories("up"), data=st.data())
 def test_parts_in_any_order_are_the_whole(samples: list[Sample], data: st.DataObject) -> None:
     times = sorted({at_ms for _, at_ms, _ in samples})

@@ -39,7 +39,8 @@ def clusters(draw: st.DrawFn) -> dict[str, list[Sample]]:
     return {name: draw(histories(series_of(GROUP_WRITABLE, name))) for name in "abcde"}
 
 
-@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
+@pytest.mark.sampled
+@settings(max_examples=examples(15, 40), suppress_health_check=list(HealthCheck))
 @given(lines=clusters(), cut=st.integers(0, 600_000), length=st.integers(1, 900_000))
 def test_figures_are_those_of_plain_loops(lines: dict[str, list[Sample]], cut: int, length: int) -> None:
     samples = [sample for line in lines.values() for sample in line]

@@ -26,16 +26,17 @@ EXAMPLES = 100
 SEED = 20261127
 
 
-def examples(by_day: int) -> int:
-    """How many examples a test draws in this run."""
-    return NIGHTLY_FACTOR * by_day if NIGHTLY else by_day
+def examples(by_day: int, whole: int | None = None) -> int:
+    """How many examples a test draws in this run; `whole`: of a test marked `sampled`, in its whole form."""
+    drawn = whole if WHOLE and whole is not None else by_day
+    return NIGHTLY_FACTOR * drawn if NIGHTLY else drawn
 
 
-def sample(every: Sequence[T], at_most: int) -> list[T]:
-    """Everything in the whole form; else `at_most` of it in their order, the same in each run."""
+def sample(every: Sequence[T], at_most: int, *, salt: str = "") -> list[T]:
+    """Everything in the whole form; else `at_most` of it in their order, the same in each run, by another draw for each `salt`."""
     if WHOLE or len(every) <= at_most:
         return list(every)
-    chosen = random.Random(SEED).sample(range(len(every)), at_most)
+    chosen = random.Random(f"{SEED}{salt}" if salt else SEED).sample(range(len(every)), at_most)
     return [every[index] for index in sorted(chosen)]
 
 

@@ -5,6 +5,8 @@ A definition takes effect in the call that stores it: once it is Established, it
 
 from __future__ import annotations
 
+import functools
+import json
 from typing import TYPE_CHECKING, Any
 
 from kube_sandbox.api_server.errors import FieldError, invalid
@@ -102,6 +104,12 @@ class CustomBehaviour(Behaviour):
         return {name: value for name, value in obj.items() if name not in _UNTOUCHED}
 
 
+@functools.lru_cache(maxsize=64)
+def _schema_node(schema: str) -> SchemaNode:
+    """Compile a schema once in a process: each definition is compiled to judge it and to serve it, by every server again."""
+    return SchemaNode(json.loads(schema))
+
+
 def custom_resource_types(definition: JsonObject) -> list[ResourceType]:
     """Return the resource of the definition's storage version; other versions are not served."""
     spec = definition["spec"]
@@ -118,7 +126,9 @@ def custom_resource_types(definition: JsonObject) -> list[ResourceType]:
     content = {**schema, "properties": {name: child for name, child in properties.items() if name not in _UNTOUCHED}}
     # The name is the one field of the metadata that a definition may restrict.
     name_schema = ((properties.get("metadata") or {}).get("properties") or {}).get("name") or {}
-    behaviour = CustomBehaviour(SchemaNode(content), SchemaNode(name_schema), has_status=has_status, scale=scale)
+    behaviour = CustomBehaviour(
+        _schema_node(json.dumps(content)), _schema_node(json.dumps(name_schema)), has_status=has_status, scale=scale
+    )
     resource = ResourceType(
         spec["group"],
         version["name"],

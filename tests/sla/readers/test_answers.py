@@ -47,7 +47,8 @@ def rows(found: list[Columns]) -> Rows:
     return [(row["series"], row["ts_ms"], repr(row["value"])) for one in found for row in one.rows().to_pylist()]
 
 
-@settings(max_examples=examples(150))
+@pytest.mark.sampled
+@settings(max_examples=examples(50, 150))
 @given(entries=st.lists(SAMPLES, max_size=4), separators=SEPARATORS)
 def test_a_whole_answer_is_read_as_columns(entries: list[list[tuple[int, str]]], separators: tuple[str, str]) -> None:
     content = answer(entries, separators, a="é, [")
@@ -68,7 +69,8 @@ def test_a_whole_answer_is_read_as_columns(entries: list[list[tuple[int, str]]],
     assert packed == expected
 
 
-@settings(max_examples=examples(400))
+@pytest.mark.sampled
+@settings(max_examples=examples(130, 400))
 @given(
     samples=st.lists(SAMPLES, min_size=1, max_size=3),
     separators=SEPARATORS,

@@ -196,7 +196,8 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.sampled
+@settings(max_examples=examples(40, 120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(samples=SAMPLES, split_bytes=st.integers(1, 400), broken=st.lists(st.integers(0, 25), max_size=3))
 def test_cuts_never_change_what_is_read(tmp_path: Path, samples: Any, split_bytes: int, broken: list[int]) -> None:
     lines = [f'up{{a="{_escaped(a)}"}} {value!r} {ts_ms // 1000}.{ts_ms % 1000:03d}\n' for a, value, ts_ms in samples]

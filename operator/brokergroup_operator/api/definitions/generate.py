@@ -9,6 +9,7 @@ fields, `docs/reference/brokergroup.md`.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from brokergroup_operator.api.definitions.schema import structural_schema
 from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from msgspec import Struct
 
@@ -193,7 +194,8 @@ class PlainDumper(yaml.SafeDumper):
         return True
 
 
-def generated_files() -> dict[str, str]:
+@functools.cache
+def generated_files() -> Mapping[str, str]:
     """File name -> content, for every kind."""
     return {
         f"{names.GROUP}_{kind.plural}.yaml": HEADER
