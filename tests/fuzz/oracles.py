@@ -17,7 +17,7 @@ from brokergroup_operator.api.durability import beyond_voters
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 from brokergroup_operator.reconcile.identity import Member
-from brokergroup_operator.reconcile.render import addressing, children, fence_container
+from brokergroup_operator.reconcile.render import addressing, children, containers
 from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see import foreign
@@ -119,7 +119,7 @@ async def differences(world: FuzzWorld) -> list[str]:
         PODS: [
             build_pod(
                 # A pod whose fence has shorter times than the present ones may go on with them.
-                fence_container.with_times_of(group, found[PODS].get(member.pod) or {}),
+                containers.with_times_of(group, found[PODS].get(member.pod) or {}),
                 member,
                 SETTINGS,
                 place=addressing.place_of(group, member, found[SERVICES]),
@@ -195,7 +195,7 @@ def _running_otherwise(
 ) -> Iterator[str]:
     declared = _properties(group)
     for name, life in world.node.pods.items():
-        broker, as_made = life.broker, _properties(fence_container.with_times_of(group, pods.get(name) or {}))
+        broker, as_made = life.broker, _properties(containers.with_times_of(group, pods.get(name) or {}))
         assert isinstance(broker, ConfiguredBroker)
         for key in sorted(declared.keys() | broker.runs_with.keys()):
             if key in HEARTBEAT_KEYS and broker.runs_with.get(key) == as_made[key]:

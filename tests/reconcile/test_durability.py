@@ -76,7 +76,7 @@ class Group:
     async def minimum_in_file(self) -> int:
         """With what a broker comes up whose container starts now."""
         config_map = await self.api.get(CONFIG_MAPS, FILE, namespace=KEY.namespace)
-        return int(broker_config.parse(config_map["data"][names.CONFIG_FILE])["minInSyncReplicas"])
+        return int(broker_config.written_in(config_map)["minInSyncReplicas"])
 
     def given(self, broker_id: int) -> str:
         """What the broker runs with since it was given it (25); the empty text: it has what it started with."""

@@ -18,7 +18,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.render.fence_container import restricted
+from brokergroup_operator.reconcile.render.containers import restricted
 from brokergroup_operator.reconcile.render.pods import scheduling
 
 if TYPE_CHECKING:

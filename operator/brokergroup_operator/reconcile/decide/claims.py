@@ -8,7 +8,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.storage_fields import RetentionPolicy
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
+from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject, Note
 from brokergroup_operator.reconcile.render import children
 from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.foreign import apply_if_drifted, with_revision
@@ -28,18 +28,17 @@ def claim_actions(seen: Observed, member: Member) -> Iterator[Action]:
     storage = seen.group.spec.storage
     if storage.ephemeral is not None or is_broken(seen, member):
         return
-    size = _size_kept(seen.claims.get(member.pod), storage.size)
-    wanted = children.build_claim(seen.group, member, size=size)
-    yield from apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, wanted)
+    wanted = [children.build_claim(seen.group, member, size=_size_kept(seen, member.pod, storage.size))]
     if storage.commit_log is not None:
-        claim = seen.claims.get(names.commit_log_claim_name(member.pod))
-        size = _size_kept(claim, storage.commit_log.size)
-        wanted = children.build_commit_log_claim(seen.group, member, size=size)
-        yield from apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, wanted)
+        size = _size_kept(seen, names.commit_log_claim_name(member.pod), storage.commit_log.size)
+        wanted.append(children.build_commit_log_claim(seen.group, member, size=size))
+    for claim in wanted:
+        yield from apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, claim)
 
 
-def _size_kept(claim: JsonObject | None, wanted: str) -> str | None:
+def _size_kept(seen: Observed, name: str, wanted: str) -> str | None:
     """The size that the claim keeps: one that is not bound can't grow, and one that an autoscaler enlarged can't shrink."""
+    claim = seen.claims.get(name)
     if claim is None:
         return None
     size = observed.claim_size(claim)
@@ -50,17 +49,15 @@ def _size_kept(claim: JsonObject | None, wanted: str) -> str | None:
 def marked_as_leaving(seen: Observed, member: Member) -> Iterator[Action]:
     """Only a marked claim is ever discarded: after a lost record, an unknown claim may hold the only copy of the data."""
     claim = seen.claims.get(member.pod)
-    if claim is None or observed.being_deleted(claim):
+    if claim is None or observed.being_deleted(claim) or names.ANNOTATION_LEAVING in observed.annotations_of(claim):
         return
     replicas = seen.record.replicas.values() if seen.record else ()
     if any(one.reserved_for == member.pod and one.broker_id != member.broker_id for one in replicas):
         return  # a pod that came back without its disk keeps its name under a higher id: the claim is the new one's
-    if names.ANNOTATION_LEAVING not in observed.annotations_of(claim):
-        wanted = children.build_claim(seen.group, member, size=observed.claim_size(claim))
-        metadata = wanted["metadata"]
-        marks = {**metadata.get("annotations", {}), names.ANNOTATION_LEAVING: str(member.broker_id)}
-        marked = with_revision(wanted | {"metadata": metadata | {"annotations": marks}})
-        yield ApplyObject(reason="its member leaves the group", resource=PERSISTENT_VOLUME_CLAIMS, object=marked)
+    wanted = children.build_claim(seen.group, member, size=observed.claim_size(claim))
+    wanted["metadata"].setdefault("annotations", {})[names.ANNOTATION_LEAVING] = str(member.broker_id)
+    marked = with_revision(wanted)
+    yield ApplyObject(reason="its member leaves the group", resource=PERSISTENT_VOLUME_CLAIMS, object=marked)
 
 
 def discarded_claims(seen: Observed) -> Iterator[Action]:
@@ -71,10 +68,14 @@ def discarded_claims(seen: Observed) -> Iterator[Action]:
     for name, claim in sorted(own_claims(seen).items()):
         marked = names.ANNOTATION_LEAVING in observed.annotations_of(claim)
         if marked and name not in known and name not in seen.pods and not observed.being_deleted(claim):
-            # The marked one last: while it is there, the next pass comes here again.
-            for one in (names.commit_log_claim_name(name), name):
-                if one in seen.claims and not observed.being_deleted(seen.claims[one]):
-                    yield DeleteObject.of(PERSISTENT_VOLUME_CLAIMS, seen.claims[one], "its member has left the group")
+            yield from deleted_claims(seen, name, "its member has left the group")
+
+
+def deleted_claims(seen: Observed, name: str, why: str, note: Note | None = None) -> Iterator[Action]:
+    """Delete a member's claims, the store's last, and with the note: while it is there, the next pass comes here again."""
+    for one in (names.commit_log_claim_name(name), name):
+        if one in seen.claims and not observed.being_deleted(seen.claims[one]):
+            yield DeleteObject.of(PERSISTENT_VOLUME_CLAIMS, seen.claims[one], why, note if one == name else None)
 
 
 def own_claims(seen: Observed) -> dict[str, JsonObject]:

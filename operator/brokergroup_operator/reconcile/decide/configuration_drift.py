@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import broker_keys
 from brokergroup_operator.reconcile.plan import PutBackBrokerConfig
-from brokergroup_operator.reconcile.render import broker_config, fence_container
+from brokergroup_operator.reconcile.render import broker_config
+from brokergroup_operator.reconcile.render.containers import with_times_of
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import membership
 
@@ -69,13 +70,11 @@ def drifted_keys(seen: Observed, settings: ReconcileSettings) -> tuple[Drift, ..
 
 
 def _at_the_start(seen: Observed, pod: JsonObject, settings: ReconcileSettings) -> Mapping[str, str]:
-    """What the process read when it started; of a pod that was made from another configuration nothing is known.
-
-    If the pod keeps shorter times, its process may have been started before or after the present ones were written.
-    """
-    as_made = fence_container.with_times_of(seen.group, pod)
+    """What the process read when it started; of a pod that was made from another configuration nothing is known."""
+    as_made = with_times_of(seen.group, pod)
     if not broker_config.started_as(pod, as_made, settings):
         return {}
+    # If the pod keeps shorter times, its process may have been started before or after the present ones were written.
     made, written = (broker_config.start_values(group, settings) for group in (as_made, seen.group))
     return {**broker_keys.DEFAULTS[seen.group.spec.implementation], **dict(made.items() & written.items())}
 
@@ -96,15 +95,12 @@ def put_back_actions(drifts: Sequence[Drift]) -> Iterator[PutBackBrokerConfig]:
     for drift in drifts:
         if drift.breaks_durability:
             of_members.setdefault(drift.member, {})[drift.key] = drift.expected
+    why = "another writer changed what acknowledgements rest on"
     for member, values in of_members.items():
-        yield PutBackBrokerConfig(
-            reason="another writer changed what acknowledgements rest on",
-            broker_id=member.broker_id,
-            pod=member.pod,
-            values=values,
-        )
+        yield PutBackBrokerConfig(reason=why, broker_id=member.broker_id, pod=member.pod, values=values)
 
 
-def told(drifts: Sequence[Drift]) -> str:
-    shown, more = drifts[:KEYS_SHOWN], len(drifts) - KEYS_SHOWN
-    return "; ".join(map(str, shown)) + (f"; and {more} more" if more > 0 else "")
+def told(items: Sequence[object], most: int = KEYS_SHOWN) -> str:
+    """The first of them, and how many more there are."""
+    more = [f"and {len(items) - most} more"] if len(items) > most else []
+    return "; ".join([*map(str, items[:most]), *more])

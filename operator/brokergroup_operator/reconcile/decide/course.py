@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from brokergroup_operator.api import names
 from brokergroup_operator.api.broker_keys import CONTROLLERS
-from brokergroup_operator.api.brokergroup import MasterUpdate
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
-from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.decide.claims import marked_as_leaving
+from brokergroup_operator.reconcile.decide.claims import deleted_claims, marked_as_leaving
 from brokergroup_operator.reconcile.decide.configuration_drift import Drift, drifted_keys
 from brokergroup_operator.reconcile.decide.deletion import QUIET, hibernation_steps, must_be_quiet, stops
 from brokergroup_operator.reconcile.decide.failover_safe import failover_safe, mastership_step
@@ -36,14 +34,13 @@ from brokergroup_operator.reconcile.decide.silent_members import repair_step
 from brokergroup_operator.reconcile.other_groups import Turn, turn_of
 from brokergroup_operator.reconcile.plan import Step, Verb, Verdict, no
 from brokergroup_operator.reconcile.render import broker_config
-from brokergroup_operator.reconcile.render.addressing import address_is_lost
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import Standing, membership, standings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from brokergroup_operator.api.brokergroup import BrokerGroup, UpdateStrategySpec
+    from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -73,10 +70,14 @@ class Course:
     steps: tuple[Step, ...] = ()
 
     @property
+    def first(self) -> tuple[Step, ...]:
+        """The steps that were found and come before the rollout, in the order in which they are taken."""
+        found = (self.repairing, self.moving, self.leaving, self.forgetting)
+        return tuple(step for step in found if step is not None)
+
+    @property
     def wanted(self) -> tuple[Step, ...]:
-        """Every step that was found, in the order in which they are taken."""
-        first = (self.repairing, self.moving, self.leaving, self.forgetting)
-        return (*(step for step in first if step is not None), *self.rollout)
+        return (*self.first, *self.rollout)
 
     def runs(self, broker_id: int) -> bool:
         """Whether the pod of this member is made if it is missing: not while the member leaves."""
@@ -91,9 +92,7 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
     if seen.group.spec.maintenance.hibernated:
         steps = tuple(hibernation_steps(seen))
         return Course(standings=known, safe=safe, steps=() if seen.group.spec.maintenance.paused else steps)
-    may_step = _at_rest(seen, safe)
-    is_safe = may_step.holds
-    leaver = leaving(seen)
+    may_step, leaver = _at_rest(seen, safe), leaving(seen)
     staying = {broker_id: one for broker_id, one in known.items() if one is not leaver}
     outdated = outdated_members(seen, [one.member for one in staying.values()], settings)
     due = due_now(outdated, seen.group.spec.update_strategy)
@@ -104,31 +103,15 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
         outdated=tuple(outdated),
         leaver=leaver,
         repairing=repair_step(seen, staying),
-        leaving=leaving_step(seen, leaver, staying=len(staying), safe=is_safe) if leaver is not None else None,
+        leaving=leaving_step(seen, leaver, staying=len(staying), safe=may_step.holds) if leaver is not None else None,
         moving=mastership_step(seen, at_rest=may_step, updating={one.member.broker_id for one in due}),
         forgetting=forgetting_step(seen),
-        rollout=tuple(
-            rollout_steps(
-                staying,
-                outdated,
-                strategy=_strategy(seen, staying),
-                safe=may_step,
-                to_come=len(membership(seen).to_reserve),
-            )
-        ),
+        rollout=tuple(rollout_steps(seen, staying, outdated, may_step)),
     )
     if seen.group.spec.maintenance.paused or observed.being_deleted(seen.group_object):
         return course
     course = _in_turn(seen, course, staying)
     return replace(course, steps=_chosen(course))
-
-
-def _strategy(seen: Observed, standings: Mapping[int, Standing]) -> UpdateStrategySpec:
-    """As the spec says; but a master whose address is lost can't be asked to hand over: it is restarted as it is."""
-    strategy = seen.group.spec.update_strategy
-    if any(one.is_master and address_is_lost(seen, one.member) for one in standings.values()):
-        return msgspec.structs.replace(strategy, master_update=MasterUpdate.RESTART)
-    return strategy
 
 
 def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) -> Course:
@@ -143,12 +126,7 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
     if stepping and all_in_sync:
         asked_for = any(item.member in stepping and item.why in ASKED_FOR for item in course.outdated)
         if seen.refusal and not asked_for:
-            why = "the API refused what the spec asks for"
-            again = (
-                replace(one, verb=Verb.REHEARSE, why=why, to_broker_id=None) if one.acts else one
-                for one in course.rollout
-            )
-            return replace(course, rollout=tuple(again))
+            return replace(course, rollout=tuple(_rehearsed(one) if one.acts else one for one in course.rollout))
         if seen.rolling_before and not holds and not asked_for:
             return replace(course, rollout=(_after_others(seen.rolling_before),), turn=Turn.WAITS)
         return replace(course, turn=Turn.HOLDS)
@@ -156,6 +134,10 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
     if holds and not left_to_a_person and (course.outdated or not all_in_sync):
         return replace(course, turn=Turn.HOLDS)
     return course
+
+
+def _rehearsed(step: Step) -> Step:
+    return replace(step, verb=Verb.REHEARSE, why="the API refused what the spec asks for", to_broker_id=None)
 
 
 def _after_others(others: Sequence[GroupKey]) -> Step:
@@ -175,8 +157,8 @@ def _at_rest(seen: Observed, safe: Verdict) -> Verdict:
 
 
 def _chosen(course: Course) -> tuple[Step, ...]:
-    for step in (course.repairing, course.moving, course.leaving, course.forgetting):
-        if step is not None and (step.acts or (step is course.leaving and step.verb is Verb.WAIT)):
+    for step in course.first:
+        if step.acts or (step is course.leaving and step.verb is Verb.WAIT):
             return (step,) if step.acts else ()
     return tuple(step for step in course.rollout if step.acts)
 
@@ -201,33 +183,21 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
         case Verb.REHEARSE:
             yield plans.Rehearse(reason=step.why, resource=PODS, object=wanted_pod(seen, member, settings))
         case Verb.DROP_VOLUME:
-            yield from _drop_volume(seen, member, step.why)
+            told = f"Deleting claim {member.pod}: {step.why}"
+            note = plans.Note(reason="VolumeDropped", message=told, warning=True)
+            yield from deleted_claims(seen, member.pod, step.why, note)
         case Verb.MARK:
             yield from marked_as_leaving(seen, member)
         case Verb.FORGET:
             event = "ScaledIn" if step.reason is Reason.SCALING_IN else "ReplicaRebuilt"
-            note = plans.Note(
-                reason=event, message=f"Broker id {member.broker_id} is cleaned from the record: {step.why}"
-            )
+            told = f"Broker id {member.broker_id} is cleaned from the record: {step.why}"
+            note = plans.Note(reason=event, message=told)
             yield plans.RemoveMember(reason=step.why, broker_id=member.broker_id, note=note)
 
 
-def _drop_volume(seen: Observed, member: Member, why: str) -> Iterator[plans.DeleteObject]:
-    # The commit log's first: while the other one is there, the next pass comes here again.
-    log = seen.claims.get(names.commit_log_claim_name(member.pod))
-    if log is not None and not observed.being_deleted(log):
-        yield plans.DeleteObject.of(PERSISTENT_VOLUME_CLAIMS, log, why)
-    if (claim := seen.claims.get(member.pod)) is not None:
-        note = plans.Note(reason="VolumeDropped", message=f"Deleting claim {member.pod}: {why}", warning=True)
-        yield plans.DeleteObject.of(PERSISTENT_VOLUME_CLAIMS, claim, why, note)
-
-
 def _note_of_stop(step: Step, member: Member) -> plans.Note:
-    reason = "PodStopping"
-    if step.amiss is Reason.MEMBERS_NOT_HEARD:
-        reason = "UnheardMemberReplaced"
-    elif step.amiss is Reason.MEMBERS_NOT_LINKED:
-        reason = "UnlinkedMemberReplaced"
+    replaced = "UnheardMemberReplaced" if step.amiss is Reason.MEMBERS_NOT_HEARD else "UnlinkedMemberReplaced"
+    reason = replaced if step.amiss is not None else "PodStopping"
     message = f"Stopping pod {member.pod}: {step.why}"
     return plans.Note(reason=reason, message=message, related=member.pod, warning=step.amiss is not None)
 
@@ -253,29 +223,21 @@ def with_minimum_reached(seen: Observed) -> BrokerGroup:
 
 
 def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
-    """Give each broker the hot keys that it has not been given; not to one that restarts anyway.
-
-    Nor during a change of master: a switchover holds minInSyncReplicas up meanwhile. A broker that is not heard here is given the
-    controllers alone: it may not know this plane yet.
-    """
+    """Give each broker the hot keys that it has not been given; not to one that restarts anyway."""
     if seen.snapshot is None or seen.snapshot.in_progress is not None or seen.snapshot.is_changing:
-        return
+        return  # a switchover holds minInSyncReplicas up meanwhile
     wanted = broker_config.hot_values(seen.group, settings)
     quiet = must_be_quiet(seen)
     restarting = {step.member.pod for step in course.steps if step.member is not None}
     for standing in course.standings.values():
-        pod = seen.pods.get(standing.member.pod)
-        if (
-            pod is None
-            or standing.is_going
-            or not standing.is_ready
-            or not (standing.is_live or standing.is_registered)
-        ):
+        pod, can_be_asked = seen.pods.get(standing.member.pod), standing.is_live or standing.is_registered
+        if pod is None or standing.is_going or not standing.is_ready or not can_be_asked:
             continue
         if standing is not quiet and (standing.member.pod in restarting or stops(seen)):
             continue
         values = wanted | (QUIET if standing is quiet else {})
         if not standing.is_live:
+            # It may not know this plane yet: it is given the controllers alone.
             values = {**broker_config.given_to(pod), CONTROLLERS: wanted[CONTROLLERS]}
         if changed := broker_config.hot_changes(pod, values):
             keys = ", ".join(f"{key}={value}" for key, value in sorted(changed.items()))

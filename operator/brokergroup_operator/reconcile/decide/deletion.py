@@ -42,24 +42,17 @@ if TYPE_CHECKING:
 
 
 def evaluate_deletion(seen: Observed, quieting: Iterable[Action]) -> list[Action]:
-    """The next actions; none while pods are still stopping.
-
-    The master is asked to acknowledge nothing more (`quieting`) before pods stop, all at once: what it acknowledged is then on
-    every disk that counts. A Java broker takes 6 to 10 s to end, and one that cannot be asked stops all the same.
-    """
+    """The next actions; none while pods are still stopping. `quieting` asks the master to acknowledge nothing more."""
     if names.FINALIZER_BROKER_GROUP not in observed.finalizers_of(seen.group_object):
         return []
     if is_orphaned(seen):
         return _let_go(seen)
     if seen.pods:
+        # What the master acknowledged is then on every disk that counts. One that cannot be asked stops all the same.
         return [*quieting, *_delete(PODS, seen.pods)]
-    rest: list[Action] = [
-        *_delete(SERVICES, foreign.made_here(seen, SERVICES)),
-        *_delete(POD_DISRUPTION_BUDGETS, foreign.made_here(seen, POD_DISRUPTION_BUDGETS)),
-        *_delete(CONFIG_MAPS, foreign.made_here(seen, CONFIG_MAPS)),
-        *_delete_data(seen),
-    ]
-    return rest or [_release_group(seen, "all children are gone")]
+    made = (SERVICES, POD_DISRUPTION_BUDGETS, CONFIG_MAPS)
+    rest = [action for resource in made for action in _delete(resource, foreign.made_here(seen, resource))]
+    return [*rest, *_delete_data(seen)] or [_release_group(seen, "all children are gone")]
 
 
 def _let_go(seen: Observed) -> list[Action]:
@@ -108,9 +101,8 @@ ORPHAN_FINALIZER: Final = "orphan"
 
 def is_orphaned(seen: Observed) -> bool:
     """Whether the group, which is being deleted, was asked to leave everything as it is."""
-    return (
-        ORPHAN_FINALIZER in observed.finalizers_of(seen.group_object) or takes_back(seen) or foreign.has_unowned(seen)
-    )
+    asked = ORPHAN_FINALIZER in observed.finalizers_of(seen.group_object)
+    return asked or takes_back(seen) or foreign.has_unowned(seen)
 
 
 def takes_back(seen: Observed) -> bool:
@@ -173,13 +165,8 @@ def _without_instance(obj: JsonObject) -> JsonObject:
 
 
 def _patch(resource: Resource, obj: JsonObject, reason: str, change: JsonObject) -> PatchMetadata:
-    return PatchMetadata(
-        reason=reason,
-        resource=resource,
-        name=str(observed.metadata(obj)["name"]),
-        uid=observed.uid(obj),
-        change=change,
-    )
+    name, uid = str(observed.metadata(obj)["name"]), observed.uid(obj)
+    return PatchMetadata(reason=reason, resource=resource, name=name, uid=uid, change=change)
 
 
 # More than any group has, so that nothing is acknowledged: the same value as a switchover uses.
@@ -202,17 +189,12 @@ def stops(seen: Observed) -> bool:
 
 
 def hibernation_steps(seen: Observed) -> list[Step]:
-    """Return the pods to stop now: once the master is quiet (`QUIET`), its own; when that has ended, the slaves' all at once.
-
-    What is in flight is replicated first. No master is left to shrink the SyncStateSet, so every member keeps its seat. When
-    the group wakes, its missing pods are made, and a live member of the set is elected.
-    """
+    """Return the pods to stop now: once the master is quiet (`QUIET`), its own; when that has ended, the slaves' all at once."""
     if pods_on_going_claims(seen) or must_be_quiet(seen) is not None:
         return []  # to sleep would be to lose those disks, or what the master still acknowledges
+    # What is in flight is replicated first. No master is left to shrink the SyncStateSet, so every member keeps its seat.
     there = [standing for standing in standings(seen).values() if standing.has_pod]
     masters = [standing for standing in there if standing.is_master]
-    return [
-        Step(verb=Verb.STOP, reason=Reason.HIBERNATING, why="the group is hibernated", member=standing.member)
-        for standing in masters or there
-        if not standing.is_going
-    ]
+    going = [standing.member for standing in masters or there if not standing.is_going]
+    why = "the group is hibernated"
+    return [Step(verb=Verb.STOP, reason=Reason.HIBERNATING, why=why, member=member) for member in going]

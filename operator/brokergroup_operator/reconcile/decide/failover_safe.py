@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 
 def failover_safe(seen: Observed, drifts: Sequence[Drift] = ()) -> Verdict:
-    """FailoverSafe for what a pass saw: a learner is no candidate, nor a member whose pod is not ready or is going.
-
-    Where a broker acknowledges otherwise than the durability says, no count of members says what an acknowledged message is on.
-    """
+    """FailoverSafe for what a pass saw: a learner is no candidate, nor a member whose pod is not ready or is going."""
     known = standings(seen)
     away = never_masters(seen) | {broker_id for broker_id, one in known.items() if not one.is_ready}
     away |= {member.broker_id for member in membership(seen).volume_lost}
@@ -44,6 +41,7 @@ def failover_safe(seen: Observed, drifts: Sequence[Drift] = ()) -> Verdict:
     broken = [drift for drift in drifts if drift.breaks_durability]
     if not broken or not verdict.holds:
         return verdict
+    # No count of members says what an acknowledged message is on.
     return no(Reason.CONFIGURATION_DRIFTED, f"Acknowledgements are not what spec.durability says: {told(broken)}")
 
 
@@ -75,30 +73,27 @@ def judge(
         return no(Reason.NOT_ENOUGH_CANDIDATES, f"A group {kind} has no member to fail over to")
     if facts is None:
         facts = {one: member_view(record, snapshot, one).fact() for one in record.sync_state_set}
-    return _count(spec, record, snapshot, master, away=away, facts=facts)
+    return _count(spec, record, snapshot, _linked_in_sync(record, snapshot, away), facts)
 
 
 def _count(
     spec: BrokerGroupSpec,
     record: BrokerGroupRecord,
     snapshot: GroupSnapshot,
-    master: int,
-    *,
-    away: Collection[int],
+    linked: list[int],
     facts: Mapping[int, str],
 ) -> Verdict:
-    found = candidates(spec, record, snapshot, away=away)
+    master = record.master_broker_id
     # Slaves of the SyncStateSet that could acknowledge a new master's writes but may not be master.
-    copies = [one for one in _linked_in_sync(record, snapshot, away) if is_barred(spec, snapshot, one)]
-    needed = candidates_needed(spec)
+    copies = [one for one in linked if is_barred(spec, snapshot, one)]
+    whole = [one for one in linked if one not in copies]
+    found, needed = _with_metadata(whole, snapshot), candidates_needed(spec)
     if found and len(found) + len(copies) >= needed:
         also = f", {_ids(copies)} (priority 0) can acknowledge" if copies else ""
-        return yes(
-            Reason.ENOUGH_CANDIDATES, f"Beside master {master}, {_ids(found)} can take over{also}; {needed} needed"
-        )
-    whole = candidates(spec, record, snapshot, away=away, lacking_metadata=True)
+        told = f"Beside master {master}, {_ids(found)} can take over{also}; {needed} needed"
+        return yes(Reason.ENOUGH_CANDIDATES, told)
     if whole and len(whole) + len(copies) >= needed:
-        lacking = ", ".join(str(broker_id) for broker_id in whole if broker_id not in found)
+        lacking = _ids(one for one in whole if one not in found)
         return no(Reason.METADATA_DIVERGED, f"Broker {lacking} lacks metadata that the master has")
     views = [member_view(record, snapshot, one) for one in sorted(record.sync_state_set - {master})]
     unlinked = [one.broker_id for one in views if one.heard and one.linked is False]
@@ -129,31 +124,15 @@ def candidates_needed(spec: BrokerGroupSpec) -> int:
     return max(1, min(acknowledgement_rule(spec).minimum_in_sync, voting_replicas(spec) - 1))
 
 
-def candidates(
-    spec: BrokerGroupSpec,
-    record: BrokerGroupRecord,
-    snapshot: GroupSnapshot,
-    *,
-    away: Collection[int] = (),
-    lacking_metadata: bool = False,
-) -> list[int]:
-    """Return the members of the SyncStateSet that could replace the master now; with `lacking_metadata`, those as well."""
-    behind = set() if lacking_metadata else {difference.broker_id for difference in snapshot.metadata_diverged}
-    return [
-        broker_id
-        for broker_id in _linked_in_sync(record, snapshot, away)
-        if not is_barred(spec, snapshot, broker_id) and broker_id not in behind
-    ]
-
-
 def _linked_in_sync(record: BrokerGroupRecord, snapshot: GroupSnapshot, away: Collection[int]) -> list[int]:
-    return sorted(
-        broker_id
-        for broker_id in record.sync_state_set
-        if broker_id != record.master_broker_id
-        and member_view(record, snapshot, broker_id).counts
-        and broker_id not in away
-    )
+    others = sorted(record.sync_state_set - {record.master_broker_id, *away})
+    return [broker_id for broker_id in others if member_view(record, snapshot, broker_id).counts]
+
+
+def _with_metadata(broker_ids: Iterable[int], snapshot: GroupSnapshot) -> list[int]:
+    """Without those that lack metadata of the master's."""
+    behind = {difference.broker_id for difference in snapshot.metadata_diverged}
+    return [broker_id for broker_id in broker_ids if broker_id not in behind]
 
 
 def is_barred(spec: BrokerGroupSpec, snapshot: GroupSnapshot, broker_id: int) -> bool:
@@ -164,8 +143,8 @@ def is_barred(spec: BrokerGroupSpec, snapshot: GroupSnapshot, broker_id: int) ->
     return broker_id in snapshot.live and snapshot.live[broker_id].election_priority == 0
 
 
-def _ids(broker_ids: list[int]) -> str:
-    return ", ".join(str(broker_id) for broker_id in broker_ids)
+def _ids(broker_ids: Iterable[int]) -> str:
+    return ", ".join(map(str, broker_ids))
 
 
 # Why a group is not FailoverSafe although its master serves, and a member that has caught up with it may take over.
@@ -177,49 +156,39 @@ SHORT_OF_CANDIDATES: Final = frozenset(
 def mastership_step(seen: Observed, *, at_rest: Verdict, updating: Collection[int] = ()) -> Step | None:
     """Return the step that moves mastership, or refuses to: off a drained node, from a barred member, or to the preferred one.
 
-    A disruption budget keeps the master from eviction until then; a plain SIGTERM of a Java master would cost 9 s. The
-    preferred member gets it after its own update (`updating`: ids still to be replaced): else update and preference would move
-    it to and fro.
+    A disruption budget keeps the master from eviction until then. `updating`: ids still to be replaced.
     """
-    safe, known = at_rest.holds, standings(seen)
+    safe, spec, known = at_rest.holds, seen.group.spec, standings(seen)
     master = next((standing for standing in known.values() if standing.is_master), None)
     if master is None or seen.record is None or seen.snapshot is None:
         return None
     learners = never_masters(seen)
-    able = [
-        broker_id
-        for broker_id in candidates(seen.group.spec, seen.record, seen.snapshot, away=learners)
-        if broker_id in known and known[broker_id].in_sync and not _on_draining_node(seen, known[broker_id])
-    ]
+    linked = (known[one] for one in _linked_in_sync(seen.record, seen.snapshot, learners) if one in known)
+    elsewhere = [one.member.broker_id for one in linked if one.in_sync and not _on_draining_node(seen, one)]
+    able = [one for one in _with_metadata(elsewhere, seen.snapshot) if not is_barred(spec, seen.snapshot, one)]
     if _on_draining_node(seen, master):
         why = f"the node of master {master.member.pod} is being drained"
         if not able or not (safe or _may_leave_unsafe(seen, at_rest)):
-            return Step(
-                verb=Verb.REFUSE,
-                reason=Reason.NOT_ENOUGH_CANDIDATES,
-                why=f"{why}, and no member elsewhere can take over",
-            )
+            why += ", and no member elsewhere can take over"
+            return Step(verb=Verb.REFUSE, reason=Reason.NOT_ENOUGH_CANDIDATES, why=why)
         return replace(_move(master, able[0], why), cause=Cause.DRAIN)
+    # A member gets it after its own update: else update and preference would move it to and fro.
     updated = [broker_id for broker_id in able if broker_id not in updating]
-    if safe and updated and is_barred(seen.group.spec, seen.snapshot, master.member.broker_id):
+    if safe and updated and is_barred(spec, seen.snapshot, master.member.broker_id):
         return _move(master, updated[0], f"{master.member.pod} has priority 0, which bars it from mastership")
-    preferred = seen.group.spec.failover.preferred_master
+    preferred = spec.failover.preferred_master
     if safe and preferred in updated:
         return _move(master, preferred, f"broker {preferred} is preferred")
     why = (
         f"spec.failover.preferredMaster is broker {preferred}, an async learner (spec.replication.learners: those with the highest"
         " ids), which is never master: name another one"
     )
-    is_learner = preferred is not None and preferred in learners
-    return Step(verb=Verb.REFUSE, reason=Reason.INVALID_SPEC, why=why) if is_learner else None
+    return Step(verb=Verb.REFUSE, reason=Reason.INVALID_SPEC, why=why) if preferred in learners else None
 
 
 def _may_leave_unsafe(seen: Observed, at_rest: Verdict) -> bool:
-    """Whether one member elsewhere is enough to leave a drained node: the group may lose its spare, but not its master.
-
-    kubectl drain evicts a slave of the same node as it cordons; if that slave can't come back elsewhere, the master would stay
-    for good.
-    """
+    """Whether one member elsewhere is enough to leave a drained node: the group may lose its spare, but not its master."""
+    # kubectl drain evicts a slave of that node as it cordons; if it can't come back elsewhere, the master would stay for good.
     running = seen.snapshot is not None and seen.snapshot.in_progress is not None
     return not running and at_rest.reason in SHORT_OF_CANDIDATES
 

@@ -15,17 +15,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import MasterUpdate, UpdateType
 from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile.plan import Step, Verb
-from brokergroup_operator.reconcile.render import broker_config, certificate, fence_container
-from brokergroup_operator.reconcile.render.addressing import place_of
+from brokergroup_operator.reconcile.render import broker_config, certificate
+from brokergroup_operator.reconcile.render.addressing import address_is_lost, place_of
+from brokergroup_operator.reconcile.render.containers import with_times_of
 from brokergroup_operator.reconcile.render.pods import build_pod, made_as
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.members import wanted_learners
+from brokergroup_operator.reconcile.see.members import membership, wanted_learners
 from brokergroup_operator.reconcile.see.observed import derived, moment, why_not_stopped
 
 if TYPE_CHECKING:
@@ -86,7 +89,7 @@ def restart_reason(
         return RestartReason.RESTARTED_AT
     if _named_by_restart(seen, member, pod):
         return RestartReason.RESTART_OPERATION
-    as_made = certificate.with_key_of(fence_container.with_times_of(seen.group, pod), pod)
+    as_made = certificate.with_key_of(with_times_of(seen.group, pod), pod)
     as_told = seen if as_made is seen.group else dataclasses.replace(seen, group=as_made)
     if not made_as(pod, wanted_pod(as_told, member, settings)):
         return RestartReason.POD_CHANGED
@@ -134,14 +137,10 @@ def made_before(seen: Observed, obj: JsonObject) -> bool:
 
 
 def rollout_steps(
-    standings: Mapping[int, Standing],
-    outdated: Sequence[Outdated],
-    *,
-    strategy: UpdateStrategySpec,
-    safe: Verdict,
-    to_come: int = 0,
+    seen: Observed, standings: Mapping[int, Standing], outdated: Sequence[Outdated], safe: Verdict
 ) -> list[Step]:
-    """The steps of this pass; several for members that give nothing. `to_come`: how many members have no broker id yet."""
+    """The steps of this pass; several for members that give nothing."""
+    strategy = _strategy(seen, standings)
     wanted = due_now(outdated, strategy)
     if not wanted:
         return [_left_to_a_person(outdated)] if outdated else []
@@ -153,9 +152,17 @@ def rollout_steps(
     idle = [item for item in due if _gives_nothing(standings[item.member.broker_id], has_master=has_master)]
     if idle:
         return [_replace(item, "gives the group nothing as it is") for item in idle]
-    if waiting := _not_back(standings, to_come):
+    if waiting := _not_back(seen, standings):
         return [Step(verb=Verb.WAIT, reason=Reason.ROLLING_UPDATE, why=f"Waiting for {waiting} to be in sync")]
-    return [_next_turn(standings, due, strategy=strategy, safe=safe)]
+    return [_next_turn(standings, due, strategy, safe)]
+
+
+def _strategy(seen: Observed, standings: Mapping[int, Standing]) -> UpdateStrategySpec:
+    """As the spec says; but a master whose address is lost can't be asked to hand over: it is restarted as it is."""
+    strategy = seen.group.spec.update_strategy
+    if any(one.is_master and address_is_lost(seen, one.member) for one in standings.values()):
+        return msgspec.structs.replace(strategy, master_update=MasterUpdate.RESTART)
+    return strategy
 
 
 def due_now(outdated: Sequence[Outdated], strategy: UpdateStrategySpec) -> list[Outdated]:
@@ -165,32 +172,28 @@ def due_now(outdated: Sequence[Outdated], strategy: UpdateStrategySpec) -> list[
 
 def _left_to_a_person(outdated: Sequence[Outdated]) -> Step:
     pods = ", ".join(item.member.pod for item in outdated)
-    return Step(
-        verb=Verb.WAIT,
-        reason=Reason.WAITING_FOR_PERSON,
-        why=f"{pods}: updateStrategy.type is OnDelete, so a pod changes once a user deletes it",
-    )
+    why = f"{pods}: updateStrategy.type is OnDelete, so a pod changes once a user deletes it"
+    return Step(verb=Verb.WAIT, reason=Reason.WAITING_FOR_PERSON, why=why)
 
 
 def _gives_nothing(standing: Standing, *, has_master: bool) -> bool:
-    """Whether its restart costs nothing: it has no seat yet, or it is not heard and not ready, so that only its disk counts.
-
-    A member whose disk goes with its pod is waited for if it has a seat: that disk may be the last that has everything.
-    """
+    """Whether its restart costs nothing: it has no seat yet, or it is not heard and not ready, so that only its disk counts."""
     if not standing.is_live:
+        # One with a seat whose disk goes with its pod contributes: that disk may be the last that has everything.
         return not standing.is_ready and not standing.contributes
     settled_learner = standing.is_learner and standing.in_sync
     return has_master and not standing.is_master and not standing.has_seat and not settled_learner
 
 
-def _not_back(standings: Mapping[int, Standing], to_come: int) -> str:
+def _not_back(seen: Observed, standings: Mapping[int, Standing]) -> str:
     """Return what an update waits for: pods that are not back, whatever the reason, and members that are still to be made."""
     under_way = [standing.member.pod for standing in standings.values() if not standing.is_back]
+    to_come = len(membership(seen).to_reserve)
     return ", ".join(under_way + ([f"{to_come} new members"] if to_come else []))
 
 
 def _next_turn(
-    standings: Mapping[int, Standing], due: Sequence[Outdated], *, strategy: UpdateStrategySpec, safe: Verdict
+    standings: Mapping[int, Standing], due: Sequence[Outdated], strategy: UpdateStrategySpec, safe: Verdict
 ) -> Step:
     slaves = [item for item in due if not standings[item.member.broker_id].is_master]
     if len(standings) == 1:
@@ -230,18 +233,10 @@ def _masters_turn(master: Outdated, strategy: UpdateStrategySpec) -> Step:
     if strategy.master_update is MasterUpdate.RESTART:
         return _replace(master, "the master's turn, restarted as it is")
     if strategy.master_update is MasterUpdate.SUPERVISED and master.why not in ASKED_FOR:
-        return Step(
-            verb=Verb.WAIT,
-            reason=Reason.WAITING_FOR_PERSON,
-            why=f"Only the master {master.member.pod} is left: switch over when it suits, and it is restarted then",
-        )
-    return Step(
-        verb=Verb.SWITCH,
-        reason=Reason.ROLLING_UPDATE,
-        why="the master is updated last, as a slave",
-        member=master.member,
-        cause=Cause.ROLLING_UPGRADE,
-    )
+        why = f"Only the master {master.member.pod} is left: switch over when it suits, and it is restarted then"
+        return Step(verb=Verb.WAIT, reason=Reason.WAITING_FOR_PERSON, why=why)
+    why, cause = "the master is updated last, as a slave", Cause.ROLLING_UPGRADE
+    return Step(verb=Verb.SWITCH, reason=Reason.ROLLING_UPDATE, why=why, member=master.member, cause=cause)
 
 
 def _replace(item: Outdated, why: str) -> Step:

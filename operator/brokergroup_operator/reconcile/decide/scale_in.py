@@ -14,14 +14,13 @@ import msgspec
 
 from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.api.brokergroup_status import Reason
-from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.failover_safe import judge
+from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import membership, never_masters, standings, taken_in_vain
 
 if TYPE_CHECKING:
-    from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.see.members import Standing
     from brokergroup_operator.reconcile.see.observed import Observed
 
@@ -129,9 +128,8 @@ def why_it_must_stay(seen: Observed, leaver: Standing, *, staying: int) -> str:
 def _is_there(seen: Observed, broker_id: int) -> bool:
     """Brokers from elsewhere have no pod of ours; their heartbeats speak for them."""
     replica = seen.record.replicas.get(broker_id) if seen.record else None
-    return replica is not None and (
-        not replica.reserved_for or observed.pod_is_ready(seen.pods.get(replica.reserved_for))
-    )
+    pod = replica.reserved_for if replica is not None else ""
+    return replica is not None and (not pod or observed.pod_is_ready(seen.pods.get(pod)))
 
 
 def dead_ids(seen: Observed) -> list[Member]:
@@ -139,18 +137,12 @@ def dead_ids(seen: Observed) -> list[Member]:
     record = seen.record
     if record is None:
         return []
-    superseded = [
-        identity.Member(broker_id=broker_id, pod=record.replicas[broker_id].reserved_for)
-        for broker_id in record.superseded
-    ]
+    superseded = [Member(broker_id=one, pod=record.replicas[one].reserved_for) for one in record.superseded]
     return sorted([*superseded, *membership(seen).volume_lost], key=lambda member: member.broker_id)
 
 
 def forgetting_step(seen: Observed) -> Step | None:
-    """Clean one id whose volume is gone, once enough are in sync: until then its seat says that a copy is missing.
-
-    Without a master it goes earlier if it holds no seat: as long as it is unheard, no eligible replica is elected.
-    """
+    """Clean one id whose volume is gone, once enough are in sync: until then its seat says that a copy is missing."""
     if seen.record is None:
         return None
     if (step := _taken_in_vain(seen)) is not None:
@@ -159,27 +151,22 @@ def forgetting_step(seen: Observed) -> Step | None:
     replaced = len(in_sync) >= seen.group.spec.replicas and not membership(seen).to_reserve
     for member in dead_ids(seen):
         holds_seat = member.broker_id in seen.record.seats or member.broker_id in seen.record.lost_seats
+        # As long as it is unheard, no eligible replica is elected.
         in_the_way = seen.record.granted_master_id is None and not holds_seat and bool(seen.record.seats)
         if (replaced or in_the_way) and member.broker_id != seen.record.master_broker_id:
-            return Step(
-                verb=Verb.FORGET, reason=Reason.REPAIRING_MEMBERS, why="its volume is gone for good", member=member
-            )
+            why = "its volume is gone for good"
+            return Step(verb=Verb.FORGET, reason=Reason.REPAIRING_MEMBERS, why=why, member=member)
     return None
 
 
 def _taken_in_vain(seen: Observed) -> Step | None:
-    """Clean an id that a sidecar took (1013) while the pod's broker lives on under a lower one, once that broker is in sync.
-
-    It lost its seat when the id was taken (rule 2), so it was heard since. Where an operation names the id, to be heard is enough.
-    """
+    """Clean an id that a sidecar took (1013) while the pod's broker lives on under a lower one, once that broker is in sync."""
     asked_for = named(seen)
     for broker_id, holder in taken_in_vain(seen).items():
         standing = standings(seen).get(holder.broker_id)
+        # It lost its seat when the id was taken (rule 2), so it was heard since: enough where an operation names the id.
         if standing is not None and (standing.in_sync or (asked_for == broker_id and standing.is_live)):
-            return Step(
-                verb=Verb.FORGET,
-                reason=Reason.REPAIRING_MEMBERS,
-                why=f"it was taken in vain: the broker of its pod is {holder.broker_id}",
-                member=identity.Member(broker_id=broker_id, pod=holder.pod),
-            )
+            why = f"it was taken in vain: the broker of its pod is {holder.broker_id}"
+            vain = Member(broker_id=broker_id, pod=holder.pod)
+            return Step(verb=Verb.FORGET, reason=Reason.REPAIRING_MEMBERS, why=why, member=vain)
     return None

@@ -3,8 +3,7 @@
 Its pod is deleted and made anew on the same claim, after the controller plane has tried what it can
 (`controller/upkeep/silent_members.py`, `links.py`). Such a slave is no failover candidate, so a restart may cost writes and
 nothing else: one at a time, not the master, and only if enough others acknowledge (tests/reconcile/test_silent_members.py). The
-pause doubles with each replacement, which the status counts; a change of the Secret of its credentials begins with the first
-pause again.
+pause doubles with each replacement, which the status counts.
 """
 
 from __future__ import annotations
@@ -54,9 +53,8 @@ def repair_step(seen: Observed, standings: Mapping[int, Standing]) -> Step | Non
         return None
     due_at, first = min(amiss, key=lambda found: found[0])
     if moment(seen.now) < due_at:
-        return _step(
-            Verb.WAIT, first, f"if it stays so, its process is replaced at {due_at.strftime('%Y-%m-%dT%H:%M:%SZ')}"
-        )
+        at = due_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return _step(Verb.WAIT, first, f"if it stays so, its process is replaced at {at}")
     if waiting := _waits_for(seen, standings, first):
         return _step(Verb.WAIT, first, f"its process is not replaced yet: {waiting}")
     if cost := _costs_writes(seen, standings, first):
@@ -104,10 +102,9 @@ def _step(verb: Verb, one: Standing, what: str) -> Step:
 
 def _due(seen: Observed, one: Standing) -> dt.datetime:
     """When it is due, counted from the start of its present process: a new one gets the whole time again."""
-    failover, known = seen.group.spec.failover, _replacements(seen, one.member.broker_id)
-    bound_seconds = max(
-        LEAST_SECONDS_BEFORE_REPLACING, TIMEOUTS_BEFORE_REPLACING * failover.heartbeat_timeout_milliseconds / 1000
-    )
+    known, failover = _replacements(seen, one.member.broker_id), seen.group.spec.failover
+    timeouts_seconds = TIMEOUTS_BEFORE_REPLACING * failover.heartbeat_timeout_milliseconds / 1000
+    bound_seconds = max(LEAST_SECONDS_BEFORE_REPLACING, timeouts_seconds)
     if _never_registered(one):
         bound_seconds *= 2  # where it failed to, it tries again by itself first
     pause_seconds = min(bound_seconds * 2.0 ** min(_counted(seen, known), 20), LONGEST_PAUSE_SECONDS)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -63,22 +63,19 @@ def known_host(spec: BrokerGroupSpec) -> str:
 
 def pod_addresses(spec: BrokerGroupSpec) -> list[JsonObject]:
     """Variables with the pod's address; where the group names a family, all addresses and which one it uses."""
-    own = [_from_status("POD_IP", "podIP")]
+    own = [from_field("POD_IP", "status.podIP")]
     if not spec.network.broker_family:
         return own
     family = {"name": names.ENVIRONMENT_IP_FAMILY, "value": spec.network.broker_family}
-    return [*own, _from_status(names.ENVIRONMENT_POD_IPS, "podIPs"), family]
+    return [*own, from_field(names.ENVIRONMENT_POD_IPS, "status.podIPs"), family]
 
 
 def own_hosts(spec: BrokerGroupSpec, variable: str) -> str:
     """The variable with all addresses of which `variable` has the first; the same one where the group names no family."""
-    if not spec.network.broker_family:
-        return variable
-    of_node = spec.network.addressing is Addressing.NODE_PORT
-    all_of = {"POD_IP": names.ENVIRONMENT_POD_IPS} | (
-        {names.ENVIRONMENT_BROKER_HOST: names.ENVIRONMENT_NODE_IPS} if of_node else {}
-    )
-    return all_of.get(variable, variable)
+    all_of = {"POD_IP": names.ENVIRONMENT_POD_IPS}
+    if spec.network.addressing is Addressing.NODE_PORT:
+        all_of[names.ENVIRONMENT_BROKER_HOST] = names.ENVIRONMENT_NODE_IPS
+    return all_of.get(variable, variable) if spec.network.broker_family else variable
 
 
 def environment(spec: BrokerGroupSpec, place: Place | None) -> list[JsonObject]:
@@ -88,16 +85,17 @@ def environment(spec: BrokerGroupSpec, place: Place | None) -> list[JsonObject]:
         return []
     if addressing is not Addressing.NODE_PORT:
         return [{"name": names.ENVIRONMENT_BROKER_HOST, "value": place.host if place else ""}]
-    all_of_node = [_from_status(names.ENVIRONMENT_NODE_IPS, "hostIPs")] if spec.network.broker_family else []
+    all_of_node = [from_field(names.ENVIRONMENT_NODE_IPS, "status.hostIPs")] if spec.network.broker_family else []
     return [
-        _from_status(names.ENVIRONMENT_BROKER_HOST, "hostIP"),
+        from_field(names.ENVIRONMENT_BROKER_HOST, "status.hostIP"),
         *all_of_node,
         {"name": names.ENVIRONMENT_LISTEN_PORT, "value": str(place.port if place else spec.network.listen_port)},
     ]
 
 
-def _from_status(name: str, field: str) -> JsonObject:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"status.{field}"}}}
+def from_field(name: str, path: str) -> JsonObject:
+    """A variable with what the API server knows of the pod."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 # Of an address; Python reads no number that is much longer.
@@ -117,24 +115,22 @@ def place_of(group: BrokerGroup, member: Member, services: Mapping[str, JsonObje
     addressing, port = group.spec.network.addressing, group.spec.network.listen_port
     if not addressing.has_member_services:
         return None
-    service = services.get(member.pod)
-    if service is None or observed.being_deleted(service) or not foreign.is_ours(service, {"metadata": group.metadata}):
-        there = service is not None and not observed.being_deleted(service)
-        why = "is none of this group's" if there else "does not exist yet"
-        return Place(port=port, missing=f"Service {member.pod} {why}")
-    if addressing is Addressing.NODE_PORT:
-        slot = _slot_of(group, service)
-        if slot is None:
-            return Place(port=port, missing=f"Service {member.pod} has no node port of this group yet")
-        return Place(port=_node_port(group, slot))
-    host = cluster_ip(service) if addressing is Addressing.SERVICE_IP else next(iter(ingresses(service)), "")
-    if host and not is_ip(host) and group.spec.implementation is Implementation.PYTHON:
+    service, host, missing = services.get(member.pod), "", ""
+    by_service = addressing is Addressing.SERVICE_IP
+    if service is None or observed.being_deleted(service):
+        missing = "does not exist yet"
+    elif not foreign.is_ours(service, {"metadata": group.metadata}):
+        missing = "is none of this group's"
+    elif addressing is Addressing.NODE_PORT:
+        if (slot := _slot_of(group, service)) is not None:
+            return Place(port=_node_port(group, slot))
+        missing = "has no node port of this group yet"
+    elif not (host := cluster_ip(service) if by_service else next(iter(ingresses(service)), "")):
+        missing = f"has no {'cluster IP' if by_service else 'address of its load balancer'} yet"
+    elif not is_ip(host) and group.spec.implementation is Implementation.PYTHON:
         # A message id holds an IP address, and a Java broker looks its own up.
-        return Place(
-            port=port, missing=f"Service {member.pod} was given the name {host}; a Python replica needs an IP address"
-        )
-    what = "cluster IP" if addressing is Addressing.SERVICE_IP else "address of its load balancer"
-    return Place(host=host, port=port, missing="" if host else f"Service {member.pod} has no {what} yet")
+        host, missing = "", f"was given the name {host}; a Python replica needs an IP address"
+    return Place(host=host, port=port, missing=f"Service {member.pod} {missing}" if missing else "")
 
 
 def as_placed(group: BrokerGroup, place: Place | None) -> BrokerGroup:
@@ -204,16 +200,13 @@ def ingresses(service: JsonObject) -> list[str]:
 
 
 def _surplus(seen: Observed) -> Iterator[Action]:
-    has_services = seen.group.spec.network.addressing.has_member_services
+    group, has_services = identity.name_of(seen.group), seen.group.spec.network.addressing.has_member_services
     wanted = {member.pod for member in membership(seen).members} if has_services else ()
-    for name, service in sorted(seen.services.items()):
-        if names.broker_id_of_pod_name(identity.name_of(seen.group), name) is None or name in wanted:
-            continue
-        if not foreign.is_ours(service, seen.group_object):
-            continue  # a user's own Service that carries our label
+    for name, service in sorted(foreign.made_here(seen, SERVICES).items()):
+        of_member = names.broker_id_of_pod_name(group, name) is not None
         # The pod of a member that leaves is known by it to its end.
-        used = names.ANNOTATION_ADDRESS in observed.annotations_of(seen.pods.get(name) or {})
-        if not used and not observed.being_deleted(service):
+        used = name in wanted or names.ANNOTATION_ADDRESS in observed.annotations_of(seen.pods.get(name) or {})
+        if of_member and not used and not observed.being_deleted(service):
             yield DeleteObject.of(SERVICES, service, "no member is known by it")
 
 
@@ -225,7 +218,7 @@ def build_member_service(group: BrokerGroup, member: Member, *, slot: int) -> Js
         "type": kinds.get(addressing, "LoadBalancer"),
         "selector": identity.selector_labels(group) | {names.LABEL_BROKER_ID: str(member.broker_id)},
         "publishNotReadyAddresses": True,
-        "ports": [_port(group, *entry, slot=slot) for entry in _ports(group)],
+        "ports": list(_ports(group, slot)),
         **group.spec.network.on_services(),
     }
     if addressing is Addressing.NODE_PORT:
@@ -235,32 +228,23 @@ def build_member_service(group: BrokerGroup, member: Member, *, slot: int) -> Js
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
-def _ports(group: BrokerGroup) -> Iterator[tuple[str, int, str]]:
-    """Name, number above the broker's own port, protocol."""
+def _ports(group: BrokerGroup, slot: int) -> Iterator[JsonObject]:
     network = group.spec.network
-    offered = {
-        names.PORT_BROKER: (0, "TCP"),
-        # From there a Java slave copies its master's topics.
-        names.PORT_FAST: (-names.FAST_PORT_OFFSET, "TCP"),
-        names.PORT_HA: (network.ha_port - network.listen_port, "TCP"),
-    }
+    by_number = network.addressing is Addressing.NODE_PORT
+    own = _node_port(group, slot) if by_number else network.listen_port
+    # From the fast port a Java slave copies its master's topics.
+    numbers = {names.PORT_BROKER: own, names.PORT_FAST: own - names.FAST_PORT_OFFSET, names.PORT_HA: network.ha_port}
     if pod_fence.kills_the_isolated(group.spec):
-        offered[names.PORT_FENCE] = (names.FENCE_PORT_OFFSET, "UDP")
-    return ((name, *offered[name]) for name in PORTS[network.addressing] if name in offered)
-
-
-def _port(group: BrokerGroup, name: str, above: int, protocol: str, *, slot: int) -> dict[str, Any]:
-    by_number = group.spec.network.addressing is Addressing.NODE_PORT
-    number = above + (_node_port(group, slot) if by_number else group.spec.network.listen_port)
-    port = {"name": name, "port": number, "targetPort": name, "protocol": protocol}
-    return port | ({"nodePort": number} if by_number else {})
+        numbers[names.PORT_FENCE] = own + names.FENCE_PORT_OFFSET
+    for name in PORTS[network.addressing]:
+        if (number := numbers.get(name)) is not None:
+            protocol = "UDP" if name == names.PORT_FENCE else "TCP"
+            port = {"name": name, "port": number, "targetPort": name, "protocol": protocol}
+            yield port | ({"nodePort": number} if by_number else {})
 
 
 def node_port_slots(
-    group: BrokerGroup,
-    names_of_pods: list[str],
-    services: Mapping[str, JsonObject],
-    pods: Mapping[str, JsonObject],
+    group: BrokerGroup, names_of_pods: list[str], services: Mapping[str, JsonObject], pods: Mapping[str, JsonObject]
 ) -> dict[str, int]:
     """Which five of the group's node ports each member has: those that it has, or is known by, else the first that are free."""
     slots = {name: slot for name in services if (slot := _slot_of(group, services[name])) is not None}

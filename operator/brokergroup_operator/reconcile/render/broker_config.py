@@ -1,10 +1,9 @@
 """Renders broker.conf for a group: one text for all its members, since what differs comes from the pod's environment. Pure.
 
-`${POD_IP}`, `${STORE_DIR}` and credentials are filled in when the broker starts; its id is -1 and its role SLAVE, since both
-come from the controller. A key is hot, and sent to a running broker (25), if the broker reads it at each use
-(`api/broker_keys.py`). Any other, and a hot key that is removed, takes a start, so it is part of the pod's configuration hash.
-So is whether there are NameServers: a Java broker that was started without one looks for none (apache/rocketmq-operator issue
-52).
+A broker's id is -1 and its role SLAVE, since both come from the controller. A key is hot, and sent to a running broker (25), if
+the broker reads it at each use (`api/broker_keys.py`). Any other, and a hot key that is removed, takes a start, so it is part of
+the pod's configuration hash. So is whether there are NameServers: a Java broker that was started without one looks for none
+(apache/rocketmq-operator issue 52).
 """
 
 from __future__ import annotations
@@ -52,44 +51,42 @@ CREDENTIALS_FORM: Final = '{{"accessKey":"{}","secretKey":"{}"}}'
 # place to look (measured with 5.5.0: "The authenticationMetadataProvider is not configured").
 JAVA_USERS_KEPT_LOCALLY: Final = "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
 
-# Keys a user may set through spec.config; ours where they do not.
+# Keys a user may set through spec.config; ours where they do not. Times in milliseconds.
 OVERRIDABLE: Final = {
     # The master's own check of which slaves are in sync, and the poll of the controller's record.
     "checkSyncStateSetPeriod": "1000",
     "syncBrokerMetadataPeriod": "2000",
     "syncControllerMetadataPeriod": "5000",
 }
-# A Java slave that has just connected sends its first ack only after this time plus a select of 1 s; 1 makes it 20-50 ms,
-# and idle cost is not measurable. One join of six still waits that second: its handshake was answered within 1 ms. -1 ended that,
-# and one join of 525 destroyed a slave: Java 5.5.0 answered its handshake twice, and it read the second answer as data.
-JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS: Final = 1
+OVERRIDABLE_OF_JAVA: Final = {
+    # A Java slave that has just connected sends its first ack only after this time plus a select of 1 s; 1 makes it 20-50 ms, and
+    # idle cost is not measurable. One join of six still waits that second: its handshake was answered within 1 ms. -1 ended that,
+    # and one join of 525 destroyed a slave: Java 5.5.0 answered its handshake twice, and it read the second answer as data.
+    "haSendHeartbeatInterval": "1",
+    # How soon it uses a list of NameServers that it was given while it runs; its own default is two minutes.
+    "updateNameServerAddrPeriod": "10000",
+    # After a change of master a slave may register before the new master does. The NameServer's answer then names no master, and
+    # the slave copies no topics until it registers again. Its own default is 30 s; it takes nothing below 10 s.
+    "registerNameServerPeriod": "10000",
+    # A 5.5.0 master answers a slave's copy of its topics in pages of 2000: a topic made while a page is cut, or one beyond a full
+    # page, is left out, and the slave never asks again (apache/rocketmq #11041). Whole, as older versions answer, a copy has a
+    # frame of 16 MiB, about 80,000 topics; a group with more sets it to true.
+    "enableSplitMetadata": "false",
+}
 # From an election to the moment in which slaves have been told.
 JAVA_TELLING_MILLISECONDS: Final = 1000
-# How soon a Java broker uses a list of NameServers that it was given while it runs; its own default is two minutes.
-JAVA_UPDATE_NAME_SERVERS_MILLISECONDS: Final = 10_000
-# After a change of master a Java slave may register before the new master does. The NameServer's answer then names no master, and
-# the slave copies no topics until it registers again. Its own default is 30 s; a Java broker takes nothing below 10 s.
-JAVA_REGISTER_NAME_SERVERS_MILLISECONDS: Final = 10_000
-# A Java 5.5.0 master answers a slave's copy of its topics in pages of 2000: a topic made while a page is cut, or one beyond a full
-# page, is left out, and the slave never asks again (apache/rocketmq #11041). Whole, as older versions answer, a copy has a frame of
-# 16 MiB, about 80,000 topics; a group with more sets it to true.
-JAVA_SPLIT_METADATA: Final = "false"
 
 HAND_OVER_MOST_SECONDS: Final = 20
 
 
 def broker_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileSettings) -> dict[str, str]:
     """Every key of broker.conf. Ours win over spec.config: the API refuses those keys, and this holds without it too."""
-    return {
-        **OVERRIDABLE,
-        **_implementation_defaults(spec),
-        **spec.config,
-        **_own_properties(group_name, spec, settings),
-    }
+    own = _own_properties(group_name, spec, settings)
+    return {**OVERRIDABLE, **_implementation_defaults(spec), **spec.config, **own}
 
 
 def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileSettings) -> dict[str, str]:
-    times = spec.failover.times
+    times, rule = spec.failover.times, acknowledgement_rule(spec)
     properties = {
         "brokerClusterName": spec.broker_cluster_name,
         "brokerName": broker_name(group_name, spec),
@@ -106,6 +103,9 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
         "storePathCommitLog": f"${{{'STORE_DIR' if spec.storage.commit_log is None else 'COMMIT_LOG_DIR'}}}/commitlog",
         "storePathEpochFile": "${STORE_DIR}/epochFileCheckpoint",
         "storePathBrokerIdentity": "${STORE_DIR}/brokerIdentity",
+        "allAckInSyncStateSet": "true" if rule.all_acknowledge else "false",
+        "inSyncReplicas": str(rule.minimum_in_sync),
+        "minInSyncReplicas": str(rule.minimum_in_sync),
     }
     if spec.name_servers:
         properties["namesrvAddr"] = ";".join(spec.name_servers)
@@ -115,59 +115,45 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
         )
     if spec.monitoring.exporter:
         properties |= {"metricsExporterType": "PROM", "metricsPromExporterPort": str(spec.monitoring.port)}
-    rule = acknowledgement_rule(spec)
-    return properties | {
-        "allAckInSyncStateSet": "true" if rule.all_acknowledge else "false",
-        "inSyncReplicas": str(rule.minimum_in_sync),
-        "minInSyncReplicas": str(rule.minimum_in_sync),
-    }
+    return properties
 
 
 def _addresses(spec: BrokerGroupSpec) -> dict[str, str]:
     """By which addresses the broker is known (addressing.py); only the pod knows them, so its start fills them in."""
-    addressing = spec.network.addressing
-    known = f"${{{known_host(spec)}}}"
+    addressing, known = spec.network.addressing, f"${{{known_host(spec)}}}"
+    by_node = addressing is Addressing.NODE_PORT
     properties = {
         "brokerIP1": known,
         # No replica outside the cluster copies the log, so only a Service inside it is worth the way through one.
         "brokerIP2": known if addressing is Addressing.SERVICE_IP else "${POD_IP}",
-        "listenPort": f"${{{names.ENVIRONMENT_LISTEN_PORT}}}"
-        if addressing is Addressing.NODE_PORT
-        else str(spec.network.listen_port),
+        "listenPort": f"${{{names.ENVIRONMENT_LISTEN_PORT}}}" if by_node else str(spec.network.listen_port),
     }
-    if addressing.has_member_services and spec.implementation is Implementation.PYTHON:
-        # A Java broker listens on every address; a Python replica on this one, since it can't listen on its Service's.
+    # A Java broker listens on every address; a Python replica on this one, since it can't listen on its Service's.
+    if spec.implementation is Implementation.PYTHON and addressing.has_member_services:
         properties["bindAddress"] = "${POD_IP}"
-    if spec.network.broker_family and spec.implementation is Implementation.PYTHON:
+    if spec.implementation is Implementation.PYTHON and spec.network.broker_family:
         properties["listenAddress"] = "${LISTEN_IP}"
     return properties
 
 
 def _implementation_defaults(spec: BrokerGroupSpec) -> dict[str, str]:
-    rule = acknowledgement_rule(spec)
-    defaults = {"haMaxTimeSlaveNotCatchup": str(rule.slave_not_caught_up_milliseconds)}
-    if spec.implementation is Implementation.PYTHON:
-        defaults |= {"stopHandOverTimeout": str(1000 * hand_over_seconds(spec)), **certificate.replica_properties(spec)}
+    signs = spec.security.credentials_secret_name is not None
+    defaults = {"haMaxTimeSlaveNotCatchup": str(acknowledgement_rule(spec).slave_not_caught_up_milliseconds)}
     if spec.implementation is Implementation.JAVA:
-        defaults["haHousekeepingInterval"] = str(_java_housekeeping_milliseconds(spec))
-        defaults["haSendHeartbeatInterval"] = str(JAVA_HA_SEND_HEARTBEAT_INTERVAL_MILLISECONDS)
-        defaults["updateNameServerAddrPeriod"] = str(JAVA_UPDATE_NAME_SERVERS_MILLISECONDS)
-        defaults["registerNameServerPeriod"] = str(JAVA_REGISTER_NAME_SERVERS_MILLISECONDS)
-        defaults["enableSplitMetadata"] = JAVA_SPLIT_METADATA
-        if spec.security.credentials_secret_name is not None:
-            defaults["authenticationMetadataProvider"] = JAVA_USERS_KEPT_LOCALLY
-    elif spec.security.credentials_secret_name is not None:
+        own = {"authenticationMetadataProvider": JAVA_USERS_KEPT_LOCALLY} if signs else {}
+        housekeeping = str(_java_housekeeping_milliseconds(spec))
+        return {**defaults, **OVERRIDABLE_OF_JAVA, "haHousekeepingInterval": housekeeping, **own}
+    if signs:
         # A Python replica takes changes from us only with the key. Disabled while the key changes: ours is new, its old.
         defaults["authenticationEnabled"] = "false" if spec.security.signature is Signature.DISABLED else "true"
-    return defaults
+    handing_over = str(1000 * hand_over_seconds(spec))
+    return {**defaults, "stopHandOverTimeout": handing_over, **certificate.replica_properties(spec)}
 
 
 def _java_housekeeping_milliseconds(spec: BrokerGroupSpec) -> int:
-    """After how long without a byte either end of a replication link closes it: not before another master can be elected.
-
-    A Java master counts a slave that is cut off until then, and writes wait. But a slave that closes its link dials the same
-    master for 3 s, deaf to the next master's address.
-    """
+    """After how long without a byte either end of a replication link closes it: not before another master can be elected."""
+    # A master counts a slave that is cut off until then, and writes wait. But a slave that closes its link dials the same master
+    # for 3 s, deaf to the next master's address.
     times = spec.failover.times
     elected = times.heartbeat_timeout_milliseconds + times.fence_milliseconds
     return max(acknowledgement_rule(spec).slave_not_caught_up_milliseconds, elected + JAVA_TELLING_MILLISECONDS)
@@ -200,11 +186,6 @@ def _escape(found: re.Match[str]) -> str:
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
-def parse(text: str) -> dict[str, str]:
-    """The properties of a text that `render` made."""
-    return decode_properties(text.encode())
-
-
 def broker_conf(group: BrokerGroup, settings: ReconcileSettings) -> str:
     return render(_properties(group, settings))
 
@@ -217,10 +198,8 @@ def hot_values(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, str
 
 def start_values(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, str]:
     """What only a start reads, of the keys whose value neither a pod's environment nor the controller fills in."""
-    others = HOT_KEYS[group.spec.implementation] | ASSIGNED_KEYS
-    return {
-        key: value for key, value in _properties(group, settings).items() if key not in others and "${" not in value
-    }
+    known, others = _properties(group, settings), HOT_KEYS[group.spec.implementation] | ASSIGNED_KEYS
+    return {key: value for key, value in known.items() if key not in others and "${" not in value}
 
 
 @rendered_once
@@ -231,8 +210,12 @@ def cold_hash(group: BrokerGroup, settings: ReconcileSettings) -> str:
 
 def cold_hash_of(group: BrokerGroup, config_map: JsonObject) -> str:
     """The same of the broker.conf that the group's ConfigMap has."""
-    text = str((config_map.get("data") or {}).get(names.CONFIG_FILE, ""))
-    return _cold_hash(parse(text), HOT_KEYS[group.spec.implementation])
+    return _cold_hash(written_in(config_map), HOT_KEYS[group.spec.implementation])
+
+
+def written_in(config_map: JsonObject) -> dict[str, str]:
+    """The properties of the broker.conf in the group's ConfigMap."""
+    return decode_properties(str((config_map.get("data") or {}).get(names.CONFIG_FILE, "")).encode())
 
 
 def started_as(pod: JsonObject, group: BrokerGroup, settings: ReconcileSettings) -> bool:
@@ -251,10 +234,8 @@ def _properties(group: BrokerGroup, settings: ReconcileSettings) -> Mapping[str,
 
 
 def given_to(pod: JsonObject) -> Mapping[str, str]:
-    """What the pod's broker process was given last; nothing where the pod does not say so, or says it of an earlier process.
-
-    A container that is started again reads the ConfigMap as the kubelet has it, which may be a minute old.
-    """
+    """What the pod's broker process was given last; nothing where the pod does not say so, or says it of an earlier process."""
+    # A container that is started again reads the ConfigMap as the kubelet has it, which may be a minute old.
     restarts = observed.annotations_of(pod).get(names.ANNOTATION_HOT_CONFIG_RESTARTS, "0")
     return _noted(pod) if restarts == str(observed.broker_restarts(pod)) else {}
 
@@ -270,15 +251,11 @@ def _noted(pod: JsonObject) -> Mapping[str, str]:
 
 
 def minimum_so_far(seen: Observed, master_pod: str) -> int | None:
-    """Return the `minInSyncReplicas` that the group acknowledges by: its master's, else that of the file for new processes.
-
-    None for a group that has neither. What the master was given counts also if its container was started again, and wins over a
-    file that another writer changed.
-    """
+    """Return the `minInSyncReplicas` that the group acknowledges by: its master's, else that of the file; None without either."""
+    # What the master was given counts also if its container was started again, and wins over a file that another writer changed.
     given = _minimum_of(_noted(seen.pods.get(master_pod) or {}))
     config_map = seen.config_maps.get(names.config_map_name(str(seen.group.metadata["name"]))) or {}
-    written = parse(str((config_map.get("data") or {}).get(names.CONFIG_FILE, "")))
-    return _minimum_of(written) if given is None else given
+    return _minimum_of(written_in(config_map)) if given is None else given
 
 
 def minimum_in_force(seen: Observed, pod: JsonObject | None) -> int:

@@ -16,12 +16,14 @@ from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.kube.recipes import ENTRY, secret_object
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import MakeSecret
+from brokergroup_operator.reconcile.see.observed import annotations_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
+    from brokergroup_operator.api.pod_fence import FenceKeys
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 
@@ -54,17 +56,19 @@ def problem(group: BrokerGroup, settings: ReconcileSettings) -> str:
     )
 
 
-def volumes(spec: BrokerGroupSpec) -> list[JsonObject]:
-    secret = spec.security.certificate_secret_name
-    if secret is None:
-        return []
-    return [{"name": names.VOLUME_CERTIFICATE, "secret": {"secretName": secret, "defaultMode": MODE}}]
+def volumes(group: BrokerGroup, settings: ReconcileSettings) -> list[JsonObject]:
+    secrets: dict[str, JsonObject] = {}
+    if (certificate := group.spec.security.certificate_secret_name) is not None:
+        secrets[names.VOLUME_CERTIFICATE] = {"secretName": certificate, "defaultMode": MODE}
+    if settings.fence_keys is not None and pod_fence.wanted(group.spec):
+        key = _key_name(group, settings.fence_keys)
+        secrets[names.VOLUME_FENCE_KEY] = {"secretName": key, "defaultMode": MODE, "optional": True}
+    return [{"name": name, "secret": source} for name, source in secrets.items()]
 
 
 def mounts(spec: BrokerGroupSpec) -> list[JsonObject]:
-    if spec.security.certificate_secret_name is None:
-        return []
-    return [{"name": names.VOLUME_CERTIFICATE, "mountPath": names.CERTIFICATE_DIR, "readOnly": True}]
+    shown = {"name": names.VOLUME_CERTIFICATE, "mountPath": names.CERTIFICATE_DIR, "readOnly": True}
+    return [shown] if spec.security.certificate_secret_name is not None else []
 
 
 def broker_environment(spec: BrokerGroupSpec) -> list[JsonObject]:
@@ -73,12 +77,10 @@ def broker_environment(spec: BrokerGroupSpec) -> list[JsonObject]:
 
 
 def java_arguments(spec: BrokerGroupSpec) -> list[str]:
-    """For a shell. Out of its test mode Java also serves TLS with a certificate of files only: the same one.
-
-    It accepts any certificate of the other side unless `jvm.extraArguments` name an authority.
-    """
+    """For a shell. Java accepts any certificate of the other side unless `jvm.extraArguments` name an authority."""
     if spec.security.certificate_secret_name is None:
         return []
+    # Out of its test mode it also serves TLS with a certificate of files only: the same one.
     files = (("certPath", names.CERTIFICATE_FILE), ("keyPath", names.CERTIFICATE_KEY_FILE))
     shown = [f'-Dtls.{side}.{key}="${VARIABLE}/{file}"' for side in ("client", "server") for key, file in files]
     return ["-Dtls.enable=true", "-Dtls.test.mode.enable=false", *shown]
@@ -109,39 +111,27 @@ def make_key(group: BrokerGroup, settings: ReconcileSettings) -> Iterator[MakeSe
     keys = settings.fence_keys
     if keys is None or not pod_fence.wanted(group.spec):
         return
-    uid, namespace = str(group.metadata["uid"]), identity.namespace_of(group)
-    secret = secret_object(
-        _key_name(group, settings), keys.key_of(uid), namespace=namespace, labels=identity.child_labels(group)
-    )
+    key, namespace = keys.key_of(str(group.metadata["uid"])), identity.namespace_of(group)
+    secret = secret_object(_key_name(group, keys), key, namespace=namespace, labels=identity.child_labels(group))
     secret["metadata"]["ownerReferences"] = [identity.owner_reference(group)]
     yield MakeSecret(reason="the fences' key", object=secret)
 
 
-def key_volumes(group: BrokerGroup, settings: ReconcileSettings) -> list[JsonObject]:
-    if settings.fence_keys is None or not pod_fence.wanted(group.spec):
-        return []
-    source = {"secretName": _key_name(group, settings), "defaultMode": MODE, "optional": True}
-    return [{"name": names.VOLUME_FENCE_KEY, "secret": source}]
+def _key_name(group: BrokerGroup, keys: FenceKeys) -> str:
+    return keys.secret_name(identity.name_of(group), str(group.metadata["uid"]))
 
 
 def with_key_of(group: BrokerGroup, pod: JsonObject) -> BrokerGroup:
     """The group as the pod was made for it: an orphaned group's pods go on with its key, which the operator still knows."""
-    uid = ((pod.get("metadata") or {}).get("annotations") or {}).get(names.ANNOTATION_GROUP_UID)
+    uid = annotations_of(pod).get(names.ANNOTATION_GROUP_UID)
     return replace(group, metadata=group.metadata | {"uid": uid}) if uid and uid != group.metadata.get("uid") else group
 
 
 def key_mounts(settings: ReconcileSettings) -> list[JsonObject]:
-    if settings.fence_keys is None:
-        return []
-    return [{"name": names.VOLUME_FENCE_KEY, "mountPath": names.FENCE_KEY_DIR, "readOnly": True}]
+    shown = {"name": names.VOLUME_FENCE_KEY, "mountPath": names.FENCE_KEY_DIR, "readOnly": True}
+    return [shown] if settings.fence_keys is not None else []
 
 
 def key_environment(settings: ReconcileSettings) -> list[JsonObject]:
-    if settings.fence_keys is None:
-        return []
-    return [{"name": "FENCE_KEY_FILE", "value": f"{names.FENCE_KEY_DIR}/{ENTRY}"}]
-
-
-def _key_name(group: BrokerGroup, settings: ReconcileSettings) -> str:
-    assert settings.fence_keys is not None
-    return settings.fence_keys.secret_name(identity.name_of(group), str(group.metadata["uid"]))
+    file = {"name": "FENCE_KEY_FILE", "value": f"{names.FENCE_KEY_DIR}/{ENTRY}"}
+    return [file] if settings.fence_keys is not None else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names, pod_fence
+from brokergroup_operator.kube.resources import CONFIG_MAPS, POD_DISRUPTION_BUDGETS, SERVICES
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render.broker_config import broker_conf
 from brokergroup_operator.reconcile.render.pods import with_template_metadata
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.api.storage_fields import CommitLogStorage, StorageSpec
+    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
@@ -22,12 +24,12 @@ def build_config_map(group: BrokerGroup, settings: ReconcileSettings) -> JsonObj
     data = {names.CONFIG_FILE: broker_conf(group, settings)}
     if settings.controller_authority is not None and pod_fence.kills_the_isolated(group.spec):
         data[names.AUTHORITY_FILE] = settings.controller_authority
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": identity.object_metadata(group, name, identity.child_labels(group)),
-        "data": data,
-    }
+    return _made(group, CONFIG_MAPS, name, data=data)
+
+
+def _made(group: BrokerGroup, resource: Resource, name: str, **fields: JsonObject) -> JsonObject:
+    metadata = identity.object_metadata(group, name, identity.child_labels(group))
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **fields}
 
 
 def build_claim(group: BrokerGroup, member: Member, *, size: str | None = None) -> JsonObject:
@@ -45,10 +47,7 @@ def build_commit_log_claim(group: BrokerGroup, member: Member, *, size: str | No
 def _claim(
     group: BrokerGroup, member: Member, name: str, storage: StorageSpec | CommitLogStorage, size: str | None
 ) -> JsonObject:
-    spec: JsonObject = {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": size or storage.size}},
-    }
+    spec: JsonObject = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size or storage.size}}}
     if storage.storage_class_name is not None:
         spec["storageClassName"] = storage.storage_class_name
     metadata = identity.object_metadata(group, name, identity.member_labels(group, member), owned=False)
@@ -59,35 +58,22 @@ def _claim(
 
 def build_members_service(group: BrokerGroup) -> JsonObject:
     """Headless: gives each pod its name. Also for pods that are not ready, so that a recovering member can be found."""
-    spec = _service_spec(group, identity.selector_labels(group)) | {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,
-    }
-    return _service(group, names.members_service_name(identity.name_of(group)), spec)
+    name, selector = names.members_service_name(identity.name_of(group)), identity.selector_labels(group)
+    return _service(group, name, selector, clusterIP="None", publishNotReadyAddresses=True)
 
 
 def build_master_service(group: BrokerGroup) -> JsonObject:
     """Follows the role label, which moves at a role change."""
     selector = identity.selector_labels(group) | {names.LABEL_ROLE: names.ROLE_MASTER}
-    return _service(group, names.master_service_name(identity.name_of(group)), _service_spec(group, selector))
+    return _service(group, names.master_service_name(identity.name_of(group)), selector)
 
 
-def _service(group: BrokerGroup, name: str, spec: JsonObject) -> JsonObject:
-    metadata = identity.object_metadata(group, name, identity.child_labels(group))
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
-
-
-def _service_spec(group: BrokerGroup, selector: dict[str, str]) -> JsonObject:
+def _service(group: BrokerGroup, name: str, selector: dict[str, str], **more: object) -> JsonObject:
     """Pods are reached by the names of their ports: while a change of the numbers is rolled out, they differ."""
     network = group.spec.network
-    return {
-        "selector": selector,
-        "ports": [
-            {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
-            for name, port in ((names.PORT_BROKER, network.listen_port), (names.PORT_HA, network.ha_port))
-        ],
-        **network.on_services(),
-    }
+    numbers = {names.PORT_BROKER: network.listen_port, names.PORT_HA: network.ha_port}
+    ports = [{"name": port, "port": at, "targetPort": port, "protocol": "TCP"} for port, at in numbers.items()]
+    return _made(group, SERVICES, name, spec={"selector": selector, "ports": ports, **network.on_services(), **more})
 
 
 # More than any group has members: no pod may be evicted.
@@ -95,12 +81,9 @@ NO_EVICTION: Final = 1000
 
 
 def build_disruption_budgets(group: BrokerGroup, *, open_for_one: bool, learning: int = 0) -> list[JsonObject]:
-    """Return the slaves' budget and the master's; none of the `learning`. A pod under two budgets could not be evicted at all.
-
-    While the group is FailoverSafe one slave may go, else none. The master stays: when its node is drained, mastership moves
-    first. Not `maxUnavailable`: that counts against the whole group's scale subresource, and each budget has only a part of its
-    pods.
-    """
+    """Return the slaves' budget and the master's; none of the `learning`. A pod under two budgets could not be evicted at all."""
+    # The master stays: when its node is drained, mastership moves first. Not `maxUnavailable`: that counts against the whole
+    # group's scale subresource, and each budget has only a part of its pods.
     slaves = group.spec.replicas - 1 - learning
     kept = max(0, slaves - 1) if open_for_one else NO_EVICTION
     return [
@@ -110,14 +93,10 @@ def build_disruption_budgets(group: BrokerGroup, *, open_for_one: bool, learning
 
 
 def _budget(group: BrokerGroup, name: str, role: str, minimum: int) -> JsonObject:
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": identity.object_metadata(group, name, identity.child_labels(group)),
-        "spec": {
-            "minAvailable": minimum,
-            # A pod that is not ready gives nothing that its claim does not keep: it must not hold a drain up.
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": identity.selector_labels(group) | {names.LABEL_ROLE: role}},
-        },
+    spec: JsonObject = {
+        "minAvailable": minimum,
+        # A pod that is not ready gives nothing that its claim does not keep: it must not hold a drain up.
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": identity.selector_labels(group) | {names.LABEL_ROLE: role}},
     }
+    return _made(group, POD_DISRUPTION_BUDGETS, name, spec=spec)

@@ -1,7 +1,10 @@
-"""Builds the container of the broker itself: its command, environment, mounts and probes. Pure.
+"""Builds the containers of a pod: the broker's, and beside it the fence's. Pure.
 
 Where a process has no mount namespace of its own, all paths reach it through the environment, so nothing here names a path
 twice. What must be written beside the store (Java's logs and temporary files, the filled-in broker.conf) goes to RUN_DIR.
+The fence kills a broker that can't be reached from outside its pod. It shares the pod's process namespace and the broker's user,
+so it needs no capability; it speaks to controllers and to the fences of the group, never to the Kubernetes API. What it does:
+`brokergroup_operator.fence` (docs/concepts/architecture.md, rule 7).
 """
 
 from __future__ import annotations
@@ -11,18 +14,31 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.brokergroup import Implementation
-from brokergroup_operator.api.network_fields import IPFamily
-from brokergroup_operator.reconcile.render import certificate, fence_container
-from brokergroup_operator.reconcile.render.addressing import environment, own_hosts, pod_addresses
-from brokergroup_operator.reconcile.render.broker_config import CREDENTIALS_FORM, CREDENTIALS_KEY
+from brokergroup_operator.api.network_fields import Addressing, IPFamily
+from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.render import certificate
+from brokergroup_operator.reconcile.render.addressing import (
+    environment,
+    from_field,
+    known_host,
+    own_hosts,
+    pod_addresses,
+)
+from brokergroup_operator.reconcile.render.broker_config import (
+    CREDENTIALS_FORM,
+    CREDENTIALS_KEY,
+    broker_name,
+    hand_over_seconds,
+)
 from brokergroup_operator.reconcile.see import foreign
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+    from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
     from brokergroup_operator.reconcile.render.addressing import Place
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
@@ -76,7 +92,7 @@ def broker_container(
         "command": command(spec, learner=learner),
         "env": [
             *pod_addresses(spec),
-            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            from_field("POD_NAME", "metadata.name"),
             {"name": "STORE_DIR", "value": names.STORE_DIR},
             {"name": "CONFIG_DIR", "value": names.CONFIG_DIR},
             {"name": "RUN_DIR", "value": names.RUN_DIR},
@@ -84,7 +100,7 @@ def broker_container(
             *environment(spec, place),
             *_credentials(spec),
             *certificate.broker_environment(spec),
-            *(fence_container.broker_environment() if pod_fence.wanted(spec) else ()),
+            *(_marks(names.CONTAINER_BROKER) if pod_fence.wanted(spec) else ()),
         ],
         "ports": [
             {"name": names.PORT_BROKER, "containerPort": spec.network.listen_port},
@@ -115,15 +131,11 @@ def broker_container(
             **msgspec.to_builtins(spec.pod_template.spec.broker.liveness_probe),
             "terminationGracePeriodSeconds": HUNG_GRACE_SECONDS,
         },
-        "securityContext": fence_container.restricted(),
-    }
-    resources = {
-        name: values
-        for name, values in (("requests", spec.resources.requests), ("limits", spec.resources.limits))
-        if values
+        "securityContext": restricted(),
     }
     if pod_fence.kills_the_isolated(spec):
-        container["lifecycle"] = fence_container.broker_lifecycle(spec)
+        container["lifecycle"] = broker_lifecycle(spec)
+    resources = {kind: values for kind, values in msgspec.to_builtins(spec.resources).items() if values}
     return container | ({"resources": resources} if resources else {})
 
 
@@ -142,13 +154,12 @@ def _credentials(spec: BrokerGroupSpec) -> list[JsonObject]:
     secret = spec.security.credentials_secret_name
     if secret is None:
         return []
-    return [
-        {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
-        for variable, key in (
-            (names.ENVIRONMENT_ACCESS_KEY, names.CREDENTIALS_ACCESS_KEY),
-            (names.ENVIRONMENT_SECRET_KEY, names.CREDENTIALS_SECRET_KEY),
-        )
-    ]
+    keys = {
+        names.ENVIRONMENT_ACCESS_KEY: names.CREDENTIALS_ACCESS_KEY,
+        names.ENVIRONMENT_SECRET_KEY: names.CREDENTIALS_SECRET_KEY,
+    }
+    entries = {name: {"secretKeyRef": {"name": secret, "key": key}} for name, key in keys.items()}
+    return [{"name": name, "valueFrom": entry} for name, entry in entries.items()]
 
 
 def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
@@ -165,10 +176,8 @@ def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
     further = [*_commit_log_environment(spec), *environment(spec, None)]
     filled_in = ["POD_IP", "STORE_DIR", *(entry["name"] for entry in further)]
     fillings = [rf'-e "s|\${{{name}}}|${name}|g"' for name in filled_in]
-    if (
-        spec.network.broker_family == IPFamily.IPV6
-    ):  # another command of other groups would restart their pods by an upgrade
-        fillings.append(JAVA_BRACKETS)
+    if spec.network.broker_family == IPFamily.IPV6:
+        fillings.append(JAVA_BRACKETS)  # another command of other groups would restart their pods by an upgrade
     render = " && ".join((*_choices(spec, filled_in), JAVA_RENDER.format(" ".join(fillings))))
     if learner:
         render = f"{render} && {JAVA_RENDER_LEARNER}"
@@ -211,3 +220,148 @@ def java_arguments(spec: BrokerGroupSpec) -> list[str]:
         # They stand in a line of a shell, which would take `;`, `*` and others for its own.
         *map(shlex.quote, spec.jvm.extra_arguments),
     ]
+
+
+# Not `brokergroup fence`: the command line alone would need more memory than the fence.
+COMMAND: Final = ("python", "-m", "brokergroup_operator.fence")
+# Beside a Python broker: it sleeps until it is ordered to kill or the pod is deleted, and asks no peers (`fence/deletion.py`).
+COMMAND_AT_DELETION: Final = ("python", "-m", "brokergroup_operator.fence.deletion")
+PRE_STOP_STEPS_PER_SECOND: Final = 10
+# A guarantee, with no limit beside it: a throttled fence is a frozen one. It uses 6m, and 10m while it asks; shares decide how
+# soon it is woken.
+# Beside 16 busy threads of a broker that asks for 2 CPUs, on 2 CPUs, it was late by 333 ms with 10m, and by 43 ms with 50m.
+CPU_REQUEST: Final = "50m"
+
+
+def restricted() -> JsonObject:
+    """A container as Pod Security "restricted" wants it, with a read-only root file system."""
+    return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+
+
+def fence_container(group: BrokerGroup, settings: ReconcileSettings, *, place: Place | None = None) -> JsonObject:
+    """The fence as this group's brokers need it."""
+    isolates = pod_fence.kills_the_isolated(group.spec)
+    own = _for_java(group, settings, place) if isolates else _for_replica(group.spec, settings)
+    requests = {"cpu": CPU_REQUEST, "memory": "32Mi"} if isolates else {"cpu": "5m", "memory": "24Mi"}
+    return {
+        "name": names.CONTAINER_FENCE,
+        "image": settings.replica_image,
+        "imagePullPolicy": group.spec.image_pull_policy.value,
+        **own,
+        "securityContext": restricted(),
+        "resources": {"requests": requests, "limits": {"memory": "64Mi"}},
+    }
+
+
+def without_release(container: JsonObject) -> JsonObject:
+    """A container as pods are compared: a fence without what the operator's release and its number of pods decide."""
+    if container["name"] != names.CONTAINER_FENCE:
+        return container
+    # A running fence learns other addresses from the controllers that it asks.
+    kept = {field: value for field, value in container.items() if field not in {"image", "command", "resources"}}
+    return kept | {"env": [entry for entry in container["env"] if entry["name"] != pod_fence.FENCE_CONTROLLERS]}
+
+
+def knows_a_controller(pod: JsonObject, wanted: JsonObject) -> bool:
+    """Whether the fence was given an address that the wanted one gets too, so that it can learn the others; or it asks none."""
+    given, now = (set(pod_fence.controllers_of(each).split(";")) for each in (pod, wanted))
+    return bool(given & now)
+
+
+def _for_replica(spec: BrokerGroupSpec, settings: ReconcileSettings) -> JsonObject:
+    """It waits for the pod's deletion, and where there is a key for the operator's order."""
+    own: JsonObject = {"command": list(COMMAND_AT_DELETION), "env": _marks(names.CONTAINER_FENCE)}
+    if settings.fence_keys is None:
+        return own
+    own["env"] += [
+        *pod_addresses(spec),
+        {"name": "FENCE_LOCAL_ADDRESS", "value": f"$({own_hosts(spec, 'POD_IP')}):{spec.network.listen_port}"},
+        *certificate.key_environment(settings),
+    ]
+    return own | {"ports": [_port(spec)], "volumeMounts": certificate.key_mounts(settings)}
+
+
+def _port(spec: BrokerGroupSpec) -> JsonObject:
+    number = spec.network.listen_port + names.FENCE_PORT_OFFSET
+    return {"name": names.PORT_FENCE, "containerPort": number, "protocol": "UDP"}
+
+
+def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | None) -> JsonObject:
+    """It also kills a master that is cut off or was frozen, so it gets the addresses to ask and how long to wait."""
+    spec = group.spec
+    port, times = spec.network.listen_port, spec.failover.times
+    authority = {"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True}
+    return {
+        "command": list(COMMAND),
+        "env": [
+            from_field("POD_UID", "metadata.uid"),
+            *pod_addresses(spec),
+            {"name": "BROKERGROUP_CONTAINER", "value": names.CONTAINER_FENCE},
+            {"name": "RUN_DIR", "value": names.RUN_DIR},
+            {"name": "FENCE_BROKER_NAME", "value": broker_name(str(group.metadata["name"]), spec)},
+            *environment(spec, place),
+            {"name": "FENCE_BROKER_ADDRESS", "value": f"$({own_hosts(spec, known_host(spec))}):{port}"},
+            {"name": "FENCE_LOCAL_ADDRESS", "value": f"$({own_hosts(spec, 'POD_IP')}):{port}"},
+            {"name": pod_fence.FENCE_CONTROLLERS, "value": ";".join(settings.controller_addresses)},
+            {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(times.isolation_milliseconds)},
+            {"name": pod_fence.FENCE_TIMEOUT, "value": str(times.fence_milliseconds)},
+            {"name": pod_fence.FENCE_HEARTBEAT_TIMEOUT, "value": str(times.heartbeat_timeout_milliseconds)},
+            {"name": "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS", "value": str(times.heartbeat_interval_milliseconds)},
+            *_pods(group),
+            *_tls(spec, settings),
+            *certificate.key_environment(settings),
+        ],
+        "ports": [_port(spec)],
+        "volumeMounts": [
+            {"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR},
+            # Whole volumes, not files: a single file would not follow a new authority or a renewed certificate.
+            *([authority] if settings.controller_authority is not None else []),
+            *(certificate.mounts(spec) if settings.controller_tls else []),
+            *certificate.key_mounts(settings),
+        ],
+    }
+
+
+def with_times_of(group: BrokerGroup, pod: JsonObject) -> BrokerGroup:
+    """The group with the heartbeat timeout that the pod was made with, if that is shorter than the present one: it may keep it."""
+    # All that its fence does must be done before the operator elects; by shorter times it does so sooner, and its broker sends
+    # heartbeats more often. A fence with longer times would kill too late: its pod must be made anew.
+    told = pod_fence.told(pod, pod_fence.FENCE_HEARTBEAT_TIMEOUT)
+    if told is None or told >= group.spec.failover.heartbeat_timeout_milliseconds:
+        return group
+    failover = replace(group.spec.failover, heartbeat_timeout_milliseconds=told)
+    return replace(group, spec=replace(group.spec, failover=failover))
+
+
+def _pods(group: BrokerGroup) -> list[JsonObject]:
+    """Where fences find each other behind load balancers, which carry no UDP: else an outage would look like isolation to each."""
+    if group.spec.network.addressing is not Addressing.LOAD_BALANCER:
+        return []
+    service = names.members_service_name(identity.name_of(group))
+    return [{"name": "FENCE_PODS", "value": f"{service}.{identity.namespace_of(group)}"}]
+
+
+def _tls(spec: BrokerGroupSpec, settings: ReconcileSettings) -> list[JsonObject]:
+    """TLS as for connections to the operator, and from it to brokers. The same in both modes: `enforcing` restarts no pod."""
+    authority = {"name": "FENCE_CONTROLLER_CA", "value": f"{names.CONFIG_DIR}/{names.AUTHORITY_FILE}"}
+    to_operator = [
+        {"name": "FENCE_CONTROLLER_TLS", "value": "true"},
+        *([authority] if settings.controller_authority is not None else []),
+        *certificate.fence_environment(spec),
+    ]
+    from_operator = [{"name": "FENCE_BROKER_TLS", "value": "true"}] if settings.broker_tls else []
+    return (to_operator if settings.controller_tls else []) + from_operator
+
+
+def _marks(container_name: str) -> list[JsonObject]:
+    """The variables by which the fence finds the broker's processes among all that it sees."""
+    return [from_field("POD_UID", "metadata.uid"), {"name": "BROKERGROUP_CONTAINER", "value": container_name}]
+
+
+def broker_lifecycle(spec: BrokerGroupSpec) -> JsonObject:
+    """SIGTERM waits until the fence notes that the broker is no master, or a bound: a plain one leaves no master for about 9 s."""
+    wait = (
+        f"i=0; while [ $i -lt {hand_over_seconds(spec) * PRE_STOP_STEPS_PER_SECOND} ]"
+        ' && [ "$(cat "$RUN_DIR/role" 2>/dev/null)" = master ]; do sleep 0.1; i=$((i+1)); done'
+    )
+    return {"preStop": {"exec": {"command": ["sh", "-c", wait]}}}
