@@ -234,32 +234,39 @@ class KubernetesEventSink:
 
 def event_object(event: GroupEvent, group: JsonObject) -> JsonObject:
     """Return the core/v1 Event about this BrokerGroup."""
-    now = dt.datetime.now(dt.UTC)
-    if event.at_unix_seconds is not None:
-        now = dt.datetime.fromtimestamp(event.at_unix_seconds, dt.UTC)
-    seconds = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    named = group | {"metadata": group["metadata"] | {"namespace": event.key.namespace, "name": event.key.name}}
+    made = event_about(
+        named, event.reason, event.message[:1024], warning=event.warning, at_unix_seconds=event.at_unix_seconds
+    )
+    if event.incident:
+        made["metadata"]["annotations"] = {names.ANNOTATION_INCIDENT: event.incident}
+    made["involvedObject"]["resourceVersion"] = group["metadata"].get("resourceVersion", "")
+    return made | {"reportingComponent": REPORTER, "reportingInstance": ""}
+
+
+def event_about(
+    obj: JsonObject, reason: str, message: str, *, warning: bool, at_unix_seconds: float | None = None
+) -> JsonObject:
+    """Return the core/v1 Event about an object of ours; `at_unix_seconds`: None for now."""
+    metadata, tz = obj["metadata"], dt.UTC
+    moment = dt.datetime.now(tz) if at_unix_seconds is None else dt.datetime.fromtimestamp(at_unix_seconds, tz)
+    name, seconds = metadata["name"], moment.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {
-            "namespace": event.key.namespace,
-            "name": f"{event.key.name}.{uuid.uuid4().hex[:16]}",
-            **({"annotations": {names.ANNOTATION_INCIDENT: event.incident}} if event.incident else {}),
-        },
+        "metadata": {"namespace": metadata["namespace"], "name": f"{name}.{uuid.uuid4().hex[:16]}"},
         "involvedObject": {
             "apiVersion": names.API_VERSION,
-            "kind": names.BROKER_GROUP_KIND,
-            "namespace": event.key.namespace,
-            "name": event.key.name,
-            "uid": group["metadata"].get("uid", ""),
-            "resourceVersion": group["metadata"].get("resourceVersion", ""),
+            # An item of a list has no kind: it is a group of ours.
+            "kind": obj.get("kind") or names.BROKER_GROUP_KIND,
+            "namespace": metadata["namespace"],
+            "name": name,
+            "uid": metadata.get("uid", ""),
         },
-        "reason": event.reason,
-        "message": event.message[:1024],
-        "type": "Warning" if event.warning else "Normal",
-        "source": {"component": REPORTER},
-        "reportingComponent": REPORTER,
-        "reportingInstance": "",
+        "reason": reason,
+        "message": message,
+        "type": "Warning" if warning else "Normal",
+        "source": {"component": names.MANAGED_BY},
         "firstTimestamp": seconds,
         "lastTimestamp": seconds,
         "count": 1,

@@ -11,7 +11,7 @@ from brokergroup_operator.api.rocketmq_cluster import ClientAddresses, ClusterSt
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
 from brokergroup_operator.reconcile.plan import no, yes
-from brokergroup_operator.reconcile.tell.conditions import condition_of
+from brokergroup_operator.reconcile.tell.conditions import conditions_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,9 +115,7 @@ def _conditions(
         ClusterCondition.RECONCILING: (yes if under_way else no)(parts.reason, parts.message),
         ClusterCondition.STALLED: stalled,
     }
-    before = {one["type"]: one for one in (seen.cluster_object.get("status") or {}).get("conditions") or ()}
-    generation = int(seen.cluster.metadata.get("generation", 0))
-    return [condition_of(kind, one, before.get(kind), now=now, generation=generation) for kind, one in judged.items()]
+    return conditions_of(seen.cluster_object, judged.items(), now=now)
 
 
 def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: list[GroupSummary]) -> Verdict:

@@ -23,6 +23,7 @@ from brokergroup_operator.reconcile.render.broker_config import minimum_in_force
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.see.observed import pods_on_going_claims
+from controller_core.events import ADOPTED
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.decide.course import Course
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
 
 
-# What controller_core puts behind the check code of a broker that it adopted.
-ADOPTED_SUFFIX: Final = ";adopted"
 _CONSEQUENCE: Final = {
     Signature.DISABLED: "Brokers wait for it before they start",
     Signature.ACCEPTED: "Brokers wait for it before they start; running ones are known by their address",
@@ -133,17 +132,13 @@ def recovering(seen: Observed) -> Verdict | None:
         waiting = f"waiting for brokers {', '.join(map(str, silent))} (one that is gone for good: mqadmin cleanBrokerMetadata)"
     if missing:
         waiting += f", and for {missing} that have not registered"
-    if any(replica.register_check_code.endswith(ADOPTED_SUFFIX) for replica in record.replicas.values()):
-        return yes(
-            Reason.RECORD_REBUILT_FROM_BROKERS,
-            f"The record knew nothing of brokers that have data; they were adopted. The best of all is elected: {waiting}",
-        )
+    next_one = f"The best of all is elected: {waiting}"
+    if any(replica.register_check_code.endswith(f";{ADOPTED}") for replica in record.replicas.values()):
+        what = "The record knew nothing of brokers that have data; they were adopted."
+        return yes(Reason.RECORD_REBUILT_FROM_BROKERS, f"{what} {next_one}")
     if record.master_epoch > 0 and registered:
-        return yes(
-            Reason.RECORD_BEHIND_BROKERS,
-            f"The record was behind its brokers and goes on above epoch {record.master_epoch}."
-            f" The best of all is elected: {waiting}",
-        )
+        what = f"The record was behind its brokers and goes on above epoch {record.master_epoch}."
+        return yes(Reason.RECORD_BEHIND_BROKERS, f"{what} {next_one}")
     return None
 
 
@@ -152,12 +147,8 @@ def seat_lost(seen: Observed) -> Verdict | None:
     record = seen.record
     if record is None or not record.lost_seats:
         return None
-    losers = sorted(record.lost_seats)
-    marks = ", ".join(
-        f"broker {broker_id} (epoch {replica.held_epoch}, offset {replica.held_offset})"
-        for broker_id in losers
-        if (replica := record.replicas.get(broker_id)) is not None
-    )
+    known = [record.replicas[broker_id] for broker_id in sorted(record.lost_seats) if broker_id in record.replicas]
+    marks = ", ".join(f"broker {one.broker_id} (epoch {one.held_epoch}, offset {one.held_offset})" for one in known)
     return yes(
         Reason.EVERY_SEAT_LOST,
         f"The last replicas that had every acknowledged message came back with less than they had held: {marks}."
@@ -175,13 +166,11 @@ def credentials_missing(seen: Observed) -> Verdict | None:
 def objective_invalid(seen: Observed) -> Verdict | None:
     """Reports and alerts cannot go by `spec.slo`. Brokers do not depend on it, so the group stays Ready."""
     zone = seen.group.spec.slo.time_zone
-    if not times.is_unknown(zone):
-        return None
-    return yes(
-        Reason.TIME_ZONE_UNKNOWN,
+    what = (
         f"spec.slo.timeZone is {zone!r}: no such time zone; {times.EXPECTED_ZONE}."
-        " Until it is corrected, SLA reports judge the group by the objective of all groups",
+        " Until it is corrected, SLA reports judge the group by the objective of all groups"
     )
+    return yes(Reason.TIME_ZONE_UNKNOWN, what) if times.is_unknown(zone) else None
 
 
 # So many names of what a slave lacks stand in the message.
@@ -201,27 +190,22 @@ def hibernated(seen: Observed) -> Verdict | None:
 def metadata_diverged(seen: Observed) -> Verdict | None:
     """A slave lacks what the master has besides the log: a failover to it would lose it (upstream issue 9804)."""
     differences = seen.snapshot.metadata_diverged if seen.snapshot else ()
-    if not differences:
-        return None
-    shown = "; ".join(f"broker {one.broker_id}: {one.kind.value} {one.name}" for one in differences[:NAMES_SHOWN])
-    more = f"; and {len(differences) - NAMES_SHOWN} more" if len(differences) > NAMES_SHOWN else ""
-    return yes(Reason.METADATA_DIVERGED, f"Missing or older than on the master: {shown}{more}")
+    what = [f"broker {one.broker_id}: {one.kind.value} {one.name}" for one in differences]
+    shown = f"Missing or older than on the master: {told(what, NAMES_SHOWN)}"
+    return yes(Reason.METADATA_DIVERGED, shown) if differences else None
 
 
 def configuration_drifted(seen: Observed, course: Course) -> Verdict | None:
     """Brokers run with other values than they were given, by their own word (26)."""
-    if not course.drifts:
-        return None
     broken = [one for one in course.drifts if one.breaks_durability]
     rest = [one for one in course.drifts if not one.breaks_durability]
     what = "Not put back while the group is paused" if seen.group.spec.maintenance.paused else "Being put back"
-    texts = [f"{what}: {told(broken)}"] if broken else []
-    if rest:
-        texts.append(
-            f"Changed beside the operator, and left so: {told(rest)}. Write what you want into the spec, or give the broker"
-            " the expected value (mqadmin updateBrokerConfig), or restart the pod"
-        )
-    return yes(Reason.CONFIGURATION_DRIFTED, ". ".join(texts))
+    left = (
+        f"Changed beside the operator, and left so: {told(rest)}. Write what you want into the spec, or give the broker"
+        " the expected value (mqadmin updateBrokerConfig), or restart the pod"
+    )
+    texts = [*([f"{what}: {told(broken)}"] if broken else []), *([left] if rest else [])]
+    return yes(Reason.CONFIGURATION_DRIFTED, ". ".join(texts)) if texts else None
 
 
 def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
@@ -233,13 +217,10 @@ def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
     if record.granted_master_id not in snapshot.live:
         # What a master that is not heard acknowledges is not known here; Available says that it is not heard.
         return None
-    masters = [
-        one for one in course.drifts if one.breaks_durability and one.member.broker_id == record.granted_master_id
-    ]
-    if masters:
-        return yes(
-            Reason.CONFIGURATION_DRIFTED, f"The master acknowledges otherwise than the spec says: {told(masters)}"
-        )
+    broken = [one for one in course.drifts if one.breaks_durability]
+    if masters := [one for one in broken if one.member.broker_id == record.granted_master_id]:
+        what = f"The master acknowledges otherwise than the spec says: {told(masters)}"
+        return yes(Reason.CONFIGURATION_DRIFTED, what)
     live = [broker_id for broker_id, one in course.standings.items() if one.view.acknowledges]
     if len(live) >= min(2, voters):
         return None
@@ -248,8 +229,8 @@ def degraded_durability(seen: Observed, course: Course) -> Verdict | None:
         consequence = "no write is acknowledged until another is in sync"
     else:
         consequence = "what is acknowledged now is on that disk alone"
-    holders = ", ".join(str(broker_id) for broker_id in live) or "none"
-    silent = ", ".join(str(broker_id) for broker_id in sorted(record.sync_state_set.difference(live)))
+    holders = ", ".join(map(str, live)) or "none"
+    silent = ", ".join(map(str, sorted(record.sync_state_set.difference(live))))
     doubt = f"not heard here: {silent}; unless they still answer the master, " if silent else ""
     return yes(Reason.BELOW_DURABILITY, f"In sync and alive: {holders}; {doubt}{consequence}")
 

@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
 
 # What is amiss, by the state of the first member with which it is.
-_REASONS: Final = {
-    MemberState.UNHEARD: Reason.MEMBERS_NOT_HEARD,
-    MemberState.UNLINKED: Reason.MEMBERS_NOT_LINKED,
+_REASONS: Final = {MemberState.UNHEARD: Reason.MEMBERS_NOT_HEARD, MemberState.UNLINKED: Reason.MEMBERS_NOT_LINKED}
+_OUTDATED: Final = {
+    Turn.HOLDS: Reason.ROLLING_UPDATE,
+    Turn.WAITS: Reason.WAITING_FOR_OTHER_GROUPS,
+    Turn.NONE: Reason.WAITING_FOR_MEMBERS,
 }
 
 
@@ -54,7 +56,7 @@ def ready(seen: Observed, course: Course) -> Verdict:
     to_reserve = membership(seen).to_reserve
     if to_reserve or pending:
         waiting = ", ".join(one.member.pod for one in pending) or f"{len(to_reserve)} members without a broker id"
-        return no(Reason.MEMBERS_PENDING, "; ".join([f"Waiting for {waiting}", *_facts(pending)]))
+        return no(Reason.MEMBERS_PENDING, _facts(pending, f"Waiting for {waiting}"))
     writes = available(seen)
     return _members_in_sync(course) if writes.holds else writes
 
@@ -62,15 +64,15 @@ def ready(seen: Observed, course: Course) -> Verdict:
 def _members_in_sync(course: Course) -> Verdict:
     """Each is in the SyncStateSet, linked and heard; a learner linked, heard, and outside the set."""
     if amiss := [one for one in course.standings.values() if not one.in_sync]:
-        return no(_REASONS.get(amiss[0].state, Reason.MEMBERS_OUT_OF_SYNC), "; ".join(_facts(amiss)))
+        return no(_REASONS.get(amiss[0].state, Reason.MEMBERS_OUT_OF_SYNC), _facts(amiss))
     learners = sum(1 for one in course.standings.values() if one.state is MemberState.LEARNING)
     count = len(course.standings) - learners
     told = f"{count} member{'' if count == 1 else 's'} in sync"
     return yes(Reason.ALL_MEMBERS_IN_SYNC, f"{told}, {learners} learning" if learners else told)
 
 
-def _facts(standings: Iterable[Standing]) -> list[str]:
-    return [one.told for one in standings]
+def _facts(standings: Iterable[Standing], before: str = "") -> str:
+    return "; ".join([*([before] if before else []), *(one.told for one in standings)])
 
 
 def available(seen: Observed) -> Verdict:
@@ -83,12 +85,9 @@ def available(seen: Observed) -> Verdict:
         return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master in its epoch")
     if pod and not observed.pod_is_ready(seen.pods.get(pod)):
         return no(Reason.MASTER_NOT_READY, f"Pod {pod} of the master is not ready")
-    needed = minimum_in_force(seen, seen.pods.get(pod))
-    if len(seen.record.sync_state_set) < needed:
-        return no(
-            Reason.NOT_ENOUGH_IN_SYNC_REPLICAS,
-            f"{len(seen.record.sync_state_set)} replicas in sync, a write needs {needed}",
-        )
+    in_sync, needed = len(seen.record.sync_state_set), minimum_in_force(seen, seen.pods.get(pod))
+    if in_sync < needed:
+        return no(Reason.NOT_ENOUGH_IN_SYNC_REPLICAS, f"{in_sync} replicas in sync, a write needs {needed}")
     return yes(Reason.MASTER_SERVES_WRITES, f"Broker {master} is master in epoch {seen.record.master_epoch}")
 
 
@@ -99,13 +98,12 @@ def replication_healthy(seen: Observed, course: Course) -> Verdict:
         return no(Reason.NO_MASTER, "No broker is master")
     amiss = [one for one in course.standings.values() if not one.replicates]
     if any(one.is_master for one in amiss):
-        return no(Reason.MASTER_NOT_READY, "; ".join(_facts(amiss)))
+        return no(Reason.MASTER_NOT_READY, _facts(amiss))
     if amiss:
         linked = all(one.view.linked for one in amiss)
-        reason = Reason.MEMBERS_OUT_OF_SYNC if linked else Reason.MEMBERS_NOT_LINKED
-        return no(reason, "; ".join(_facts(amiss)))
+        return no(Reason.MEMBERS_OUT_OF_SYNC if linked else Reason.MEMBERS_NOT_LINKED, _facts(amiss))
     unheard = (one for one in course.standings.values() if not one.is_live)
-    return yes(Reason.ALL_LINKED, "; ".join([f"All members replicate from master {master}", *_facts(unheard)]))
+    return yes(Reason.ALL_LINKED, _facts(unheard, f"All members replicate from master {master}"))
 
 
 def up_to_date(seen: Observed, course: Course) -> Verdict:
@@ -123,13 +121,8 @@ def up_to_date(seen: Observed, course: Course) -> Verdict:
         return no(waiting.reason, waiting.why)
     if seen.group.spec.maintenance.paused:
         return no(Reason.WAITING_FOR_PERSON, f"Paused with outdated pods: {pods}")
-    blocked = next((step.why for step in course.rollout if step.verb in {Verb.REFUSE, Verb.WAIT}), "")
-    reason = {
-        Turn.HOLDS: Reason.ROLLING_UPDATE,
-        Turn.WAITS: Reason.WAITING_FOR_OTHER_GROUPS,
-        Turn.NONE: Reason.WAITING_FOR_MEMBERS,
-    }[course.turn]
-    return no(reason, f"Outdated: {pods}" + (f". {blocked}" if blocked else ""))
+    blocked = next((f". {step.why}" for step in course.rollout if step.verb in {Verb.REFUSE, Verb.WAIT}), "")
+    return no(_OUTDATED[course.turn], f"Outdated: {pods}{blocked}")
 
 
 def _failing_over(seen: Observed) -> bool:
@@ -157,28 +150,27 @@ def all_conditions(seen: Observed, course: Course, *, invalid: Verdict | None) -
         ConditionType.STALLED: stall,
         **alarms.all_alarms(seen, course),
     }
-    previous = {item["type"]: item for item in (seen.group_object.get("status") or {}).get("conditions") or []}
-    generation = int(observed.metadata(seen.group_object).get("generation", 0))
+    return conditions_of(seen.group_object, verdicts.items(), now=seen.now)
+
+
+def conditions_of(obj: JsonObject, verdicts: Iterable[tuple[StrEnum, Verdict | None]], *, now: str) -> list[Condition]:
+    """The conditions of this object, with their times, which move with the status of a condition alone."""
+    since = {
+        (one["type"], one["status"]): str(one["lastTransitionTime"])
+        for one in (obj.get("status") or {}).get("conditions") or []
+    }
     return [
-        condition_of(kind, verdict, previous.get(kind.value), generation=generation, now=seen.now)
-        for kind, verdict in verdicts.items()
+        Condition(
+            type=kind.value,
+            status=verdict.status,
+            reason=verdict.reason.value,
+            message=verdict.message,
+            last_transition_time=since.get((kind.value, verdict.status.value), now),
+            observed_generation=int(obj["metadata"].get("generation", 0)),
+        )
+        for kind, verdict in verdicts
         if verdict is not None
     ]
-
-
-def condition_of(
-    kind: StrEnum, verdict: Verdict, previous: JsonObject | None, *, generation: int, now: str
-) -> Condition:
-    """With its times: they move with the status alone."""
-    unchanged = previous is not None and previous.get("status") == verdict.status.value
-    return Condition(
-        type=kind.value,
-        status=verdict.status,
-        reason=verdict.reason.value,
-        message=verdict.message,
-        last_transition_time=str(previous["lastTransitionTime"]) if unchanged and previous else now,
-        observed_generation=generation,
-    )
 
 
 # A member that has not come back for so long holds an update up. A full copy may take longer: it is reported, but is no error.
@@ -228,8 +220,8 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
     for name, pod in sorted(seen.pods.items()):
         # A bad image that was taken back is being repaired.
         if name not in replaced and (trouble := pod_trouble(pod, now=seen.now)) is not None:
-            in_the_way = seen.host_ports_shared if NO_FREE_PORTS in trouble.message else ""
-            sharers = f". {in_the_way}" if in_the_way else ""
+            shared = seen.host_ports_shared and NO_FREE_PORTS in trouble.message
+            sharers = f". {seen.host_ports_shared}" if shared else ""
             return yes(trouble.reason, f"{trouble.message}{sharers}{_held_up(course, name)}")
     if seen.group.spec.maintenance.hibernated and (held := pods_on_going_claims(seen)):
         return yes(Reason.CLAIM_BEING_DELETED, f"Not hibernated: {why_not_stopped(list(held))}")
@@ -249,21 +241,16 @@ def _refused(seen: Observed) -> Verdict | None:
     """What the API refused to the last pass, or what no pass can do."""
     if seen.node_port_taken:
         return yes(Reason.NODE_PORT_TAKEN, seen.refusal)
-    if seen.refusal:
-        return yes(Reason.INVALID_SPEC, f"{SAID_BY_THE_SERVER}{seen.refusal}")
-    if seen.certificate_problem:
-        return yes(Reason.INVALID_SPEC, seen.certificate_problem)
-    if seen.name_taken:
-        return yes(Reason.NAME_TAKEN, seen.name_taken)
-    return yes(Reason.BROKER_NAME_TAKEN, seen.broker_name_taken) if seen.broker_name_taken else None
+    said = f"{SAID_BY_THE_SERVER}{seen.refusal}" if seen.refusal else seen.certificate_problem
+    names_taken = ((Reason.NAME_TAKEN, seen.name_taken), (Reason.BROKER_NAME_TAKEN, seen.broker_name_taken))
+    return next((yes(reason, why) for reason, why in ((Reason.INVALID_SPEC, said), *names_taken) if why), None)
 
 
 def _held_up(course: Course, pod: str) -> str:
     """What a broken pod means for a rolling update: no second one is touched."""
-    rest = [item.member.pod for item in course.outdated if item.member.pod != pod]
-    if not rest:
-        return ""
-    return f". The rolling update has stopped here; {', '.join(rest)} run on as they were. Correct the spec or take it back"
+    rest = ", ".join(item.member.pod for item in course.outdated if item.member.pod != pod)
+    told = f". The rolling update has stopped here; {rest} run on as they were. Correct the spec or take it back"
+    return told if rest else ""
 
 
 def _slow(seen: Observed, course: Course) -> str:
@@ -279,16 +266,13 @@ def _age_seconds(seen: Observed, pod: str) -> float:
 
 def _all_barred(seen: Observed, course: Course) -> str:
     """No member may be elected: a group without a master stays without, and one with a master can't replace it."""
-    ids = sorted(course.standings)
-    spec, snapshot = seen.group.spec, seen.snapshot
-    if len(ids) < spec.replicas:
-        return ""
-    ids = [one for one in ids if not (course.standings[one].is_learner or course.standings[one].will_learn)]
-    if snapshot is None or not all(is_barred(spec, snapshot, one) for one in ids):
+    spec, snapshot, known = seen.group.spec, seen.snapshot, course.standings
+    ids = [one for one in sorted(known) if not (known[one].is_learner or known[one].will_learn)]
+    if len(known) < spec.replicas or snapshot is None or not all(is_barred(spec, snapshot, one) for one in ids):
         return ""
     master = seen.record.granted_master_id if seen.record else None
     consequence = "no replica is elected" if master is None else f"no slave can follow master {master}"
-    named = ", ".join(str(broker_id) for broker_id in ids)
+    named = ", ".join(map(str, ids))
     return (
         f"Every member (broker {named}) has election priority 0, which bars it from mastership: {consequence}."
         " Give one of them another priority in spec.failover.priorities"

@@ -6,7 +6,6 @@ it, so that each is posted once, and after a restart none again.
 
 from __future__ import annotations
 
-import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,9 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
-from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.kube.resources import EVENTS
+from brokergroup_operator.observe.events import event_about
 from brokergroup_operator.reconcile.plan import Note
 
 if TYPE_CHECKING:
@@ -51,30 +50,10 @@ class EventPoster:
         return True
 
     async def post(self, group_object: JsonObject, note: Note) -> None:
-        metadata, now = group_object["metadata"], rfc3339(time.time())
-        namespace = metadata["namespace"]
-        event: JsonObject = {
-            "metadata": {"name": f"{metadata['name']}.{secrets.token_hex(8)}", "namespace": namespace},
-            "involvedObject": {
-                "apiVersion": names.API_VERSION,
-                # An item of a list has no kind: it is a group of ours.
-                "kind": group_object.get("kind") or names.BROKER_GROUP_KIND,
-                "name": metadata["name"],
-                "namespace": namespace,
-                "uid": metadata.get("uid", ""),
-            },
-            "reason": note.reason,
-            "message": note.message,
-            "type": "Warning" if note.warning else "Normal",
-            "action": "Reconcile",
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-            "source": {"component": names.MANAGED_BY},
-            "reportingComponent": REPORTER,
-            "reportingInstance": self._instance,
-        }
+        event = event_about(group_object, note.reason, note.message, warning=note.warning)
+        event |= {"action": "Reconcile", "reportingComponent": REPORTER, "reportingInstance": self._instance}
         if note.related:
+            namespace = event["metadata"]["namespace"]
             event["related"] = {"apiVersion": "v1", "kind": "Pod", "name": note.related, "namespace": namespace}
         try:
             await self._api.create(EVENTS, event, timeout_seconds=self._timeout_seconds)

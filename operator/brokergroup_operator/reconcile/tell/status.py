@@ -5,6 +5,7 @@ Ages stand as points in time, and a point in time is kept while what it dates is
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,13 +35,13 @@ from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.other_groups import Turn
 from brokergroup_operator.reconcile.plan import Action, WriteStatus, no, yes
 from brokergroup_operator.reconcile.render import broker_config
-from brokergroup_operator.reconcile.render.addressing import place_of
+from brokergroup_operator.reconcile.render.addressing import Place, place_of
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.foreign import content_hash
 from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.see.observed import moment
-from brokergroup_operator.reconcile.tell.conditions import all_conditions, condition_of
+from brokergroup_operator.reconcile.tell.conditions import all_conditions, conditions_of
 from brokergroup_operator.reconcile.tell.events import transition_notes
 
 if TYPE_CHECKING:
@@ -63,9 +64,7 @@ def status_action(
 ) -> Iterator[Action]:
     status = build_status(seen, course, settings, invalid=invalid)
     wanted: JsonObject = without_nulls(msgspec.to_builtins(status))
-    stored: JsonObject = seen.group_object.get("status") or {}
-    # The operator pod that carried a failover out writes it, whether or not it reconciles (observe/failover_history.py).
-    before = {field: value for field, value in stored.items() if field != "failovers"}
+    before = _ours(seen.group_object)
     if _in_order(wanted) != _in_order(before) and not _only_lags(seen, wanted, before):
         notes = transition_notes(before.get("conditions") or [], wanted.get("conditions") or [])
         yield WriteStatus(reason="the status changed", status=wanted, notes=tuple(notes))
@@ -73,19 +72,19 @@ def status_action(
 
 def unreadable_status(group_object: JsonObject, complaint: str, *, now: str) -> JsonObject | None:
     """Return the stored status with conditions that say why nothing is done for the group; None if it says so already."""
-    before = {field: value for field, value in (group_object.get("status") or {}).items() if field != "failovers"}
-    previous = {one["type"]: one for one in before.get("conditions") or []}
-    generation = int(observed.metadata(group_object).get("generation", 0))
+    before = _ours(group_object)
     wrong = {kind: no(Reason.INVALID_SPEC, complaint) for kind in (ConditionType.READY, ConditionType.RECONCILING)}
     wrong[ConditionType.STALLED] = yes(Reason.INVALID_SPEC, complaint)
-    conditions = {
-        kind.value: without_nulls(
-            msgspec.to_builtins(condition_of(kind, verdict, previous.get(kind.value), generation=generation, now=now))
-        )
-        for kind, verdict in wrong.items()
-    }
-    status = before | {"observedGeneration": generation, "conditions": list((previous | conditions).values())}
+    told: list[JsonObject] = without_nulls(msgspec.to_builtins(conditions_of(group_object, wrong.items(), now=now)))
+    conditions = {one["type"]: one for one in (*(before.get("conditions") or []), *told)}
+    generation = int(observed.metadata(group_object).get("generation", 0))
+    status = before | {"observedGeneration": generation, "conditions": list(conditions.values())}
     return None if _in_order(status) == _in_order(before) else status
+
+
+def _ours(group_object: JsonObject) -> JsonObject:
+    """The status that is there, without what the operator pod that carried a failover out writes (observe/failover_history.py)."""
+    return {field: value for field, value in (group_object.get("status") or {}).items() if field != "failovers"}
 
 
 def _only_lags(seen: Observed, wanted: JsonObject, before: JsonObject) -> bool:
@@ -98,19 +97,15 @@ def _only_lags(seen: Observed, wanted: JsonObject, before: JsonObject) -> bool:
 
 
 def _without_lags(status: JsonObject) -> JsonObject:
-    members = [
-        {field: value for field, value in one.items() if field != "lagBytes"} for one in status.get("members") or []
-    ]
-    return status | {"members": members}
+    return status | {"members": [one | {"lagBytes": None} for one in status.get("members") or []]}
 
 
 def _in_order(status: JsonObject) -> JsonObject:
     """Server-side apply leaves the items of keyed lists where they were, so their order says nothing."""
-    ordered = dict(status)
-    for field, item_key in (("members", "brokerId"), ("conditions", "type")):
-        if field in ordered:
-            ordered[field] = sorted(ordered[field], key=lambda item, key=item_key: item[key])  # type: ignore[misc]
-    return ordered
+    keys = {"members": "brokerId", "conditions": "type"}
+    return status | {
+        field: sorted(status[field], key=itemgetter(key)) for field, key in keys.items() if field in status
+    }
 
 
 def build_status(
@@ -121,6 +116,10 @@ def build_status(
     going = outdated_members(seen, members, settings, going=True)
     outdated = {item.member.pod for item in (*course.outdated, *going)}
     revision, before = update_revision(seen, settings), seen.group_object.get("status") or {}
+    sync_state_set = None
+    if record is not None:
+        ids, epoch = sorted(record.sync_state_set), record.sync_state_set_epoch
+        sync_state_set = SyncStateSetStatus(broker_ids=ids, epoch=epoch)
     return BrokerGroupStatus(
         phase=_phase(seen, {one.type: one.reason for one in conditions if one.status is ConditionStatus.TRUE}),
         observed_generation=int(observed.metadata(seen.group_object).get("generation", 0)),
@@ -130,13 +129,8 @@ def build_status(
         in_sync_replicas=len(record.sync_state_set) if record else 0,
         selector=identity.selector_text(identity.selector_labels(seen.group)),
         master=_master(seen),
-        sync_state_set=SyncStateSetStatus(broker_ids=sorted(record.sync_state_set), epoch=record.sync_state_set_epoch)
-        if record
-        else None,
-        members=[
-            member_status(seen, course, member, revision="" if member.pod in outdated else revision)
-            for member in members
-        ],
+        sync_state_set=sync_state_set,
+        members=[member_status(seen, course, one, revision="" if one.pod in outdated else revision) for one in members],
         # While it holds its turn the update is not complete, though no old pod is left: the last new one has yet to come.
         current_revision=before.get("currentRevision") if outdated or course.turn is Turn.HOLDS else revision,
         update_revision=revision,
@@ -172,17 +166,12 @@ def _phase(seen: Observed, true: dict[str, str]) -> str:
 
 def _endpoints(seen: Observed) -> Endpoints:
     group, namespace = identity.name_of(seen.group), identity.namespace_of(seen.group)
-    port = seen.group.spec.network.listen_port
-    service = names.members_service_name(group)
-    return Endpoints(
-        master=f"{names.master_service_name(group)}.{namespace}:{port}",
-        members=[
-            place.text
-            if (place := place_of(seen.group, member, seen.services)) is not None and place.host
-            else f"{member.pod}.{service}.{namespace}:{place.port if place else port}"
-            for member in membership(seen).members
-        ],
-    )
+    port, members = seen.group.spec.network.listen_port, []
+    for member in membership(seen).members:
+        place = place_of(seen.group, member, seen.services) or Place(port=port)
+        by_name = f"{member.pod}.{names.members_service_name(group)}.{namespace}:{place.port}"
+        members.append(place.text if place.host else by_name)
+    return Endpoints(master=f"{names.master_service_name(group)}.{namespace}:{port}", members=members)
 
 
 def _master(seen: Observed) -> MasterStatus | None:
