@@ -97,13 +97,13 @@ class MetadataDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """A registered slave whose heartbeats this controller plane does not receive, and what the plane has learned since."""
+    """A registered member whose heartbeats this controller plane does not receive, and what the plane has learned since."""
 
     # Its last heartbeat here; without one, since when this plane could have received it.
     since_unix_seconds: float
-    # By the master's 907 answer during the silence; None: no answer, or several members share the host.
+    # By the master's 907 answer during the silence; None: no answer, or several members share the host. Of a master: `answers`.
     linked: bool | None = None
-    # Whether its broker answers a 907 request of this plane; None: not sent yet.
+    # Whether its broker answers a 907 request of this plane in the role that it has by the record; None: not sent yet.
     answers: bool | None = None
     # The other controller planes that receive its heartbeats.
     heard_by: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class GroupSnapshot:
     key: GroupKey
     record: BrokerGroupRecord | None
     live: Mapping[int, LiveReplica]
-    # The master is alive and has confirmed its role at this epoch: it takes writes.
+    # The master has confirmed its role at this epoch, and is heard or answers (907): it takes writes.
     writable: bool
     in_progress: FailoverTimeline | None = None
     # The record has an unfinished change of master, of any plane.
@@ -163,6 +163,8 @@ class GroupSnapshot:
     replication_speeds: Mapping[int, int] = field(default_factory=dict)
     # Registered slaves that are not in ``live``.
     silences: Mapping[int, Silence] = field(default_factory=dict)
+    # The same of a master that is not in ``live``.
+    masters_silence: Silence | None = None
     # The master's metadata that slaves lack, as of the last comparison.
     metadata_diverged: tuple[MetadataDifference, ...] = ()
     # Each member's facts, by names of ``metric_names.MEMBER_FACTS``.

@@ -74,7 +74,9 @@ def member_view(record: BrokerGroupRecord | None, snapshot: GroupSnapshot | None
     """Return the view; without a snapshot the member is not heard and its link unknown."""
     heard = snapshot is not None and broker_id in snapshot.live
     is_master = record is not None and record.granted_master_id == broker_id
-    silence = None if snapshot is None or heard else snapshot.silences.get(broker_id)
+    silence = None
+    if snapshot is not None and not heard:
+        silence = snapshot.masters_silence if is_master else snapshot.silences.get(broker_id)
     lost_link = snapshot.lost_links.get(broker_id) if snapshot is not None and heard and not is_master else None
     if is_master:
         linked: bool | None = True

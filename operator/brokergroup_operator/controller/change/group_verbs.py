@@ -214,7 +214,7 @@ class GroupVerbs(Part):
 
 
 def _must_be_at_rest(group: Group, so: str) -> None:
-    if group.master_change is not None or _is_quieted(group):
+    if group.changes.has_begun or _is_quieted(group):
         raise GroupViewError(f"group {group.key}: a change of master is under way, {so}")
 
 

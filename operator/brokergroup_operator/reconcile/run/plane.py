@@ -249,7 +249,7 @@ class ReconcilePlane:
             identity=self._settings.instance,
         )
         self._watcher = watcher
-        unsubscribe = self._view.subscribe(queue.add)
+        unsubscribe = self._view.subscribe(queue.signal)
         watcher.start()
         log.info("reconcile.started", namespace=self._settings.namespace or "(all)")
         try:
