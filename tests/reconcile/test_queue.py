@@ -199,11 +199,11 @@ async def test_a_signal_begins_a_pass_at_once(queue: ReconcileQueue, passes: Pas
 
 @in_virtual_time
 async def test_a_hundred_signals_a_second_are_one_pass_a_second(queue: ReconcileQueue, passes: Passes) -> None:
-    for _ in range(60 * 100):
+    for _ in range(20 * 100):
         queue.signal(ONE)
         await asyncio.sleep(0.01)
 
-    assert len(passes.started) <= 60 + 10 + 1
+    assert len(passes.started) <= 20 + 10 + 1
 
 
 @in_virtual_time
@@ -219,7 +219,7 @@ async def test_the_last_of_many_signals_is_not_lost(queue: ReconcileQueue, passe
 
 @in_virtual_time
 async def test_a_change_of_an_object_waits_for_no_signals(queue: ReconcileQueue, passes: Passes) -> None:
-    for _ in range(2000):
+    for _ in range(1000):
         queue.signal(ONE)
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.5)
@@ -232,7 +232,7 @@ async def test_a_change_of_an_object_waits_for_no_signals(queue: ReconcileQueue,
 
 @in_virtual_time
 async def test_signals_of_one_group_cost_no_other_group_anything(queue: ReconcileQueue, passes: Passes) -> None:
-    for _ in range(2000):
+    for _ in range(1000):
         queue.signal(ONE)
         await asyncio.sleep(0.01)
     queue.signal(TWO)
@@ -244,7 +244,7 @@ async def test_signals_of_one_group_cost_no_other_group_anything(queue: Reconcil
 
 @in_virtual_time
 async def test_no_signal_begins_a_pass_after_the_stop(queue: ReconcileQueue, passes: Passes) -> None:
-    for _ in range(2000):
+    for _ in range(1000):
         queue.signal(ONE)
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.5)  # one waits by now

@@ -48,7 +48,7 @@ class MemberNeededError(GroupViewError):
 
 
 class BrokerUnreachableError(GroupViewError):
-    """The broker is not alive, or did not answer in time."""
+    """The broker's address is not known, or it did not answer in time, or refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +172,11 @@ class GroupSnapshot:
     # The configuration that living brokers last reported (26), of the keys in ``api.meaning.broker_keys.watched_keys``.
     member_configuration: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
+    @property
+    def hears_master(self) -> bool:
+        """Whether it is writable, and this plane itself hears the master: nothing voluntary is decided on less."""
+        return self.writable and self.record is not None and self.record.granted_master_id in self.live
+
     def stands_as(self, other: GroupSnapshot) -> bool:
         """Return whether record, master, changes and the members that live and are linked are as there; ages and speeds aside."""
         return all(
@@ -242,11 +247,11 @@ class GroupView(ShownGroups, Protocol):
         ...
 
     async def broker_config(self, key: GroupKey, broker_id: int) -> dict[str, str]:
-        """Return the configuration that a living member's broker reports (26). ``BrokerUnreachableError``."""
+        """Return the configuration that a member's broker reports (26). ``BrokerUnreachableError``."""
         ...
 
     async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
-        """Change a living member's configuration, live and in its file (25); not while a change of master is under way.
+        """Change a member's configuration, live and in its file (25); not while a change of master is under way.
 
         ``BrokerUnreachableError``, ``GroupViewError``.
         """

@@ -46,6 +46,11 @@ class MemberView:
         """Whether its process runs, and this plane receives no heartbeat of it."""
         return not self.heard and self.silence is not None and self.silence.runs
 
+    @property
+    def heard_elsewhere(self) -> bool:
+        """Whether another controller plane receives its heartbeats, and this one none."""
+        return self.silence is not None and bool(self.silence.heard_by)
+
     def fact(self, *, is_learner: bool = False, pod: str = "") -> str:
         """Return the sentence about it that every view shows. `pod`: what Kubernetes reports as wrong with its pod."""
         parts = [*self._link_and_heartbeats()]

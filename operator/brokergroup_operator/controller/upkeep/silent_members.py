@@ -183,7 +183,5 @@ def _silent(group: Group, record: BrokerGroupRecord, settings: PlaneSettings) ->
     return [
         broker_id
         for broker_id, replica in record.replicas.items()
-        if replica.registered
-        and not group.is_live(broker_id)
-        and broker_id not in unheard
+        if replica.registered and not group.is_live(broker_id) and broker_id not in unheard
     ]

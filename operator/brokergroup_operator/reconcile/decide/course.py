@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.broker_keys import CONTROLLERS
 from brokergroup_operator.api.brokergroup import MasterUpdate
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
@@ -253,10 +252,10 @@ def with_minimum_reached(seen: Observed) -> BrokerGroup:
 
 
 def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
-    """Give each broker the hot keys that it has not been given; not to one that restarts anyway.
+    """Give each registered broker the hot keys that it has not been given; not to one that restarts anyway.
 
-    Nor during a change of master: a switchover holds minInSyncReplicas up meanwhile. A broker that is not heard here is given the
-    controllers alone: it may not know this plane yet.
+    Nor during a change of master: a switchover holds minInSyncReplicas up meanwhile. A broker that is not heard here may not know
+    this plane yet.
     """
     if seen.snapshot is None or seen.snapshot.in_progress is not None or seen.snapshot.is_changing:
         return
@@ -265,18 +264,11 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
     restarting = {step.member.pod for step in course.steps if step.member is not None}
     for standing in course.standings.values():
         pod = seen.pods.get(standing.member.pod)
-        if (
-            pod is None
-            or standing.is_going
-            or not standing.is_ready
-            or not (standing.is_live or standing.is_registered)
-        ):
+        if pod is None or standing.is_going or not standing.is_ready or not standing.is_registered:
             continue
         if standing is not quiet and (standing.member.pod in restarting or stops(seen)):
             continue
         values = wanted | (QUIET if standing is quiet else {})
-        if not standing.is_live:
-            values = {**broker_config.given_to(pod), CONTROLLERS: wanted[CONTROLLERS]}
         if changed := broker_config.hot_changes(pod, values):
             keys = ", ".join(f"{key}={value}" for key, value in sorted(changed.items()))
             told = f"Pod {standing.member.pod} now runs with {keys}"
