@@ -271,22 +271,14 @@ class PlanApplier:
                 field_manager=field_manager,
             )
         except NotFoundError:
-            log.debug("reconcile.already_gone", group=str(key), kind=resource.kind, name=name)
             return False
         return True
 
     async def _delete(self, key: GroupKey, action: plans.DeleteObject) -> None:
         if action.successor is not None:
             await rehearse(self._api, action.resource, action.successor)
-        try:
-            await self._api.delete(
-                action.resource,
-                action.name,
-                namespace=key.namespace,
-                uid=action.uid,
-            )
-        except NotFoundError:
-            log.debug("reconcile.already_deleted", group=str(key), kind=action.resource.kind, name=action.name)
+        with contextlib.suppress(NotFoundError):
+            await self._api.delete(action.resource, action.name, namespace=key.namespace, uid=action.uid)
 
     async def _set_finalizers(self, key: GroupKey, action: plans.SetFinalizers) -> None:
         metadata: JsonObject = {
@@ -321,15 +313,8 @@ class PlanApplier:
 
     async def _write_status(self, key: GroupKey, status: JsonObject) -> None:
         body = {"metadata": {"name": key.name, "namespace": key.namespace}, "status": status}
-        try:
-            await self._api.apply(
-                BROKER_GROUPS,
-                body,
-                field_manager=names.FIELD_MANAGER_STATUS,
-                subresource="status",
-            )
-        except NotFoundError:
-            log.debug("reconcile.group_gone", group=str(key))
+        with contextlib.suppress(NotFoundError):
+            await self._api.apply(BROKER_GROUPS, body, field_manager=names.FIELD_MANAGER_STATUS, subresource="status")
 
     async def _tell(self, key: GroupKey, action: plans.Action, seen: Observed) -> None:
         level = log.debug if isinstance(action, plans.WriteStatus) else log.info
@@ -366,11 +351,7 @@ async def rehearse(api: KubernetesApi, resource: Resource, obj: JsonObject) -> N
     if refused is None or any(text in str(refused) for text in NO_ANSWER):
         return
     try:
-        present = await api.get(
-            resource,
-            obj["metadata"]["name"],
-            namespace=obj["metadata"].get("namespace"),
-        )
+        present = await api.get(resource, obj["metadata"]["name"], namespace=obj["metadata"].get("namespace"))
     except NotFoundError:
         raise refused from None
     same = await _tried(api, resource, _copy_of(present))
@@ -383,10 +364,7 @@ async def _tried(api: KubernetesApi, resource: Resource, obj: JsonObject) -> Api
     metadata = obj["metadata"] | {"name": f"{obj['metadata']['name']}-rehearsal"}
     try:
         await api.apply(
-            resource,
-            obj | {"metadata": metadata},
-            field_manager=names.FIELD_MANAGER_RECONCILE,
-            dry_run=True,
+            resource, obj | {"metadata": metadata}, field_manager=names.FIELD_MANAGER_RECONCILE, dry_run=True
         )
     except (ApiUnavailableError, OutcomeUnknownError):
         raise

@@ -231,7 +231,13 @@ class ReconcilePlane:
         host_ports.keep_only(groups)
         reconciler = Reconciler(
             fetcher,
-            self._plan_applier(events),
+            PlanApplier(
+                api=self._api,
+                applier=self._applier,
+                view=self._view,
+                events=events,
+                namespace=self._settings.namespace,
+            ),
             self._settings,
             turns,
             broker_names,
@@ -285,15 +291,6 @@ class ReconcilePlane:
             on_object=on_object,
             on_cluster=None if clusters is None else clusters.add,
             on_node=on_node if with_nodes else None,
-        )
-
-    def _plan_applier(self, events: EventPoster) -> PlanApplier:
-        return PlanApplier(
-            api=self._api,
-            applier=self._applier,
-            view=self._view,
-            events=events,
-            namespace=self._settings.namespace,
         )
 
     async def _wait_for_kinds(self) -> tuple[list[JsonObject], set[GroupKey]]:
@@ -394,11 +391,7 @@ class ReconcilePlane:
 
     async def _list(self, resource: Resource, label_selector: str = "") -> list[JsonObject]:
         """Trimmed page by page: whole, the pods of 1,000 groups take 165 MB."""
-        pages = self._api.pages(
-            resource,
-            namespace=self._settings.namespace,
-            label_selector=label_selector,
-        )
+        pages = self._api.pages(resource, namespace=self._settings.namespace, label_selector=label_selector)
         async with contextlib.aclosing(pages):
             return [obj async for page in pages for obj in await trimmed_all(page.items, MANAGERS)]
 
