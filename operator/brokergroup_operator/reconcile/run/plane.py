@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import math
 import traceback
-from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -260,8 +259,9 @@ class ReconcilePlane:
         watcher.start()
         log.info("reconcile.started", namespace=self._settings.namespace or "(all)")
         try:
-            resync = partial(self._resync, cache, queue, turns, broker_names)
-            await self._resync_for_ever(resync, clusters if with_clusters else None)
+            await self._resync_for_ever(
+                lambda: self._resync(cache, queue, turns, broker_names), clusters if with_clusters else None
+            )
         finally:
             unsubscribe()
             await asyncio.gather(queue.stop(), clusters.stop())
