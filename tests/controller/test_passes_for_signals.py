@@ -12,12 +12,10 @@ from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordRefusedError, StoredRecord
 from controller_core.model import BrokerGroupRecord
-from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode
-from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.support.fake_broker import FakeGroup, eventually
+from tests.controller.conftest import record_of
+from tests.controller.world import KEY, STRICT, World
 
-STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 UNSETTLED_SECONDS = 5.0
 WATCHED_SECONDS = 20
 
@@ -61,14 +59,9 @@ async def _nothing() -> None:
     """What such a pass does."""
 
 
-async def test_a_broker_that_registers_again_and_again_and_is_refused(
-    start_plane: StartPlane, group: FakeGroup
-) -> None:
+async def test_a_broker_that_registers_again_and_again_and_is_refused(group: World) -> None:
     store = RefusingStore()
-    plane = await start_plane(store, directory=FixedDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    _, second, _ = await group.three()
-    await eventually(lambda: snapshot_of(plane).writable)
+    plane, (_, second, _) = await group.serving(store, directory=FixedDirectory(settings=STRICT))
     store.refuses = True
     refused = 0
     async with passes_of(plane, _nothing) as begun:
@@ -82,11 +75,8 @@ async def test_a_broker_that_registers_again_and_again_and_is_refused(
     assert len(begun) <= SIGNALS_AT_ONCE + WATCHED_SECONDS + 3
 
 
-async def test_hot_configuration_that_a_broker_refuses_at_each_pass(start_plane: StartPlane, group: FakeGroup) -> None:
-    plane = await start_plane(MemoryRecordStore(), directory=FixedDirectory(settings=STRICT))
-    group.planes = [plane.address]
-    _, second, _ = await group.three()
-    await eventually(lambda: snapshot_of(plane).writable)
+async def test_hot_configuration_that_a_broker_refuses_at_each_pass(group: World) -> None:
+    plane, (_, second, _) = await group.serving()
     await asyncio.sleep(10.0)  # the changes of the start are over
     second.refuses = lambda asked: "not by you" if asked.code == RequestCode.UPDATE_BROKER_CONFIG else ""
     refused = 0

@@ -6,19 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.member_view import member_view
-from brokergroup_operator.records.memory import MemoryRecordStore
-from controller_core.settings import ControllerSettings
-from rocketmq_remoting.client import RemotingClient
-from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.command import request
-from tests.controller.conftest import KEY, StartPlane, record_of, snapshot_of
-from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
-from tests.support.places import free_port
+from tests.controller.conftest import record_of, snapshot_of
+from tests.controller.world import KEY, World, knows, look_up
+from tests.support.fake_broker import FakeBroker, eventually
 
-STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 WATCHED_SECONDS = 20.0
 
 
@@ -30,31 +23,13 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(start_plane: StartPlane, group: FakeGroup) -> Scene:
+async def scene(group: World) -> Scene:
     """Two planes that share a group of three brokers; only the first is known to the brokers."""
-    store, ports = MemoryRecordStore(), [free_port() for _ in range(2)]
-    peers = tuple(f"127.0.0.1:{port}" for port in ports)
-
-    async def plane(port: int) -> ControllerPlane:
-        return await start_plane(
-            store,
-            directory=FixedDirectory(settings=STRICT),
-            listen_port=port,
-            peer_addresses=peers,
-            tick_seconds=0.05,
-            unheard_check_seconds=0.2,
-        )
-
-    known = await plane(ports[0])
+    known, unknown = await group.peers(2, tick_seconds=0.05, unheard_check_seconds=0.2)
     group.planes = [known.address]
     brokers = await group.three()
-    await eventually(lambda: snapshot_of(known).writable, what="the group to serve")
-    unknown = await plane(ports[1])
-    client = RemotingClient()
-    question = request(RequestCode.CONTROLLER_GET_REPLICA_INFO, ext_fields={"brokerName": NAME})
-    await client.invoke(unknown.address, question, timeout_seconds=3.0)
-    await client.close()
-    await eventually(lambda: snapshot_of(unknown).record is not None, what="the new plane to know the group")
+    await knows(known)
+    await look_up(unknown)
     # Until then it could not have heard them, and doubts nothing.
     await asyncio.sleep(10.0)
     return Scene(known, unknown, brokers)
