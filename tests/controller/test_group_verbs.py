@@ -134,8 +134,10 @@ async def test_a_brokers_configuration_is_read_and_changed(group: World) -> None
     assert (found["brokerName"], found["haSendHeartbeatInterval"]) == (NAME, "1")
     assert second.config == {"haSendHeartbeatInterval": "1", "flushDiskType": "ASYNC_FLUSH"}
     await _kill(plane, third)
-    with pytest.raises(BrokerUnreachableError, match="not alive"):
+    with pytest.raises(BrokerUnreachableError, match="broker 3: "):
         await plane.broker_config(KEY, 3)
+    with pytest.raises(BrokerUnreachableError, match="the address of broker 4 is not known"):
+        await plane.set_broker_config(KEY, 4, {"haSendHeartbeatInterval": "1"})
 
 
 async def test_a_topic_is_made_at_the_master_alone(group: World) -> None:

@@ -56,7 +56,6 @@ async def applier(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterato
         applier=server_side,
         view=FakeGroupView(KubernetesRecordStore(api)),
         events=EventPoster(api, instance="test", timeout_seconds=5),
-        timeout_seconds=5,
     )
     await server_side.close()
 

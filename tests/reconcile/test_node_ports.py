@@ -115,7 +115,7 @@ SAID = "spec.ports[0].nodePort: Invalid value: 30107: provided port is already a
 )
 async def test_any_service_of_the_cluster_may_have_it(api: KubernetesApi, spec: dict[str, Any], whose: str) -> None:
     await take(api, "default", 30107, **spec)
-    owners = NodePortOwners(api, namespace=None, timeout_seconds=5)
+    owners = NodePortOwners(api, namespace=None)
     error = await owners.explained(WISH, InvalidError("422", field_messages=("spec.ports[0].name: x", SAID)))
     assert isinstance(error, NodePortTakenError)
     assert error.status == 422
@@ -128,7 +128,7 @@ class NoRights:
 
 
 async def test_services_that_cannot_be_listed_hide_who_has_it() -> None:
-    owners = NodePortOwners(NoRights(), namespace=None, timeout_seconds=5)  # type: ignore[arg-type]
+    owners = NodePortOwners(NoRights(), namespace=None)  # type: ignore[arg-type]
     error = await owners.explained(WISH, InvalidError("422", field_messages=(SAID,)))
     assert "which another Service (they can't be listed: no rights) has" in str(error)
 
@@ -147,4 +147,4 @@ OUT_OF_RANGE = "spec.ports[0].nodePort: Invalid value: 20000: provided port is n
     ids=["not about it", "a number that nobody may have", "no Service", "nothing was asked for"],
 )  # fmt: skip
 async def test_other_refusals_stay_what_they_are(api: KubernetesApi, action: Any, error: ApiError) -> None:
-    assert await NodePortOwners(api, namespace=None, timeout_seconds=5).explained(action, error) is error
+    assert await NodePortOwners(api, namespace=None).explained(action, error) is error

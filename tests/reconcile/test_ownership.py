@@ -45,7 +45,7 @@ async def group_of(api: KubernetesApi) -> dict[str, Any]:
 async def take(api: KubernetesApi, operator: str | None, *, seen: dict[str, Any] | None = None) -> Any:
     events = EventPoster(api, instance="test", timeout_seconds=5)
     group = seen if seen is not None else await group_of(api)
-    return await ownership.take(api, events, group, operator=operator, timeout_seconds=5)
+    return await ownership.take(api, events, group, operator=operator)
 
 
 async def test_the_first_takes_it_and_keeps_it(api: KubernetesApi) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import looptime
+import pytest
 
 from brokergroup_operator.reconcile.run.queue import ReconcileQueue
 from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -181,3 +182,75 @@ async def test_a_pass_that_ends_in_the_moment_of_the_stop_is_the_last(queue: Rec
     await asyncio.wait({stopping}, timeout=60)
     assert worker.done()
     assert len(passes.started) == 1
+
+
+@in_virtual_time
+async def test_a_signal_begins_a_pass_at_once(queue: ReconcileQueue, passes: Passes) -> None:
+    """A failover is some signals within a second: none of them waits."""
+    for _ in range(8):
+        queue.signal(ONE)
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(100)
+    queue.signal(ONE)
+    await asyncio.sleep(1)
+
+    assert [when for _, when in passes.started] == pytest.approx([*(0.05 * number for number in range(8)), 100.4])
+
+
+@in_virtual_time
+async def test_a_hundred_signals_a_second_are_one_pass_a_second(queue: ReconcileQueue, passes: Passes) -> None:
+    for _ in range(20 * 100):
+        queue.signal(ONE)
+        await asyncio.sleep(0.01)
+
+    assert len(passes.started) <= 20 + 10 + 1
+
+
+@in_virtual_time
+async def test_the_last_of_many_signals_is_not_lost(queue: ReconcileQueue, passes: Passes) -> None:
+    for _ in range(500):
+        queue.signal(ONE)
+        await asyncio.sleep(0.01)
+    ended = asyncio.get_running_loop().time()
+    await asyncio.sleep(10)
+
+    assert [when for _, when in passes.started if when >= ended] == [pytest.approx(ended, abs=1.0)]
+
+
+@in_virtual_time
+async def test_a_change_of_an_object_waits_for_no_signals(queue: ReconcileQueue, passes: Passes) -> None:
+    for _ in range(1000):
+        queue.signal(ONE)
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.5)
+    queue.add(ONE)
+    changed = asyncio.get_running_loop().time()
+    await asyncio.sleep(0.1)
+
+    assert passes.started[-1] == ("one", changed)
+
+
+@in_virtual_time
+async def test_signals_of_one_group_cost_no_other_group_anything(queue: ReconcileQueue, passes: Passes) -> None:
+    for _ in range(1000):
+        queue.signal(ONE)
+        await asyncio.sleep(0.01)
+    queue.signal(TWO)
+    signalled = asyncio.get_running_loop().time()
+    await asyncio.sleep(0.1)
+
+    assert ("two", signalled) in passes.started
+
+
+@in_virtual_time
+async def test_no_signal_begins_a_pass_after_the_stop(queue: ReconcileQueue, passes: Passes) -> None:
+    for _ in range(1000):
+        queue.signal(ONE)
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.5)  # one waits by now
+    begun = len(passes.started)
+    await queue.stop()
+    queue.signal(TWO)
+    await asyncio.sleep(10)
+
+    assert len(passes.started) == begun

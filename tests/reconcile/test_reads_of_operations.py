@@ -47,7 +47,7 @@ class OperatedWorld(World):
         sandbox.before_request = self._note
         fetcher = GroupFetcher(self.api, self.view, timeout_seconds=5, cache=self.cache)
         events = EventPoster(self.api, instance="test", timeout_seconds=5)
-        applier = PlanApplier(api=self.api, applier=self.applier, view=self.view, events=events, timeout_seconds=5)
+        applier = PlanApplier(api=self.api, applier=self.applier, view=self.view, events=events)
         reconciler = Reconciler(fetcher, applier, SETTINGS, self.turns, BrokerNames())
         self.runner = OperationRunner(
             self.api,

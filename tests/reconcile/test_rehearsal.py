@@ -78,7 +78,7 @@ async def test_what_is_true_of_a_dry_run_only_is_no_answer(
         raise StatusError(403, "Forbidden", said)
 
     sandbox.before_request = refuse
-    await rehearse(api, PODS, pod({"name": "broker", "image": "other"}), timeout_seconds=5)
+    await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
 
 
 async def test_what_the_present_pod_would_be_refused_too_is_no_answer(
@@ -94,7 +94,7 @@ async def test_what_the_present_pod_would_be_refused_too_is_no_answer(
             raise StatusError(403, "Forbidden", 'admission webhook "names" denied the request: no name of ours')
 
     sandbox.before_request = refuse
-    await rehearse(api, PODS, pod({"name": "broker", "image": "other"}), timeout_seconds=5)
+    await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
     assert [path.rpartition("/")[2] for path in asked] == ["orders-1-rehearsal"] * 2
 
 
@@ -110,7 +110,7 @@ async def test_what_the_present_pod_is_refused_for_other_reasons_stays_an_answer
 
     sandbox.before_request = refuse
     with pytest.raises(ApiError, match="image other"):
-        await rehearse(api, PODS, pod({"name": "broker", "image": "other"}), timeout_seconds=5)
+        await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
 
 
 async def test_a_policy_that_forbids_the_pod_is_an_answer(api: KubernetesApi, sandbox: SandboxApiServer) -> None:
@@ -123,7 +123,7 @@ async def test_a_policy_that_forbids_the_pod_is_an_answer(api: KubernetesApi, sa
 
     sandbox.before_request = refuse
     with pytest.raises(ApiError, match="PodSecurity"):
-        await rehearse(api, PODS, pod({"name": "broker", "image": "other"}), timeout_seconds=5)
+        await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
 
 
 def test_a_pod_that_is_replaced_has_its_successor_tried_and_one_that_leaves_has_none() -> None:

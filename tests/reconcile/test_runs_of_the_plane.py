@@ -79,7 +79,7 @@ class Watchers:
 class EmptyCluster:
     """An API without a group."""
 
-    def guarded(self, _seconds: Any) -> EmptyCluster:
+    def guarded(self, _seconds: Any, **_: Any) -> EmptyCluster:
         return self
 
     async def list(self, *_: Any, **__: Any) -> Any:

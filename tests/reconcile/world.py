@@ -106,7 +106,6 @@ class World:
                 applier=self.applier,
                 view=self.view,
                 events=EventPoster(self.api, instance="test", timeout_seconds=5),
-                timeout_seconds=5,
             ),
             SETTINGS,
             self.turns,

@@ -11,6 +11,7 @@ import contextvars
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from brokergroup_operator.kube.client import DEFAULT_TIMEOUT_SECONDS
 from brokergroup_operator.kube.errors import (
     ApiUnavailableError,
     GoneError,
@@ -52,7 +53,10 @@ class PlaneApi(MemoryApi):
         super().__init__(server)
         self._world, self._node, self._trouble = world, node, trouble
 
-    async def _request(self, method: str, path: str, *, timeout_seconds: float, **options: Any) -> dict[str, Any]:
+    async def _request(
+        self, method: str, path: str, *, timeout_seconds: float | None, **options: Any
+    ) -> dict[str, Any]:
+        timeout_seconds = DEFAULT_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
         trouble, what = self._trouble, f"{method} {path.rpartition('/namespaces/')[2]}"
         is_write = method != "GET"
         unknown = OutcomeUnknownError if is_write else ApiUnavailableError

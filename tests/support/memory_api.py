@@ -114,7 +114,7 @@ class MemoryApi(KubernetesApi):
         method: str,
         path: str,
         *,
-        timeout_seconds: float,
+        timeout_seconds: float | None,
         body: Any = None,
         content_type: str = "application/json",
         parameters: dict[str, str] | None = None,

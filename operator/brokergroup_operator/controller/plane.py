@@ -209,6 +209,8 @@ class ControllerPlane(GroupVerbs):
     def _snapshot(self, group: Group) -> GroupSnapshot:
         now_seconds = asyncio.get_running_loop().time()
         entries = group.table.entries()
+        silences = {one: silence for one, silence in group.unheard.silences.items() if not group.is_live(one)}
+        masters_silence = silences.pop(group.granted_master_id or 0, None)
         return GroupSnapshot(
             key=group.key,
             record=group.record,
@@ -222,7 +224,8 @@ class ControllerPlane(GroupVerbs):
             unlinked=group.links.unlinked & group.live().keys() if group.granted_master_id is not None else frozenset(),
             lost_links={one: lost for one, lost in group.links.lost.items() if group.is_live(one)},
             replication_speeds=group.links.speeds if group.is_live(group.granted_master_id or 0) else {},
-            silences={one: silence for one, silence in group.unheard.silences.items() if not group.is_live(one)},
+            silences=silences,
+            masters_silence=masters_silence,
             metadata_diverged=self._metadata.differences(group),
             spared_on_testimony=group.silence.spared,
             member_facts=group.binding.member_facts,

@@ -78,13 +78,18 @@ class WatchEvent:
 
 
 class KubernetesApi:
-    """The client. Use it as an async context manager, or call ``close()``."""
+    """The client. Use it as an async context manager, or call ``close()``. `timeout_seconds`: of requests that name none."""
 
     def __init__(
-        self, settings: ConnectionSettings, *, may_write_seconds: Callable[[], float] = lambda: math.inf
+        self,
+        settings: ConnectionSettings,
+        *,
+        may_write_seconds: Callable[[], float] = lambda: math.inf,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> None:
         self._settings = settings
         self._may_write_seconds = may_write_seconds
+        self._timeout_seconds = timeout_seconds
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
         self._reads = asyncio.Semaphore(MOST_READS_IN_FLIGHT)
@@ -105,12 +110,14 @@ class KubernetesApi:
         """A client that uses the service account of the pod it runs in."""
         return cls(settings_in_cluster())
 
-    def guarded(self, may_write_seconds: Callable[[], float]) -> KubernetesApi:
+    def guarded(
+        self, may_write_seconds: Callable[[], float], *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    ) -> KubernetesApi:
         """Return a client of the same server that calls ``may_write_seconds`` before each write, for how long the write may take.
 
         A write that may not begin raises ``NotLeadingError``; one that has begun waits no longer than it may.
         """
-        return KubernetesApi(self._settings, may_write_seconds=may_write_seconds)
+        return KubernetesApi(self._settings, may_write_seconds=may_write_seconds, timeout_seconds=timeout_seconds)
 
     @property
     def url(self) -> str:
@@ -139,7 +146,7 @@ class KubernetesApi:
         name: str,
         *,
         namespace: str | None = None,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float | None = None,
     ) -> JsonObject:
         """Read one object, linearizably: no resourceVersion is sent, so the server asks etcd, not its cache."""
         return await self._request("GET", resource.object_path(name, namespace), timeout_seconds=timeout_seconds)
@@ -151,7 +158,7 @@ class KubernetesApi:
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float | None = None,
     ) -> ObjectList:
         """Read a collection, linearizably. Items carry apiVersion and kind, which the server leaves out of lists."""
         pages = self.pages(
@@ -176,7 +183,7 @@ class KubernetesApi:
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float | None = None,
     ) -> AsyncGenerator[ObjectList]:
         """Yield a collection page by page, so that a large one does not block the event loop. All pages show the same moment.
 
@@ -210,7 +217,7 @@ class KubernetesApi:
         *,
         namespace: str | None = None,
         field_manager: str = "",
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float | None = None,
     ) -> JsonObject:
         """Create an object, by default in the namespace of its metadata."""
         place = namespace or obj.get("metadata", {}).get("namespace")
@@ -231,7 +238,7 @@ class KubernetesApi:
         *,
         subresource: str = "",
         field_manager: str = "",
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float | None = None,
     ) -> JsonObject:
         """PUT an object; its ``metadata.resourceVersion`` and ``uid`` make this a compare-and-set."""
         return await self._request(
@@ -254,7 +261,7 @@ class KubernetesApi:
         field_manager: str = "",
         force: bool = False,
         dry_run: bool = False,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float | None = None,
     ) -> JsonObject:
         """PATCH an object. With a resourceVersion in the patch's metadata it is a compare-and-set as well."""
         return await self._request(
@@ -277,7 +284,7 @@ class KubernetesApi:
         force: bool = True,
         subresource: str = "",
         dry_run: bool = False,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float | None = None,
     ) -> JsonObject:
         """Server-side apply: the object holds exactly the fields that ``field_manager`` is to own. A dry run only validates."""
         metadata = obj.get("metadata", {})
@@ -304,7 +311,7 @@ class KubernetesApi:
         uid: str | None = None,
         resource_version: str | None = None,
         propagation_policy: str = "",
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float | None = None,
     ) -> JsonObject:
         """DELETE an object. ``uid`` and ``resource_version`` are preconditions (else ``ConflictError``)."""
         options: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions"}
@@ -326,7 +333,7 @@ class KubernetesApi:
         namespace: str,
         node_name: str,
         uid: str | None = None,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float | None = None,
     ) -> JsonObject:
         """Bind a pod to a node, as the scheduler does. Raises ``ConflictError`` for a pod that has a node."""
         metadata: JsonObject = {"name": name, "namespace": namespace}
@@ -374,7 +381,7 @@ class KubernetesApi:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiUnavailableError(f"{what}: {_describe(error)}") from error
 
-    async def raw(self, path: str, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> JsonObject:
+    async def raw(self, path: str, *, timeout_seconds: float | None = None) -> JsonObject:
         """GET any path that answers with a JSON object, such as ``/version`` or discovery."""
         return await self._request("GET", path, timeout_seconds=timeout_seconds)
 
@@ -383,7 +390,7 @@ class KubernetesApi:
         method: str,
         path: str,
         *,
-        timeout_seconds: float,
+        timeout_seconds: float | None,
         body: Any = None,
         content_type: str = "application/json",
         parameters: dict[str, str] | None = None,
@@ -394,6 +401,7 @@ class KubernetesApi:
         what = f"{method} {path}"
         write = method != "GET"
         room = self._writes if write else self._reads
+        timeout_seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         timeout_seconds = await _wait_for_room(room, what, timeout_seconds)
         try:
             if write:

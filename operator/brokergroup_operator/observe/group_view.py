@@ -48,7 +48,7 @@ class MemberNeededError(GroupViewError):
 
 
 class BrokerUnreachableError(GroupViewError):
-    """The broker is not alive, or did not answer in time."""
+    """The broker's address is not known, or it did not answer in time, or refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +97,13 @@ class MetadataDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """A registered slave whose heartbeats this controller plane does not receive, and what the plane has learned since."""
+    """A registered member whose heartbeats this controller plane does not receive, and what the plane has learned since."""
 
     # Its last heartbeat here; without one, since when this plane could have received it.
     since_unix_seconds: float
-    # By the master's 907 answer during the silence; None: no answer, or several members share the host.
+    # By the master's 907 answer during the silence; None: no answer, or several members share the host. Of a master: `answers`.
     linked: bool | None = None
-    # Whether its broker answers a 907 request of this plane; None: not sent yet.
+    # Whether its broker answers a 907 request of this plane in the role that it has by the record; None: not sent yet.
     answers: bool | None = None
     # The other controller planes that receive its heartbeats.
     heard_by: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class GroupSnapshot:
     key: GroupKey
     record: BrokerGroupRecord | None
     live: Mapping[int, LiveReplica]
-    # The master is alive and has confirmed its role at this epoch: it takes writes.
+    # The master has confirmed its role at this epoch, and is heard or answers (907): it takes writes.
     writable: bool
     in_progress: FailoverTimeline | None = None
     # The record has an unfinished change of master, of any plane.
@@ -163,12 +163,19 @@ class GroupSnapshot:
     replication_speeds: Mapping[int, int] = field(default_factory=dict)
     # Registered slaves that are not in ``live``.
     silences: Mapping[int, Silence] = field(default_factory=dict)
+    # The same of a master that is not in ``live``.
+    masters_silence: Silence | None = None
     # The master's metadata that slaves lack, as of the last comparison.
     metadata_diverged: tuple[MetadataDifference, ...] = ()
     # Each member's facts, by names of ``metric_names.MEMBER_FACTS``.
     member_facts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     # The configuration that living brokers last reported (26), of the keys in ``api.meaning.broker_keys.watched_keys``.
     member_configuration: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def hears_master(self) -> bool:
+        """Whether it is writable, and this plane itself hears the master: nothing voluntary is decided on less."""
+        return self.writable and self.record is not None and self.record.granted_master_id in self.live
 
     def stands_as(self, other: GroupSnapshot) -> bool:
         """Return whether record, master, changes and the members that live and are linked are as there; ages and speeds aside."""
@@ -240,11 +247,11 @@ class GroupView(ShownGroups, Protocol):
         ...
 
     async def broker_config(self, key: GroupKey, broker_id: int) -> dict[str, str]:
-        """Return the configuration that a living member's broker reports (26). ``BrokerUnreachableError``."""
+        """Return the configuration that a member's broker reports (26). ``BrokerUnreachableError``."""
         ...
 
     async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
-        """Change a living member's configuration, live and in its file (25); not while a change of master is under way.
+        """Change a member's configuration, live and in its file (25); not while a change of master is under way.
 
         ``BrokerUnreachableError``, ``GroupViewError``.
         """

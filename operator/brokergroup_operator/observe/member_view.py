@@ -46,6 +46,11 @@ class MemberView:
         """Whether its process runs, and this plane receives no heartbeat of it."""
         return not self.heard and self.silence is not None and self.silence.runs
 
+    @property
+    def heard_elsewhere(self) -> bool:
+        """Whether another controller plane receives its heartbeats, and this one none."""
+        return self.silence is not None and bool(self.silence.heard_by)
+
     def fact(self, *, is_learner: bool = False, pod: str = "") -> str:
         """Return the sentence about it that every view shows. `pod`: what Kubernetes reports as wrong with its pod."""
         parts = [*self._link_and_heartbeats()]
@@ -74,7 +79,9 @@ def member_view(record: BrokerGroupRecord | None, snapshot: GroupSnapshot | None
     """Return the view; without a snapshot the member is not heard and its link unknown."""
     heard = snapshot is not None and broker_id in snapshot.live
     is_master = record is not None and record.granted_master_id == broker_id
-    silence = None if snapshot is None or heard else snapshot.silences.get(broker_id)
+    silence = None
+    if snapshot is not None and not heard:
+        silence = snapshot.masters_silence if is_master else snapshot.silences.get(broker_id)
     lost_link = snapshot.lost_links.get(broker_id) if snapshot is not None and heard and not is_master else None
     if is_master:
         linked: bool | None = True

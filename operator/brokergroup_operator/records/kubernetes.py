@@ -298,7 +298,7 @@ def _identity(obj: JsonObject | None) -> tuple[str, str] | None:
 class GroupObjects:
     """Reads through one client, with one deadline per request. Raises ``ApiError``."""
 
-    def __init__(self, api: KubernetesApi, *, timeout_seconds: float) -> None:
+    def __init__(self, api: KubernetesApi, *, timeout_seconds: float | None = None) -> None:
         self._api = api
         self._timeout_seconds = timeout_seconds
 

@@ -92,7 +92,7 @@ class Failover(Part):
             return
         suspicion = self._watch.suspect(group, record, record.granted_master_id)
         if suspicion is not None:
-            self._start(group, self._replace(group, record.granted_master_id, suspicion))
+            self._start(group, self._replace(group, record.granted_master_id, suspicion), looks_first=True)
 
     async def settle(self, group: Group, timeout_seconds: float) -> None:
         """Wait, at most this long, until the group has a living master or none; begin a failover if one is needed."""
@@ -108,17 +108,20 @@ class Failover(Part):
             else:
                 await asyncio.sleep(POLL_SECONDS)  # not warm yet: the master may be heard any moment
 
-    def _start(self, group: Group, work: Coroutine[None, None, None]) -> None:
+    def _start(self, group: Group, work: Coroutine[None, None, None], *, looks_first: bool = False) -> None:
         if group.record is None or epoch_seen_above(group.record, group.live()) is not None:
             work.close()  # the record is older than the brokers: what they hold is reported first (record_watch.py)
             return
         task = asyncio.create_task(work, name=f"rmq:failover {group.key}")
-        group.changes.run(task, lambda done: self._ended(group, done))
+        group.changes.run(task, lambda done: self._ended(group, done), looks_first=looks_first)
 
     def _ended(self, group: Group, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("failover failed, the next tick begins again", group=str(group.key), error=repr(error))
-        group.changed()
+        if group.changes.only_looks:
+            group.look_soon()  # a plane that never hears the master doubts it ten times a second
+        else:
+            group.changed()
 
     def _is_awake(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Whether another member of a waking group can lead: before a member has reported its log an election would fail.

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api.broker_keys import CONTROLLERS
-from brokergroup_operator.controller.group.election_premises import live_members, unheard_members
+from brokergroup_operator.controller.group.election_premises import unheard_members
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import Part
@@ -162,10 +161,7 @@ class GroupVerbs(Part):
         return values
 
     async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
-        """25. Not during a change of master: it would undo what keeps the old one from acknowledging.
-
-        The controllers' addresses go to a broker that is not heard here too: it may not know this plane yet.
-        """
+        """25. Not during a change of master: it would undo what keeps the old one from acknowledging."""
         group = self._known(key)
         try:
             # Not by the copy of the record: another plane may have begun a change of master a moment ago.
@@ -174,8 +170,7 @@ class GroupVerbs(Part):
             raise GroupViewError(f"group {key}: configuration is left alone: {error}") from error
         _must_be_at_rest(group, "configuration is left alone")
         try:
-            address = self._address(group, broker_id, must_be_live=values.keys() != {CONTROLLERS})
-            await self._calls.update_broker_config(address, values)
+            await self._calls.update_broker_config(self._address(group, broker_id), values)
         except BrokerCallError as error:
             group.configuration.may_have_changed(broker_id)
             raise BrokerUnreachableError(f"group {key}: broker {broker_id}: {error}") from error
@@ -205,16 +200,16 @@ class GroupVerbs(Part):
         return self._address(group, group.granted_master_id)
 
     @staticmethod
-    def _address(group: Group, broker_id: int, *, must_be_live: bool = True) -> str:
-        record = group.record
-        address = record.address_of(broker_id) if record is not None else None
-        if record is None or address is None or (must_be_live and broker_id not in live_members(group, record)):
-            raise BrokerUnreachableError(f"group {group.key}: broker {broker_id} is not alive")
+    def _address(group: Group, broker_id: int) -> str:
+        """Also of a broker that is not heard here: it may not know this plane yet. What changes it goes to no other (rule 8)."""
+        address = group.record.address_of(broker_id) if group.record is not None else None
+        if address is None:
+            raise BrokerUnreachableError(f"group {group.key}: the address of broker {broker_id} is not known")
         return address
 
 
 def _must_be_at_rest(group: Group, so: str) -> None:
-    if group.master_change is not None or _is_quieted(group):
+    if group.changes.has_begun or _is_quieted(group):
         raise GroupViewError(f"group {group.key}: a change of master is under way, {so}")
 
 

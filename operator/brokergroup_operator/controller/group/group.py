@@ -157,8 +157,12 @@ class Group:
 
     def changed(self) -> None:
         """Notify watchers of this group that its snapshot has changed."""
-        self._rests = False
+        self.look_soon()
         self._on_change(self)
+
+    def look_soon(self) -> None:
+        """Let the next tick look at this group."""
+        self._rests = False
 
     def rests(self, now_seconds: float) -> bool:
         """Whether nothing can have happened in this group that a look would find."""
@@ -322,12 +326,15 @@ class Group:
         return (
             self._vouched_epoch >= record.master_epoch
             and self._denied_epoch != record.master_epoch
-            and self.is_live(record.granted_master_id)
+            and self._acknowledges(record.granted_master_id)
             and sum(map(self._acknowledges, record.sync_state_set)) >= self.binding.settings.min_in_sync_replicas
         )
 
     def _acknowledges(self, broker_id: int) -> bool:
-        """Whether this member does. One without heartbeats does if the master has a link to it and it answers."""
+        """Whether this member does. A slave without heartbeats does if the master has a link to it and it answers.
+
+        A master without heartbeats does if it answers as master: it may not know this plane yet.
+        """
         silence = self.unheard.silences.get(broker_id)
         return self.is_live(broker_id) or (
             silence is not None and silence.acknowledges and broker_id not in self.pods.reported_dead

@@ -39,7 +39,7 @@ class LinkNotes:
 
 @dataclass(slots=True)
 class UnheardNotes:
-    """Registered slaves without heartbeats, and what is known of each. Written by `upkeep/silent_members.py`."""
+    """Registered members without heartbeats, and what is known of each. Written by `upkeep/silent_members.py`."""
 
     silences: Mapping[int, Silence] = field(default_factory=dict)
 

@@ -34,7 +34,7 @@ class OwnChanges:
     def __init__(self, settings: PlaneSettings) -> None:
         self._settings = settings
         self._task: asyncio.Task[None] | None = None
-        self._only_tells = False
+        self._only_tells = self._only_looks = False
         self._refusals = Backoff(FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS)
         self._refused_until_seconds = 0.0
         self.in_progress: FailoverTimeline | None = None
@@ -66,11 +66,26 @@ class OwnChanges:
         """The same, if it only tells the members of an election that this plane wrote for a broker."""
         return self._task if self._only_tells else None
 
+    @property
+    def only_looks(self) -> bool:
+        """Whether the task, or the last one, has begun no change: it looks, or looked, whether the master is lost."""
+        return self._only_looks
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a change is under way here: a doubt of the master alone is none."""
+        return self._task is not None and not self._only_looks
+
     def run(
-        self, task: asyncio.Task[None], on_end: Callable[[asyncio.Task[None]], None], *, only_tells: bool = False
+        self,
+        task: asyncio.Task[None],
+        on_end: Callable[[asyncio.Task[None]], None],
+        *,
+        only_tells: bool = False,
+        looks_first: bool = False,
     ) -> None:
-        """Set the task that runs; `on_end` is called when it has ended."""
-        self._task, self._only_tells = task, only_tells
+        """Set the task that runs; `on_end` is called when it has ended. One that `looks_first` may begin no change at all."""
+        self._task, self._only_tells, self._only_looks = task, only_tells, looks_first
 
         def ended(done: asyncio.Task[None]) -> None:
             self._task, self._only_tells = None, False
@@ -104,7 +119,7 @@ class OwnChanges:
 
     def begins(self, timeline: FailoverTimeline | None) -> None:
         """A change is under way here, with this timeline; None: another plane reports it."""
-        self.in_progress = timeline
+        self.in_progress, self._only_looks = timeline, False
 
     def ended(self, timeline: FailoverTimeline) -> None:
         """It has ended, with whatever outcome."""

@@ -1,9 +1,12 @@
-"""Slaves whose heartbeats do not arrive: whether each runs all the same, and the answer that makes it register again.
+"""Members whose heartbeats do not arrive: whether each runs all the same, and the answer that makes a slave register again.
 
 A process can be linked to its master and acknowledge without heartbeats: then it is no failover candidate, and nothing ends
 that by itself. So the master (907), the member itself (907) and the other planes (1006) are asked. A member that runs and that
 no plane hears gets 2008 to its next poll (1004): brokers register again (1003) on that answer only. A member that stays unheard
 is replaced (`reconcile/decide/silent_members.py`).
+
+A master that is not heard is asked as well, for the status alone: after `replicaCount` 2 to 3 no broker knows the third plane for
+up to two minutes. What is done about a lost master is `detect/master_watch.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import structlog
 
 from brokergroup_operator.controller.directory.places import hosts_of_links, links_by_host
 from brokergroup_operator.controller.group.election_premises import (
+    is_outdated,
     members_leaving,
     silence_seconds,
     unheard_members,
@@ -82,8 +86,9 @@ class SilentMembers(Part):
             return False
         hosts = hosts_of_links(group.binding, record, record.replicas)
         behind = [broker_id for broker_id, its_host in hosts.items() if its_host == host]
-        if len(behind) != 1 or behind[0] not in group.unheard.silences or behind[0] in members_leaving(group):
-            return False
+        slaves = group.unheard.silences.keys() - {record.granted_master_id} - members_leaving(group)
+        if len(behind) != 1 or behind[0] not in slaves:
+            return False  # a registration of the master means another process, and costs an epoch
         member = care.members[behind[0]]
         now_seconds = asyncio.get_running_loop().time()
         if not member.silence.is_unheard_by_all or now_seconds < member.register_again_seconds:
@@ -133,47 +138,50 @@ class SilentMembers(Part):
         links, answers = await asyncio.gather(
             self._links(group, record), asyncio.gather(*(self._about(group, record, one) for one in asked))
         )
+        if is_outdated(group, record):
+            return
         for broker_id, (answers_itself, hearing) in zip(asked, answers, strict=True):
             member = care.members.get(broker_id)
-            if member is not None:
-                member.silence = replace(
-                    member.silence, linked=links.get(broker_id), answers=answers_itself, heard_by=hearing
-                )
+            if member is None:
+                continue
+            linked = links.get(broker_id)
+            if broker_id == record.granted_master_id:
+                linked = answers_itself
+                if answers_itself and not group.is_changing:  # it was told this epoch, by whichever plane
+                    group.master_said(record.master_epoch, is_master=True)
+            member.silence = replace(member.silence, linked=linked, answers=answers_itself, heard_by=hearing)
         self._show(group, care)
 
     async def _links(self, group: Group, record: BrokerGroupRecord) -> dict[int, bool | None]:
         """Return whether the master has a link to each slave; empty if it does not answer."""
         master, address = record.granted_master_id, record.address_of(record.master_broker_id)
-        if master is None or address is None or not group.is_live(master):
+        if master is None or address is None:
             return {}
         slaves = [one for one in record.replicas if one != master and record.address_of(one) is not None]
         try:
-            return dict(
-                links_by_host(hosts_of_links(group.binding, record, slaves), await self._calls.ha_status(address))
-            )
+            status = await self._calls.ha_status(address)
         except BrokerCallError as error:
             log.debug("links unknown", group=str(group.key), error=str(error))
             return {}
+        return dict(links_by_host(hosts_of_links(group.binding, record, slaves), status)) if status.master else {}
 
     async def _about(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> tuple[bool, tuple[str, ...]]:
-        """Return whether the member answers as a slave, and which other planes hear it."""
+        """Return whether the member answers in the role that the record gives it, and which other planes hear it."""
         elsewhere, status = await asyncio.gather(
             self._planes.who_hears(group.key, record.broker_name, broker_id),
             self._calls.ha_status_if_any(record.address_of(broker_id)),
         )
-        return status is not None and not status.master, elsewhere.hearing
+        answers = status is not None and status.master == (broker_id == record.granted_master_id)
+        return answers, elsewhere.hearing
 
 
 def _silent(group: Group, record: BrokerGroupRecord, settings: PlaneSettings) -> list[int]:
-    """Return the registered slaves that are not live; none while this plane could not have heard them yet."""
+    """Return the registered members that are not live; none while this plane could not have heard them yet."""
     if record.granted_master_id is None or group.is_leaving:
         return []
     unheard = unheard_members(group, settings)
     return [
         broker_id
         for broker_id, replica in record.replicas.items()
-        if replica.registered
-        and broker_id != record.granted_master_id
-        and not group.is_live(broker_id)
-        and broker_id not in unheard
+        if replica.registered and not group.is_live(broker_id) and broker_id not in unheard
     ]

@@ -63,23 +63,19 @@ class PlanApplier:
         applier: ServerSideApplier,
         view: GroupView,
         events: EventPoster,
-        timeout_seconds: float,
         namespace: str | None = None,
     ) -> None:
-        """`namespace`: the one that is served, None for all."""
+        """`api` has the deadline of every request. `namespace`: the one that is served, None for all."""
         self._api = api
         self._applier = applier
         self._view = view
         self._events = events
-        self._timeout_seconds = timeout_seconds
-        self._objects = GroupObjects(api, timeout_seconds=timeout_seconds)
-        self._node_ports = NodePortOwners(api, namespace=namespace, timeout_seconds=timeout_seconds)
+        self._objects = GroupObjects(api)
+        self._node_ports = NodePortOwners(api, namespace=namespace)
 
     async def take(self, group_object: JsonObject, *, operator: str | None) -> JsonObject | None:
         """Take the group if no operator owns it yet. Return None where another operator does."""
-        return await ownership.take(
-            self._api, self._events, group_object, operator=operator, timeout_seconds=self._timeout_seconds
-        )
+        return await ownership.take(self._api, self._events, group_object, operator=operator)
 
     async def mend_left_claims(self, key: GroupKey) -> None:
         """Mend the claims that an older version of the operator left of a group that is gone."""
@@ -87,7 +83,7 @@ class PlanApplier:
             log.info(
                 "reconcile.done", group=str(key), action="PatchMetadata", target=action.target, reason=action.reason
             )
-            await self._do(key, action)
+            await self._patch_metadata(key, action)
 
     async def tell_unreadable(self, error: UnreadableGroupError, *, now: str) -> None:
         """Say by an Event that nothing is done for this group, and why; in its status too, if the API server takes that."""
@@ -114,7 +110,7 @@ class PlanApplier:
         strangers: dict[tuple[str, str], foreign.NameTakenError] = {}
         for action in plan.actions:
             try:
-                done = await self._done(key, action, seen, strangers)
+                done = await self._do(key, action, seen, strangers)
             except (ApiUnavailableError, OutcomeUnknownError):
                 raise
             except GroupViewError as error:
@@ -146,26 +142,6 @@ class PlanApplier:
             raise refused
         return reserved
 
-    async def _done(
-        self,
-        key: GroupKey,
-        action: plans.Action,
-        seen: Observed,
-        strangers: dict[tuple[str, str], foreign.NameTakenError],
-    ) -> plans.Action | None:
-        """Carry out the action. Return it as it is to be reported, or None where there was nothing to do."""
-        match action:
-            case plans.ApplyObject():
-                await self._apply(key, action, seen, strangers)
-            case plans.PutBackBrokerConfig():
-                note = await self._put_back(key, action)
-                return None if note is None else replace(action, note=note)
-            case plans.WriteDurability():
-                return action if await self._write_durability(key, action) else None
-            case _:
-                await self._do(key, action)
-        return action
-
     async def _apply(
         self,
         key: GroupKey,
@@ -194,8 +170,22 @@ class PlanApplier:
             log.warning("reconcile.otherwise", group=str(key), target=action.target, error=str(error))
             await self._applier.apply(action.resource, action.otherwise, force=force)
 
-    async def _do(self, key: GroupKey, action: plans.Action) -> None:  # noqa: C901 (one case per action)
+    async def _do(  # noqa: C901, PLR0912 (one case per action)
+        self,
+        key: GroupKey,
+        action: plans.Action,
+        seen: Observed,
+        strangers: dict[tuple[str, str], foreign.NameTakenError],
+    ) -> plans.Action | None:
+        """Carry out the action. Return it as it is to be reported, or None where there was nothing to do."""
         match action:
+            case plans.ApplyObject():
+                await self._apply(key, action, seen, strangers)
+            case plans.PutBackBrokerConfig():
+                note = await self._put_back(key, action)
+                return None if note is None else replace(action, note=note)
+            case plans.WriteDurability():
+                return action if await self._write_durability(key, action) else None
             case plans.ReserveBrokerId():
                 await self._view.reserve_broker_id(key, action.pod_name, broker_id=action.broker_id)
             case plans.SwitchMaster():
@@ -210,7 +200,7 @@ class PlanApplier:
                 await self._view.remove_member(key, action.broker_id)
             case plans.MakeSecret():
                 with contextlib.suppress(AlreadyExistsError):
-                    await self._api.create(SECRETS, action.object, timeout_seconds=self._timeout_seconds)
+                    await self._api.create(SECRETS, action.object)
             case plans.SetRole():
                 labels = {names.LABEL_ROLE: action.role, names.LABEL_BROKER_ID: str(action.broker_id)}
                 marks: JsonObject = {"uid": action.uid, "labels": labels}
@@ -218,12 +208,11 @@ class PlanApplier:
             case plans.DeleteObject():
                 await self._delete(key, action)
             case plans.Rehearse():
-                await rehearse(self._api, action.resource, action.object, timeout_seconds=self._timeout_seconds)
+                await rehearse(self._api, action.resource, action.object)
             case plans.SetFinalizers():
                 await self._set_finalizers(key, action)
             case plans.PatchMetadata():
-                change = {"uid": action.uid, **action.change}
-                await self._patch(action.resource, action.name, key, change, content_type=PatchType.STRATEGIC)
+                await self._patch_metadata(key, action)
             case plans.WriteStatus():
                 await self._write_status(key, action.status)
             case plans.SetBrokerConfig():
@@ -233,6 +222,11 @@ class PlanApplier:
                 await self._note_config(key, action, action.noted)
             case _:
                 raise TypeError(f"{type(action).__name__} is no action this applier knows")
+        return action
+
+    async def _patch_metadata(self, key: GroupKey, action: plans.PatchMetadata) -> None:
+        change = {"uid": action.uid, **action.change}
+        await self._patch(action.resource, action.name, key, change, content_type=PatchType.STRATEGIC)
 
     async def _put_back(self, key: GroupKey, action: plans.PutBackBrokerConfig) -> plans.Note | None:
         """Put the keys back after reading them again: they may be right by now, or a switchover may hold the minimum up."""
@@ -275,26 +269,16 @@ class PlanApplier:
                 namespace=key.namespace,
                 content_type=content_type,
                 field_manager=field_manager,
-                timeout_seconds=self._timeout_seconds,
             )
         except NotFoundError:
-            log.debug("reconcile.already_gone", group=str(key), kind=resource.kind, name=name)
             return False
         return True
 
     async def _delete(self, key: GroupKey, action: plans.DeleteObject) -> None:
         if action.successor is not None:
-            await rehearse(self._api, action.resource, action.successor, timeout_seconds=self._timeout_seconds)
-        try:
-            await self._api.delete(
-                action.resource,
-                action.name,
-                namespace=key.namespace,
-                uid=action.uid,
-                timeout_seconds=self._timeout_seconds,
-            )
-        except NotFoundError:
-            log.debug("reconcile.already_deleted", group=str(key), kind=action.resource.kind, name=action.name)
+            await rehearse(self._api, action.resource, action.successor)
+        with contextlib.suppress(NotFoundError):
+            await self._api.delete(action.resource, action.name, namespace=key.namespace, uid=action.uid)
 
     async def _set_finalizers(self, key: GroupKey, action: plans.SetFinalizers) -> None:
         metadata: JsonObject = {
@@ -321,7 +305,6 @@ class PlanApplier:
                 field_manager=names.FIELD_MANAGER_DURABILITY,
                 # A value that another writer has set meanwhile is a conflict, and stays.
                 force=False,
-                timeout_seconds=self._timeout_seconds,
             )
         except InvalidError as error:
             log.warning("reconcile.durability_not_written", group=str(key), error=str(error))
@@ -330,16 +313,8 @@ class PlanApplier:
 
     async def _write_status(self, key: GroupKey, status: JsonObject) -> None:
         body = {"metadata": {"name": key.name, "namespace": key.namespace}, "status": status}
-        try:
-            await self._api.apply(
-                BROKER_GROUPS,
-                body,
-                field_manager=names.FIELD_MANAGER_STATUS,
-                subresource="status",
-                timeout_seconds=self._timeout_seconds,
-            )
-        except NotFoundError:
-            log.debug("reconcile.group_gone", group=str(key))
+        with contextlib.suppress(NotFoundError):
+            await self._api.apply(BROKER_GROUPS, body, field_manager=names.FIELD_MANAGER_STATUS, subresource="status")
 
     async def _tell(self, key: GroupKey, action: plans.Action, seen: Observed) -> None:
         level = log.debug if isinstance(action, plans.WriteStatus) else log.info
@@ -365,40 +340,31 @@ NO_ANSWER: Final = ("exceeded quota", "does not support dry run")
 SET_BY_OTHERS: Final = frozenset({"nodeName", "ephemeralContainers"})
 
 
-async def rehearse(api: KubernetesApi, resource: Resource, obj: JsonObject, *, timeout_seconds: float) -> None:
+async def rehearse(api: KubernetesApi, resource: Resource, obj: JsonObject) -> None:
     """Return if the API would take the object, before the one in its place is deleted; else raise its `ApiError`.
 
     It is applied as a dry run, under a name of its own: a pod that runs can't be changed, so under its own name the answer would
     be about that. A refusal that concerns only dry runs is no answer: the object is then applied in earnest. So is an object that
     is refused in the same words as a copy of the present one: by a policy for names, say, or a quota.
     """
-    refused = await _tried(api, resource, obj, timeout_seconds=timeout_seconds)
+    refused = await _tried(api, resource, obj)
     if refused is None or any(text in str(refused) for text in NO_ANSWER):
         return
     try:
-        present = await api.get(
-            resource,
-            obj["metadata"]["name"],
-            namespace=obj["metadata"].get("namespace"),
-            timeout_seconds=timeout_seconds,
-        )
+        present = await api.get(resource, obj["metadata"]["name"], namespace=obj["metadata"].get("namespace"))
     except NotFoundError:
         raise refused from None
-    same = await _tried(api, resource, _copy_of(present), timeout_seconds=timeout_seconds)
+    same = await _tried(api, resource, _copy_of(present))
     if same is None or (same.status, str(same)) != (refused.status, str(refused)):
         raise refused
 
 
-async def _tried(api: KubernetesApi, resource: Resource, obj: JsonObject, *, timeout_seconds: float) -> ApiError | None:
+async def _tried(api: KubernetesApi, resource: Resource, obj: JsonObject) -> ApiError | None:
     """Return the API's refusal of the object under the rehearsal's name; raise if the API does not answer."""
     metadata = obj["metadata"] | {"name": f"{obj['metadata']['name']}-rehearsal"}
     try:
         await api.apply(
-            resource,
-            obj | {"metadata": metadata},
-            field_manager=names.FIELD_MANAGER_RECONCILE,
-            dry_run=True,
-            timeout_seconds=timeout_seconds,
+            resource, obj | {"metadata": metadata}, field_manager=names.FIELD_MANAGER_RECONCILE, dry_run=True
         )
     except (ApiUnavailableError, OutcomeUnknownError):
         raise

@@ -32,7 +32,6 @@ async def take(
     group_object: JsonObject,
     *,
     operator: str | None,
-    timeout_seconds: float,
     resource: Resource = BROKER_GROUPS,
 ) -> JsonObject | None:
     """Return the group once it is ours, None where it is another's. Raise ``ConflictError`` if another write came first."""
@@ -59,7 +58,6 @@ async def take(
             namespace=str(metadata["namespace"]),
             content_type=PatchType.MERGE,
             field_manager=names.FIELD_MANAGER_RECONCILE,
-            timeout_seconds=timeout_seconds,
         )
     message = refusal(holder, operator)
     if await events.post_once(group_object, Note(reason="ServedByAnotherOperator", message=message, warning=True)):

@@ -95,10 +95,9 @@ class NodePortTakenError(InvalidError):
 
 
 class NodePortOwners:
-    def __init__(self, api: KubernetesApi, *, namespace: str | None, timeout_seconds: float) -> None:
+    def __init__(self, api: KubernetesApi, *, namespace: str | None) -> None:
         self._api = api
         self._namespace = namespace
-        self._timeout_seconds = timeout_seconds
 
     async def explained(self, action: Action, error: ApiError) -> ApiError:
         """Return the same error, or, where a node port is taken, one that names the Service which has it."""
@@ -118,7 +117,7 @@ class NodePortOwners:
 
     async def _holder(self, number: int) -> str:
         try:
-            listed = await self._api.list(SERVICES, namespace=self._namespace, timeout_seconds=self._timeout_seconds)
+            listed = await self._api.list(SERVICES, namespace=self._namespace)
         except ApiError as error:
             return f"another Service (they can't be listed: {error})"
         for service in listed.items:

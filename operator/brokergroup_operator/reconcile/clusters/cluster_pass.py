@@ -121,12 +121,7 @@ class ClusterPass:
             await self._events.post_once(found, Note(reason="ClusterUnreadable", message=message, warning=True))
             return None
         ours = await ownership.take(
-            self._api,
-            self._events,
-            found,
-            resource=ROCKETMQ_CLUSTERS,
-            operator=self._settings.operator,
-            timeout_seconds=self._settings.api_timeout_seconds,
+            self._api, self._events, found, resource=ROCKETMQ_CLUSTERS, operator=self._settings.operator
         )
         if ours is None:
             return SETTLED_SECONDS

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from brokergroup_operator.api.broker_keys import CONTROLLERS
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.kube.resources import PODS
@@ -223,22 +222,22 @@ def with_minimum_reached(seen: Observed) -> BrokerGroup:
 
 
 def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
-    """Give each broker the hot keys that it has not been given; not to one that restarts anyway."""
+    """Give each registered broker the hot keys that it has not been given; not to one that restarts anyway.
+
+    A broker that is not heard here may not know this plane yet.
+    """
     if seen.snapshot is None or seen.snapshot.in_progress is not None or seen.snapshot.is_changing:
         return  # a switchover holds minInSyncReplicas up meanwhile
     wanted = broker_config.hot_values(seen.group, settings)
     quiet = must_be_quiet(seen)
     restarting = {step.member.pod for step in course.steps if step.member is not None}
     for standing in course.standings.values():
-        pod, can_be_asked = seen.pods.get(standing.member.pod), standing.is_live or standing.is_registered
-        if pod is None or standing.is_going or not standing.is_ready or not can_be_asked:
+        pod = seen.pods.get(standing.member.pod)
+        if pod is None or standing.is_going or not standing.is_ready or not standing.is_registered:
             continue
         if standing is not quiet and (standing.member.pod in restarting or stops(seen)):
             continue
         values = wanted | (QUIET if standing is quiet else {})
-        if not standing.is_live:
-            # It may not know this plane yet: it is given the controllers alone.
-            values = {**broker_config.given_to(pod), CONTROLLERS: wanted[CONTROLLERS]}
         if changed := broker_config.hot_changes(pod, values):
             keys = ", ".join(f"{key}={value}" for key, value in sorted(changed.items()))
             told = f"Pod {standing.member.pod} now runs with {keys}"

@@ -51,7 +51,7 @@ def unsafe_now(seen: Observed) -> str:
     return "" if verdict.holds else f"{verdict.reason.value}: {verdict.message}"
 
 
-def judge(
+def judge(  # noqa: PLR0911 (one return per reason)
     spec: BrokerGroupSpec,
     record: BrokerGroupRecord | None,
     snapshot: GroupSnapshot | None,
@@ -68,6 +68,8 @@ def judge(
         return no(Reason.EPOCH_FAR_ABOVE_RECORD, "No replica is elected until the epoch jump is settled")
     if not snapshot.writable:
         return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master")
+    if not snapshot.hears_master:
+        return no(Reason.MEMBERS_NOT_HEARD, f"broker {master}: {member_view(record, snapshot, master).fact()}")
     if voting_replicas(spec) == 1 and (spec.replicas == 1 or master not in away):
         kind = "of one replica" if spec.replicas == 1 else "whose master alone is no learner"
         return no(Reason.NOT_ENOUGH_CANDIDATES, f"A group {kind} has no member to fail over to")

@@ -84,7 +84,7 @@ def _nothing_is_known(seen: Observed) -> bool:
     """The record names a master that the controller plane, just started perhaps, has not heard as such."""
     if seen.record is None or seen.record.granted_master_id is None:
         return False
-    return seen.snapshot is None or not seen.snapshot.writable
+    return seen.snapshot is None or not seen.snapshot.hears_master
 
 
 def _refused(leaver: Standing, why: str) -> Step:
@@ -114,7 +114,7 @@ def why_it_must_stay(seen: Observed, leaver: Standing, *, staying: int) -> str:
     replica = record.replicas.get(leaver.member.broker_id)
     if replica is None or not replica.registered:
         return ""
-    if record.granted_master_id in {None, leaver.member.broker_id} or not seen.snapshot.writable:
+    if record.granted_master_id in {None, leaver.member.broker_id} or not seen.snapshot.hears_master:
         return "there is no other master that serves"
     if staying == 1 or not (leaver.contributes or leaver.has_seat):
         return ""

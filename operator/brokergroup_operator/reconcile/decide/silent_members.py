@@ -82,16 +82,12 @@ def _attempts_before(one: Standing) -> str:
 
 
 def _is_unheard_by_all(one: Standing) -> bool:
-    return one.state is MemberState.UNHEARD and not one.is_master and not _is_heard_elsewhere(one)
+    return one.state is MemberState.UNHEARD and not one.is_master and not one.view.heard_elsewhere
 
 
 def _never_registered(one: Standing) -> bool:
-    is_silent = not one.is_live and not _is_heard_elsewhere(one)
+    is_silent = not one.is_live and not one.view.heard_elsewhere
     return one.runs and one.is_ready and not one.is_registered and is_silent and not one.is_master
-
-
-def _is_heard_elsewhere(one: Standing) -> bool:
-    return one.view.silence is not None and bool(one.view.silence.heard_by)
 
 
 def _step(verb: Verb, one: Standing, what: str) -> Step:
@@ -147,8 +143,8 @@ def _replacements(seen: Observed, broker_id: int) -> Replacements | None:
 def _waits_for(seen: Observed, standings: Mapping[int, Standing], one: Standing) -> str:
     """What the step waits for because it passes by itself: a change of master, or another member that is under way."""
     snapshot, record = seen.snapshot, seen.record
-    if snapshot is None or record is None or record.granted_master_id is None or not snapshot.writable:
-        return "no master serves writes"
+    if snapshot is None or record is None or record.granted_master_id is None or not snapshot.hears_master:
+        return "no master that serves writes is heard"
     if snapshot.in_progress is not None or snapshot.is_changing:
         return "a change of master is under way"
     # One that is not heard either may be not ready for that very reason: each would wait for the other.

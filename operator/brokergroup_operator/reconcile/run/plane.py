@@ -43,7 +43,7 @@ from brokergroup_operator.records.group_cache import LABELLED, MANAGERS, WATCHED
 from brokergroup_operator.records.serialize import has_registered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
@@ -97,7 +97,7 @@ class ReconcilePlane:
                 api, settings.leader_election, on_started=self._leading.set, on_stopped=self._lose_leadership
             )
             # A process that was frozen learns that it no longer leads at its next write, before its timers run.
-            self._api = api.guarded(self._may_write_seconds)
+            self._api = api.guarded(self._may_write_seconds, timeout_seconds=settings.api_timeout_seconds)
         self._applier = ServerSideApplier(
             access.official_client,
             field_manager=names.FIELD_MANAGER_RECONCILE,
@@ -230,7 +230,13 @@ class ReconcilePlane:
         host_ports.keep_only(groups)
         reconciler = Reconciler(
             fetcher,
-            self._plan_applier(events),
+            PlanApplier(
+                api=self._api,
+                applier=self._applier,
+                view=self._view,
+                events=events,
+                namespace=self._settings.namespace,
+            ),
             self._settings,
             turns,
             broker_names,
@@ -249,11 +255,13 @@ class ReconcilePlane:
             identity=self._settings.instance,
         )
         self._watcher = watcher
-        unsubscribe = self._view.subscribe(queue.add)
+        unsubscribe = self._view.subscribe(queue.signal)
         watcher.start()
         log.info("reconcile.started", namespace=self._settings.namespace or "(all)")
         try:
-            await self._resync_for_ever(cache, queue, clusters if with_clusters else None, turns, broker_names)
+            await self._resync_for_ever(
+                lambda: self._resync(cache, queue, turns, broker_names), clusters if with_clusters else None
+            )
         finally:
             unsubscribe()
             await asyncio.gather(queue.stop(), clusters.stop())
@@ -285,74 +293,50 @@ class ReconcilePlane:
             on_node=on_node if with_nodes else None,
         )
 
-    def _plan_applier(self, events: EventPoster) -> PlanApplier:
-        return PlanApplier(
-            api=self._api,
-            applier=self._applier,
-            view=self._view,
-            events=events,
-            timeout_seconds=self._settings.api_timeout_seconds,
-            namespace=self._settings.namespace,
-        )
-
     async def _wait_for_kinds(self) -> tuple[list[JsonObject], set[GroupKey]]:
         """Kopf serves only the kinds that exist when it starts. Hands back the groups there are, and which have registered."""
-        backoff = Backoff(WAIT_FOR_KINDS_SECONDS, LONGEST_WAIT_FOR_KINDS_SECONDS)
-        while True:
-            try:
-                found = await self._list(BROKER_GROUPS), _registered(await self._list(BROKER_GROUP_STATES))
-                await self._list(BROKER_GROUP_OPERATIONS)
-            except ApiError as error:
-                log.info("reconcile.waits_for_kinds", error=str(error))
-                retry_after_seconds = error.retry_after_seconds
-            else:
-                return found
-            await asyncio.sleep(backoff.next_seconds(retry_after_seconds))
+        groups = await self._listed_at_last(BROKER_GROUPS)
+        states = await self._listed_at_last(BROKER_GROUP_STATES)
+        await self._listed_at_last(BROKER_GROUP_OPERATIONS)
+        return groups, _registered(states)
 
     async def _may_serve_clusters(self) -> bool:
         """Whether RocketMQClusters can be read. Groups do not wait for them: a chart of before brings neither kind nor right.
 
         The kinds of one release are defined one after the other, so it is asked for some seconds.
         """
-        refused = await self._refused(ROCKETMQ_CLUSTERS, for_seconds=WAIT_FOR_CLUSTERS_SECONDS)
-        if refused is not None:
-            log.warning(
-                "reconcile.without_clusters", error=str(refused), upgrade="the chart, with its kinds and rights"
-            )
-        return refused is None
+        try:
+            await self._listed_at_last(ROCKETMQ_CLUSTERS, for_seconds=WAIT_FOR_CLUSTERS_SECONDS)
+        except ApiError as error:
+            log.warning("reconcile.without_clusters", error=str(error), upgrade="the chart, with its kinds and rights")
+            return False
+        return True
 
     async def _may_read_nodes(self) -> bool:
         """Whether nodes can be watched (chart value rbac.readNodes)."""
-        refused = await self._refused(NODES)
-        if refused is not None:
-            log.info("reconcile.without_nodes", error=str(refused), drain="a master leaves only by its own preStop")
-        return refused is None
+        try:
+            await self._listed_at_last(NODES, for_seconds=0.0)
+        except ApiError as error:
+            log.info("reconcile.without_nodes", error=str(error), drain="a master leaves only by its own preStop")
+            return False
+        return True
 
-    async def _refused(self, resource: Resource, *, for_seconds: float = 0.0) -> ApiError | None:
-        """None once the kind can be listed; what the API refuses it with, for so long. While the API is away it is asked again."""
+    async def _listed_at_last(self, resource: Resource, *, for_seconds: float = math.inf) -> list[JsonObject]:
+        """List the kind as soon as the API lets us; raise its refusal after so long. While the API is away it is asked again."""
         deadline_seconds = asyncio.get_running_loop().time() + for_seconds
         backoff = Backoff(WAIT_FOR_KINDS_SECONDS, LONGEST_WAIT_FOR_KINDS_SECONDS)
         while True:
             try:
-                await self._list(resource)
+                return await self._list(resource)
             except ApiError as error:
                 is_away = isinstance(error, ApiUnavailableError)
                 if not is_away and asyncio.get_running_loop().time() >= deadline_seconds:
-                    return error
+                    raise
                 log.info("reconcile.waits_for_kinds", error=str(error))
-                retry_after_seconds = error.retry_after_seconds if is_away else 0.0
-            else:
-                return None
+                retry_after_seconds = error.retry_after_seconds
             await asyncio.sleep(backoff.next_seconds(retry_after_seconds))
 
-    async def _resync_for_ever(
-        self,
-        cache: GroupCache,
-        queue: ReconcileQueue,
-        clusters: ReconcileQueue | None,
-        turns: RollingTurns,
-        broker_names: BrokerNames,
-    ) -> None:
+    async def _resync_for_ever(self, resync: Callable[[], Awaitable[None]], clusters: ReconcileQueue | None) -> None:
         """Events can be lost: a list of everything from time to time makes up for it, and a look at every group and cluster.
 
         Without clusters it ends once they can be read: kopf follows only the kinds that it was started with.
@@ -360,7 +344,7 @@ class ReconcilePlane:
         while True:
             self._look_at_all.clear()
             try:
-                await self._resync(cache, queue, turns, broker_names)
+                await resync()
                 if await self._look_at_clusters(clusters):
                     return
             except ApiError as error:
@@ -379,8 +363,8 @@ class ReconcilePlane:
         for resource in WATCHED:
             if resource not in {BROKER_GROUPS, BROKER_GROUP_STATES}:
                 await self._listed(cache, queue, resource)
-        for group in groups:
-            queue.add(key_of(group))
+        for key in map(key_of, groups):
+            queue.add(key)
 
     async def _listed(self, cache: GroupCache, queue: ReconcileQueue, resource: Resource) -> list[JsonObject]:
         """List a kind into the cache, and queue the groups of which the watches had said something else."""
@@ -407,12 +391,7 @@ class ReconcilePlane:
 
     async def _list(self, resource: Resource, label_selector: str = "") -> list[JsonObject]:
         """Trimmed page by page: whole, the pods of 1,000 groups take 165 MB."""
-        pages = self._api.pages(
-            resource,
-            namespace=self._settings.namespace,
-            label_selector=label_selector,
-            timeout_seconds=self._settings.api_timeout_seconds,
-        )
+        pages = self._api.pages(resource, namespace=self._settings.namespace, label_selector=label_selector)
         async with contextlib.aclosing(pages):
             return [obj async for page in pages for obj in await trimmed_all(page.items, MANAGERS)]
 

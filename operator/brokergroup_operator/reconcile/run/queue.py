@@ -3,6 +3,9 @@
 What happened is not kept, only that something did. So events may be doubled, reordered or lost: the next pass looks at what
 is. A pass that fails is repeated after a pause that doubles. An event cuts a long pause short, since what changed may be
 repaired even if another part of the pass goes on failing; but not to nothing, or a failing pass that causes events would spin.
+
+A change of an object is an event (`add`). What the controller plane sees of brokers is a signal (`signal`): a broker that registers
+again and again makes many of them and changes nothing, so those in a row are spaced. A change of the record is both.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
+# So many signals of a group are let through at once, as many as a failover has; then one in so many seconds.
+SIGNALS_AT_ONCE, SIGNAL_PERIOD_SECONDS = 10, 1.0
 
 
 class ReconcileQueue:
@@ -31,6 +36,9 @@ class ReconcileQueue:
         self._wake: dict[GroupKey, asyncio.Event] = {}
         self._workers: dict[GroupKey, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(settings.concurrent_passes)
+        # When the next signal of a group is let through; and the signals that wait for that.
+        self._next_signal_seconds: dict[GroupKey, float] = {}
+        self._waiting_signals: dict[GroupKey, asyncio.TimerHandle] = {}
         self._stopped = False
 
     def add(self, key: GroupKey) -> None:
@@ -40,6 +48,23 @@ class ReconcileQueue:
         self._wake.setdefault(key, asyncio.Event()).set()
         if key not in self._workers:
             self._workers[key] = asyncio.create_task(self._work(key), name=f"reconcile {key}")
+
+    def signal(self, key: GroupKey) -> None:
+        """The controller plane may see the group otherwise. The last of many signals begins a pass too, a moment later."""
+        if key in self._waiting_signals or self._stopped:
+            return
+        loop = asyncio.get_running_loop()
+        earliest = loop.time() - (SIGNALS_AT_ONCE - 1) * SIGNAL_PERIOD_SECONDS
+        at_seconds = max(self._next_signal_seconds.get(key, earliest), earliest)
+        self._next_signal_seconds[key] = at_seconds + SIGNAL_PERIOD_SECONDS
+        if at_seconds <= loop.time():
+            self.add(key)
+        else:
+            self._waiting_signals[key] = loop.call_at(at_seconds, self._let_through, key)
+
+    def _let_through(self, key: GroupKey) -> None:
+        del self._waiting_signals[key]
+        self.add(key)
 
     def keys(self) -> list[GroupKey]:
         return list(self._workers)

@@ -200,6 +200,11 @@ class Standing:
         return self.is_ready and self.view.counts
 
     @property
+    def is_in_sync_elsewhere(self) -> bool:
+        """Whether it is in sync by what the master and another controller plane say: it may not know this plane yet."""
+        return self.is_ready and self.view.heard_elsewhere and self.replicates
+
+    @property
     def is_back(self) -> bool:
         """As `in_sync`, but for the link of a voter: an update that meets a member without one is refused, and says why."""
         return self.in_sync or (not self.is_learner and self.is_ready and self.is_live and self.in_set)
@@ -208,7 +213,7 @@ class Standing:
     def replicates(self) -> bool:
         """Whether it has all from the master over a link that is known to be up, whether or not heartbeats arrive."""
         if self.is_master:
-            return self.is_live
+            return self.is_live or self.view.acknowledges
         return self.view.linked is True and (self.in_set or self.is_learner)
 
     @property

@@ -62,13 +62,15 @@ def ready(seen: Observed, course: Course) -> Verdict:
 
 
 def _members_in_sync(course: Course) -> Verdict:
-    """Each is in the SyncStateSet, linked and heard; a learner linked, heard, and outside the set."""
-    if amiss := [one for one in course.standings.values() if not one.in_sync]:
+    """Each is in the SyncStateSet, linked and heard, here or by another plane; a learner the same, outside the set."""
+    elsewhere = [one for one in course.standings.values() if one.is_in_sync_elsewhere]
+    if amiss := [one for one in course.standings.values() if not one.in_sync and one not in elsewhere]:
         return no(_REASONS.get(amiss[0].state, Reason.MEMBERS_OUT_OF_SYNC), _facts(amiss))
-    learners = sum(1 for one in course.standings.values() if one.state is MemberState.LEARNING)
+    learners = sum(1 for one in course.standings.values() if one.is_learner and not one.in_set)
     count = len(course.standings) - learners
     told = f"{count} member{'' if count == 1 else 's'} in sync"
-    return yes(Reason.ALL_MEMBERS_IN_SYNC, f"{told}, {learners} learning" if learners else told)
+    told = f"{told}, {learners} learning" if learners else told
+    return yes(Reason.ALL_MEMBERS_IN_SYNC, _facts(elsewhere, told))
 
 
 def _facts(standings: Iterable[Standing], before: str = "") -> str:
