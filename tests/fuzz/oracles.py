@@ -75,6 +75,11 @@ def waits_for_a_successor(group: dict[str, Any]) -> bool:
     return len(ids - barred - {status["master"]["brokerId"]}) <= leaving
 
 
+def in_sync(group: dict[str, Any]) -> set[str]:
+    """The pods of the members that are in the SyncStateSet and alive, as the status shows them."""
+    return {one["pod"] for one in group.get("status", {}).get("members", []) if one["state"] == "InSync"}
+
+
 def left_to_a_person(group: dict[str, Any]) -> str:
     """What UpToDate says of pods that the update strategy leaves to a person; empty while the group is paused or asleep."""
     if condition(group, "Paused") == "True" or condition(group, "Hibernated") == "True":

@@ -170,11 +170,12 @@ class Story:
         return False
 
     async def _restart_by_hand(self, group: dict[str, Any]) -> bool:
-        """The first pod that an update has left to a person."""
+        """The first pod that an update has left to a person. While the group is stalled none that is in sync: it is needed."""
         told = oracles.left_to_a_person(group)
         if told:
             self._tally.reasons.add("UpToDate WaitingForPerson")
-        pods = re.findall(r"\bbn-\d+\b", told)
+        needed = oracles.in_sync(group) if oracles.condition(group, "Stalled") == "True" else set()
+        pods = [pod for pod in re.findall(r"\bbn-\d+\b", told) if pod not in needed]
         if not pods:
             return False
         with contextlib.suppress(NotFoundError):

@@ -163,6 +163,10 @@ FOUND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"failover": {"priorities": [{"brokerId": 2, "priority": 0}]}},
         {"failover": {"priorities": [{"brokerId": 1, "priority": 0}]}},
     ),
+    "a person deleted a second pod while the API refused the first": (
+        {"durability": "Strict", "updateStrategy": {"type": "OnDelete"}},
+        {"podTemplate": {"spec": {"volumes": [{"name": "x", "imaginary": {}}]}}},
+    ),
     "slaves were sent to another port than the log's": ({"network": {"haPort": 20_000}}, {"image": "example.com/x:2"}),
 }
 # A pod whose fence was told shorter times keeps them.
