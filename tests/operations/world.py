@@ -158,13 +158,13 @@ class World:
 
     def _new_runner(self) -> OperationRunner:
         settings = OperationSettings(running_poll_seconds=0.02, history_limit=3)
-        fetcher = GroupFetcher(self._operator, self.view, timeout_seconds=10)  # type: ignore[arg-type]
+        fetcher = GroupFetcher(self._operator, self.view)  # type: ignore[arg-type]
         return OperationRunner(
             self._operator,
             self.view,  # type: ignore[arg-type]
             settings,
             read=fetcher.fetch_for_operations,
-            post=EventPoster(self._operator, instance="test", timeout_seconds=10).post,
+            post=EventPoster(self._operator, instance="test").post,
             wake=lambda _: None,
         )
 

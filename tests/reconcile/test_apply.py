@@ -55,7 +55,7 @@ async def applier(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterato
         api=api,
         applier=server_side,
         view=FakeGroupView(KubernetesRecordStore(api)),
-        events=EventPoster(api, instance="test", timeout_seconds=5),
+        events=EventPoster(api, instance="test"),
     )
     await server_side.close()
 

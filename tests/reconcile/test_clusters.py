@@ -55,7 +55,7 @@ class Place:
     def __init__(self, api: KubernetesApi, namespace: str, settings: ReconcileSettings = SETTINGS) -> None:
         self.api = api
         self.key = GroupKey(namespace, "shop")
-        events = EventPoster(api, instance="operator-0", timeout_seconds=5)
+        events = EventPoster(api, instance="operator-0")
         self.view = FakeGroupView(MemoryRecordStore())
         self.passes = ClusterPass(api, events, settings, self.view)
 

@@ -117,7 +117,7 @@ async def test_what_is_fetched_has_the_keys_of_its_config_maps(sandbox: SandboxA
     applier, key = applier_for(ClusterAccess(url=sandbox.url)), GroupKey("default", "orders")
     world = World(api, applier, key)
     await world.create_group(configFrom=BOTH[:1], config={"c": "spec"})
-    fetcher = GroupFetcher(api, world.view, timeout_seconds=5)
+    fetcher = GroupFetcher(api, world.view)
     before = await fetcher.fetch(key)
     of_the_site = config_map(fileReservedTime="24") | {"metadata": {"name": "site"}}
     await api.create(CONFIG_MAPS, of_the_site, namespace=key.namespace)

@@ -86,12 +86,12 @@ async def test_a_secret_that_may_not_be_read_is_a_condition_and_an_api_that_is_a
     world = World(api, applier, KEY)
     await world.create_group(security={"credentialsSecretRef": {"name": "keys"}})
     refused: Any = Refusing(api, ApiError("secrets is forbidden", status=403, reason="Forbidden"))
-    seen = await GroupFetcher(refused, world.view, timeout_seconds=5).fetch(KEY)
+    seen = await GroupFetcher(refused, world.view).fetch(KEY)
     assert seen is not None
     assert seen.credentials_problem is not None
     assert seen.credentials_problem.reason.value == "SecretNotReadable"
 
     away: Any = Refusing(api, ApiError("slow down", status=429))
     with pytest.raises(ApiError, match="slow down"):
-        await GroupFetcher(away, world.view, timeout_seconds=5).fetch(KEY)
+        await GroupFetcher(away, world.view).fetch(KEY)
     await applier.close()

@@ -28,7 +28,7 @@ async def test_a_rebuild_of_an_earlier_group_of_this_name_costs_the_new_one_no_v
     await world.create_group()
     await applier.close()
     await world.run_operation("Rebuild", rebuild={"brokerId": 1})
-    fetcher = GroupFetcher(api, world.view, timeout_seconds=5)
+    fetcher = GroupFetcher(api, world.view)
     before = await fetcher.fetch(key)
     assert before is not None
     if owner is not None:

@@ -43,7 +43,7 @@ async def group_of(api: KubernetesApi) -> dict[str, Any]:
 
 
 async def take(api: KubernetesApi, operator: str | None, *, seen: dict[str, Any] | None = None) -> Any:
-    events = EventPoster(api, instance="test", timeout_seconds=5)
+    events = EventPoster(api, instance="test")
     group = seen if seen is not None else await group_of(api)
     return await ownership.take(api, events, group, operator=operator)
 
@@ -85,8 +85,8 @@ async def test_what_is_asked_of_a_group_is_done_by_its_own_operator(api: Kuberne
     spec = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switchover": {}}
     await api.create(BROKER_GROUP_OPERATIONS, {"metadata": {"name": "move", "namespace": "default"}, "spec": spec})
     view = FakeGroupView(KubernetesRecordStore(api))
-    read = GroupFetcher(api, view, timeout_seconds=5).fetch_for_operations
-    post = EventPoster(api, instance="test", timeout_seconds=5).post
+    read = GroupFetcher(api, view).fetch_for_operations
+    post = EventPoster(api, instance="test").post
     runner = OperationRunner(
         api, view, OperationSettings(operator=SECOND), read=read, post=post, wake=lambda _key: None
     )

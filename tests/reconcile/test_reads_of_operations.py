@@ -45,8 +45,8 @@ class OperatedWorld(World):
         # Of a kind's plural: what happens as it is listed.
         self.as_listed: dict[str, Callable[[], None]] = {}
         sandbox.before_request = self._note
-        fetcher = GroupFetcher(self.api, self.view, timeout_seconds=5, cache=self.cache)
-        events = EventPoster(self.api, instance="test", timeout_seconds=5)
+        fetcher = GroupFetcher(self.api, self.view, cache=self.cache)
+        events = EventPoster(self.api, instance="test")
         applier = PlanApplier(api=self.api, applier=self.applier, view=self.view, events=events)
         reconciler = Reconciler(fetcher, applier, SETTINGS, self.turns, BrokerNames())
         self.runner = OperationRunner(

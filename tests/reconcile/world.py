@@ -100,12 +100,12 @@ class World:
     def new_reconciler(self) -> Reconciler:
         """Of a newly started operator."""
         return Reconciler(
-            GroupFetcher(self.api, self.view, timeout_seconds=5, cache=self.cache),
+            GroupFetcher(self.api, self.view, cache=self.cache),
             PlanApplier(
                 api=self.api,
                 applier=self.applier,
                 view=self.view,
-                events=EventPoster(self.api, instance="test", timeout_seconds=5),
+                events=EventPoster(self.api, instance="test"),
             ),
             SETTINGS,
             self.turns,

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import JsonObject, KubernetesApi
 
 
-async def delete_held(api: KubernetesApi, pod: JsonObject, *, finalizer: str, timeout_seconds: float) -> None:
+async def delete_held(
+    api: KubernetesApi, pod: JsonObject, *, finalizer: str, timeout_seconds: float | None = None
+) -> None:
     """Delete this pod (by uid) without grace, and keep its object by a finalizer until its containers are reported terminated.
 
     A pod deleted without grace disappears from the API at once while its containers may still run, so its absence proves nothing.

@@ -17,27 +17,15 @@ from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile import plan as plans
+from brokergroup_operator.reconcile.decide import course as courses
 from brokergroup_operator.reconcile.decide import deletion
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
-from brokergroup_operator.reconcile.decide.course import (
-    Course,
-    actions_of,
-    hot_config_actions,
-    set_course,
-    with_minimum_reached,
-)
-from brokergroup_operator.reconcile.decide.deletion import evaluate_deletion
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
-from brokergroup_operator.reconcile.plan import Verb, no
 from brokergroup_operator.reconcile.render import broker_config, certificate, children
 from brokergroup_operator.reconcile.render.addressing import place_of, service_actions
-from brokergroup_operator.reconcile.render.broker_config import broker_name
-from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from brokergroup_operator.reconcile.see import foreign, observed
-from brokergroup_operator.reconcile.see.foreign import apply_if_drifted
 from brokergroup_operator.reconcile.see.members import Membership, is_broken, learning, membership
-from brokergroup_operator.reconcile.see.observed import moment
 from brokergroup_operator.reconcile.tell.status import status_action
 
 if TYPE_CHECKING:
@@ -45,8 +33,8 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.reconcile.decide.course import Course
     from brokergroup_operator.reconcile.identity import Member
-    from brokergroup_operator.reconcile.plan import Verdict
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
@@ -65,13 +53,13 @@ _EPHEMERAL = plans.Note(
 def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.Plan:
     """The plan for one pass. `now` is the time that status may show, as RFC 3339."""
     seen = replace(seen, now=now, certificate_problem=certificate.problem(seen.group, settings))
-    if (group := with_minimum_reached(seen)) is not seen.group:
+    if (group := courses.with_minimum_reached(seen)) is not seen.group:
         seen = replace(seen, group=group)
-    course = set_course(seen, settings)
+    course = courses.set_course(seen, settings)
     work: list[plans.Action] = list(_lift_fences(seen))
     voluntary: list[plans.Action] = []
     if observed.being_deleted(seen.group_object):
-        work += evaluate_deletion(seen, hot_config_actions(seen, course, settings))
+        work += deletion.evaluate_deletion(seen, courses.hot_config_actions(seen, course, settings))
         if any(isinstance(action, plans.SetFinalizers) and action.resource == BROKER_GROUPS for action in work):
             return plans.Plan(actions=tuple(work))
     elif complaint := invalid_spec(seen):
@@ -84,7 +72,7 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
         work += _roles(seen)
     else:
         work += _repairs(seen, course, settings)
-        voluntary = [action for step in course.steps for action in actions_of(step, seen, settings)]
+        voluntary = [action for step in course.steps for action in courses.actions_of(step, seen, settings)]
     status = list(status_action(seen, course, settings))
     # Secrets are not watched, so one that comes causes no event.
     refused = any(_was_refused_just_now(seen, pod) for pod in seen.pods.values())
@@ -98,7 +86,7 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
 
 def _waits(course: Course) -> bool:
     """Whether a step waits that the next pass may find possible. A person's change needs no such pass: it wakes one itself."""
-    waiting = (step for step in course.wanted if step.verb in {Verb.WAIT, Verb.REFUSE})
+    waiting = (step for step in course.wanted if step.verb in {plans.Verb.WAIT, plans.Verb.REFUSE})
     return any(step.reason is not Reason.WAITING_FOR_PERSON for step in waiting)
 
 
@@ -108,14 +96,14 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
     yield from _durability(seen)
     yield from deletion.adopted(seen)
     yield from deletion.marks_mended(seen)
-    yield from apply_if_drifted(CONFIG_MAPS, seen.config_maps, children.build_config_map(seen.group, settings))
+    yield from foreign.apply_if_drifted(CONFIG_MAPS, seen.config_maps, children.build_config_map(seen.group, settings))
     yield from _services(seen)
     yield from _disruption_budgets(seen, course)
     if any(course.runs(one.broker_id) and one.pod not in seen.pods for one in membership(seen).members):
         yield from certificate.make_key(seen.group, settings)
     yield from _members(seen, course, settings)
     yield from _roles(seen)
-    yield from hot_config_actions(seen, course, settings)
+    yield from courses.hot_config_actions(seen, course, settings)
     yield from put_back_actions(course.drifts)
     yield from discarded_claims(seen)
     # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
@@ -196,8 +184,8 @@ def _durability(seen: Observed) -> Iterator[plans.Action]:
 
 
 def _services(seen: Observed) -> Iterator[plans.Action]:
-    yield from apply_if_drifted(SERVICES, seen.services, children.build_members_service(seen.group))
-    yield from apply_if_drifted(SERVICES, seen.services, children.build_master_service(seen.group))
+    yield from foreign.apply_if_drifted(SERVICES, seen.services, children.build_members_service(seen.group))
+    yield from foreign.apply_if_drifted(SERVICES, seen.services, children.build_master_service(seen.group))
     yield from service_actions(seen)
 
 
@@ -209,8 +197,8 @@ def _disruption_budgets(seen: Observed, course: Course) -> Iterator[plans.Action
             yield plans.DeleteObject.of(POD_DISRUPTION_BUDGETS, budget, "spec.disruptionBudget.enabled is false")
         return
     is_safe = course.safe.holds
-    for wanted in build_disruption_budgets(group, open_for_one=is_safe, learning=len(learning(seen))):
-        yield from apply_if_drifted(POD_DISRUPTION_BUDGETS, seen.disruption_budgets, wanted)
+    for wanted in children.build_disruption_budgets(group, open_for_one=is_safe, learning=len(learning(seen))):
+        yield from foreign.apply_if_drifted(POD_DISRUPTION_BUDGETS, seen.disruption_budgets, wanted)
 
 
 def _reservations(members: Membership) -> Iterator[plans.Action]:
@@ -223,8 +211,10 @@ def _reservations(members: Membership) -> Iterator[plans.Action]:
     )
     notes = lost or ([grown] if members.members else [])
     for member, note in zip(members.to_reserve, chain(notes, repeat(None)), strict=False):
+        broker_id, told = member.broker_id, f"Broker id {member.broker_id} is kept for pod {member.pod}"
+        assigned = plans.Note(reason="BrokerIdAssigned", message=told, related=member.pod)
         yield plans.ReserveBrokerId(
-            reason="fewer members than spec.replicas", pod_name=member.pod, broker_id=member.broker_id, note=note
+            reason="fewer members than spec.replicas", pod_name=member.pod, broker_id=broker_id, note=note or assigned
         )
 
 
@@ -262,7 +252,7 @@ def _was_refused_just_now(seen: Observed, pod: JsonObject) -> bool:
     status, created = observed.pod_status(pod), observed.metadata(pod).get("creationTimestamp")
     if status.get("containerStatuses") or not created or not seen.now:
         return False
-    return (moment(seen.now) - moment(str(created))).total_seconds() < MADE_AGAIN_AFTER_SECONDS
+    return (observed.moment(seen.now) - observed.moment(str(created))).total_seconds() < MADE_AGAIN_AFTER_SECONDS
 
 
 def _roles(seen: Observed) -> Iterator[plans.Action]:
@@ -284,16 +274,16 @@ def _roles(seen: Observed) -> Iterator[plans.Action]:
             )
 
 
-def invalid_spec(seen: Observed) -> Verdict | None:
+def invalid_spec(seen: Observed) -> plans.Verdict | None:
     """Why the group can't be as its spec says, naming field, value and what was expected; None where it can."""
     # Where the group's brokers have registered, messages are on its disks, and it runs on (`api/broker_names.py`).
     has_begun = names.FINALIZER_BROKER_GROUP in observed.finalizers_of(seen.group_object)
     lives = has_begun and seen.record is not None and seen.record.has_registered
     if seen.broker_name_taken and not lives:
         # No object is made for it, and none that an older operator made is deleted.
-        return no(Reason.BROKER_NAME_TAKEN, seen.broker_name_taken)
+        return plans.no(Reason.BROKER_NAME_TAKEN, seen.broker_name_taken)
     if complaint := seen.config_problem or _not_as_recorded(seen):
-        return no(Reason.INVALID_SPEC, complaint)
+        return plans.no(Reason.INVALID_SPEC, complaint)
     return None
 
 
@@ -301,9 +291,10 @@ def _not_as_recorded(seen: Observed) -> str:
     record = seen.record
     if record is None:
         return ""
+    broker_name = broker_config.broker_name(identity.name_of(seen.group), seen.group.spec)
     for field, value, kept in (
         ("spec.brokerClusterName", seen.group.spec.broker_cluster_name, record.cluster_name),
-        ("spec.brokerName", broker_name(identity.name_of(seen.group), seen.group.spec), record.broker_name),
+        ("spec.brokerName", broker_name, record.broker_name),
     ):
         if value != kept:
             return (

@@ -45,6 +45,10 @@ class Action:
     def target(self) -> str:
         return ""
 
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return () if self.note is None else (self.note,)
+
 
 @dataclass(frozen=True, kw_only=True)
 class _OfObject(Action):

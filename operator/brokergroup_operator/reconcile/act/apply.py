@@ -11,15 +11,8 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.broker_keys import MINIMUM, QUIET_MINIMUM, same_value
+from brokergroup_operator.kube import errors
 from brokergroup_operator.kube.client import PatchType
-from brokergroup_operator.kube.errors import (
-    AlreadyExistsError,
-    ApiError,
-    ApiUnavailableError,
-    InvalidError,
-    NotFoundError,
-    OutcomeUnknownError,
-)
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.reconcile import plan as plans
@@ -80,10 +73,8 @@ class PlanApplier:
     async def mend_left_claims(self, key: GroupKey) -> None:
         """Mend the claims that an older version of the operator left of a group that is gone."""
         for action in claims_mended((await self._objects.labelled(PERSISTENT_VOLUME_CLAIMS, key)).values()):
-            log.info(
-                "reconcile.done", group=str(key), action="PatchMetadata", target=action.target, reason=action.reason
-            )
             await self._patch_metadata(key, action)
+            _log_done(key, action)
 
     async def tell_unreadable(self, error: UnreadableGroupError, *, now: str) -> None:
         """Say by an Event that nothing is done for this group, and why; in its status too, if the API server takes that."""
@@ -95,7 +86,7 @@ class PlanApplier:
         metadata = error.group_object["metadata"]
         try:
             await self._write_status(GroupKey(metadata["namespace"], metadata["name"]), status)
-        except ApiError as refused:
+        except errors.ApiError as refused:
             # The server judges the whole object, spec included, by rules that it may break.
             log.warning("reconcile.status_refused", group=metadata["name"], error=str(refused))
 
@@ -106,12 +97,12 @@ class PlanApplier:
         does not answer ends the pass at once.
         """
         reserved = 0
-        refused: ApiError | None = None
+        refused: errors.ApiError | None = None
         strangers: dict[tuple[str, str], foreign.NameTakenError] = {}
         for action in plan.actions:
             try:
                 done = await self._do(key, action, seen, strangers)
-            except (ApiUnavailableError, OutcomeUnknownError):
+            except (errors.ApiUnavailableError, errors.OutcomeUnknownError):
                 raise
             except GroupViewError as error:
                 if not isinstance(action, ASKED_OF_THE_CONTROLLER) or isinstance(error, GroupUnknownError):
@@ -122,7 +113,7 @@ class PlanApplier:
                 note = plans.Note(reason=reason, message=f"{action.target}: {error}", warning=True)
                 await self._events.post_once(seen.group_object, note)
                 continue
-            except ApiError as error:
+            except errors.ApiError as error:
                 log.warning(
                     "reconcile.refused",
                     group=str(key),
@@ -137,7 +128,9 @@ class PlanApplier:
                 continue
             reserved += isinstance(action, plans.ReserveBrokerId)
             if done is not None:
-                await self._tell(key, done, seen)
+                _log_done(key, done)
+                for note in done.notes:
+                    await self._events.post(seen.group_object, note)
         if refused is not None:
             raise refused
         return reserved
@@ -164,7 +157,7 @@ class PlanApplier:
         force = found is not None
         try:
             await self._applier.apply(action.resource, action.object, force=force)
-        except InvalidError as error:
+        except errors.InvalidError as error:
             if action.otherwise is None:
                 raise
             log.warning("reconcile.otherwise", group=str(key), target=action.target, error=str(error))
@@ -199,7 +192,7 @@ class PlanApplier:
             case plans.RemoveMember():
                 await self._view.remove_member(key, action.broker_id)
             case plans.MakeSecret():
-                with contextlib.suppress(AlreadyExistsError):
+                with contextlib.suppress(errors.AlreadyExistsError):
                     await self._api.create(SECRETS, action.object)
             case plans.SetRole():
                 labels = {names.LABEL_ROLE: action.role, names.LABEL_BROKER_ID: str(action.broker_id)}
@@ -270,14 +263,14 @@ class PlanApplier:
                 content_type=content_type,
                 field_manager=field_manager,
             )
-        except NotFoundError:
+        except errors.NotFoundError:
             return False
         return True
 
     async def _delete(self, key: GroupKey, action: plans.DeleteObject) -> None:
         if action.successor is not None:
             await rehearse(self._api, action.resource, action.successor)
-        with contextlib.suppress(NotFoundError):
+        with contextlib.suppress(errors.NotFoundError):
             await self._api.delete(action.resource, action.name, namespace=key.namespace, uid=action.uid)
 
     async def _set_finalizers(self, key: GroupKey, action: plans.SetFinalizers) -> None:
@@ -290,7 +283,7 @@ class PlanApplier:
         is_there = await self._patch(action.resource, action.name, key, metadata)
         if not is_there and names.FINALIZER_BROKER_GROUP in action.finalizers:
             # Whatever is given an owner now goes with it.
-            raise NotFoundError(f"{action.target} is gone", status=404)
+            raise errors.NotFoundError(f"{action.target} is gone", status=404)
 
     async def _write_durability(self, key: GroupKey, action: plans.WriteDurability) -> bool:
         """Return whether the API server took it. An object that breaks a rule of now goes on by what its status says."""
@@ -306,33 +299,20 @@ class PlanApplier:
                 # A value that another writer has set meanwhile is a conflict, and stays.
                 force=False,
             )
-        except InvalidError as error:
+        except errors.InvalidError as error:
             log.warning("reconcile.durability_not_written", group=str(key), error=str(error))
             return False
         return True
 
     async def _write_status(self, key: GroupKey, status: JsonObject) -> None:
         body = {"metadata": {"name": key.name, "namespace": key.namespace}, "status": status}
-        with contextlib.suppress(NotFoundError):
+        with contextlib.suppress(errors.NotFoundError):
             await self._api.apply(BROKER_GROUPS, body, field_manager=names.FIELD_MANAGER_STATUS, subresource="status")
 
-    async def _tell(self, key: GroupKey, action: plans.Action, seen: Observed) -> None:
-        level = log.debug if isinstance(action, plans.WriteStatus) else log.info
-        level(
-            "reconcile.done", group=str(key), action=type(action).__name__, target=action.target, reason=action.reason
-        )
-        if isinstance(action, plans.WriteStatus):
-            for told in action.notes:
-                await self._events.post(seen.group_object, told)
-        note = action.note
-        if isinstance(action, plans.ReserveBrokerId) and note is None:
-            note = plans.Note(
-                reason="BrokerIdAssigned",
-                message=f"Broker id {action.broker_id} is kept for pod {action.pod_name}",
-                related=action.pod_name,
-            )
-        if note is not None:
-            await self._events.post(seen.group_object, note)
+
+def _log_done(key: GroupKey, action: plans.Action) -> None:
+    level = log.debug if isinstance(action, plans.WriteStatus) else log.info
+    level("reconcile.done", group=str(key), action=type(action).__name__, target=action.target, reason=action.reason)
 
 
 # A quota that the present object fills is free again when that is gone; and some webhooks refuse every dry run.
@@ -352,23 +332,23 @@ async def rehearse(api: KubernetesApi, resource: Resource, obj: JsonObject) -> N
         return
     try:
         present = await api.get(resource, obj["metadata"]["name"], namespace=obj["metadata"].get("namespace"))
-    except NotFoundError:
+    except errors.NotFoundError:
         raise refused from None
     same = await _tried(api, resource, _copy_of(present))
     if same is None or (same.status, str(same)) != (refused.status, str(refused)):
         raise refused
 
 
-async def _tried(api: KubernetesApi, resource: Resource, obj: JsonObject) -> ApiError | None:
+async def _tried(api: KubernetesApi, resource: Resource, obj: JsonObject) -> errors.ApiError | None:
     """Return the API's refusal of the object under the rehearsal's name; raise if the API does not answer."""
     metadata = obj["metadata"] | {"name": f"{obj['metadata']['name']}-rehearsal"}
     try:
         await api.apply(
             resource, obj | {"metadata": metadata}, field_manager=names.FIELD_MANAGER_RECONCILE, dry_run=True
         )
-    except (ApiUnavailableError, OutcomeUnknownError):
+    except (errors.ApiUnavailableError, errors.OutcomeUnknownError):
         raise
-    except ApiError as error:
+    except errors.ApiError as error:
         return error
     return None
 

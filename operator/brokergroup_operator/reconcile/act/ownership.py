@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.names import operator_of
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import BROKER_GROUPS
 from brokergroup_operator.reconcile.plan import Note
@@ -35,7 +34,7 @@ async def take(
     resource: Resource = BROKER_GROUPS,
 ) -> JsonObject | None:
     """Return the group once it is ours, None where it is another's. Raise ``ConflictError`` if another write came first."""
-    holder = operator_of(group_object)
+    holder = names.operator_of(group_object)
     if holder == operator:
         return group_object
     metadata = group_object["metadata"]

@@ -11,7 +11,6 @@ from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject, Note
 from brokergroup_operator.reconcile.render import children
 from brokergroup_operator.reconcile.see import foreign, observed
-from brokergroup_operator.reconcile.see.foreign import apply_if_drifted, with_revision
 from brokergroup_operator.reconcile.see.members import is_broken
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def claim_actions(seen: Observed, member: Member) -> Iterator[Action]:
         size = _size_kept(seen, names.commit_log_claim_name(member.pod), storage.commit_log.size)
         wanted.append(children.build_commit_log_claim(seen.group, member, size=size))
     for claim in wanted:
-        yield from apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, claim)
+        yield from foreign.apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, claim)
 
 
 def _size_kept(seen: Observed, name: str, wanted: str) -> str | None:
@@ -56,7 +55,7 @@ def marked_as_leaving(seen: Observed, member: Member) -> Iterator[Action]:
         return  # a pod that came back without its disk keeps its name under a higher id: the claim is the new one's
     wanted = children.build_claim(seen.group, member, size=observed.claim_size(claim))
     wanted["metadata"].setdefault("annotations", {})[names.ANNOTATION_LEAVING] = str(member.broker_id)
-    marked = with_revision(wanted)
+    marked = foreign.with_revision(wanted)
     yield ApplyObject(reason="its member leaves the group", resource=PERSISTENT_VOLUME_CLAIMS, object=marked)
 
 

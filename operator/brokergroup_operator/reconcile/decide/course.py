@@ -16,20 +16,10 @@ from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.decide.claims import deleted_claims, marked_as_leaving
-from brokergroup_operator.reconcile.decide.configuration_drift import Drift, drifted_keys
-from brokergroup_operator.reconcile.decide.deletion import QUIET, hibernation_steps, must_be_quiet, stops
+from brokergroup_operator.reconcile.decide import claims, deletion, scale_in, silent_members
+from brokergroup_operator.reconcile.decide import rollout as rollouts
+from brokergroup_operator.reconcile.decide.configuration_drift import drifted_keys
 from brokergroup_operator.reconcile.decide.failover_safe import failover_safe, mastership_step
-from brokergroup_operator.reconcile.decide.rollout import (
-    ASKED_FOR,
-    Outdated,
-    due_now,
-    outdated_members,
-    rollout_steps,
-    wanted_pod,
-)
-from brokergroup_operator.reconcile.decide.scale_in import forgetting_step, leaving, leaving_step
-from brokergroup_operator.reconcile.decide.silent_members import repair_step
 from brokergroup_operator.reconcile.other_groups import Turn, turn_of
 from brokergroup_operator.reconcile.plan import Step, Verb, Verdict, no
 from brokergroup_operator.reconcile.render import broker_config
@@ -40,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.reconcile.decide.configuration_drift import Drift
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -58,7 +49,7 @@ class Course:
     standings: Mapping[int, Standing]
     safe: Verdict
     drifts: tuple[Drift, ...] = ()
-    outdated: tuple[Outdated, ...] = ()
+    outdated: tuple[rollouts.Outdated, ...] = ()
     leaver: Standing | None = None
     repairing: Step | None = None
     leaving: Step | None = None
@@ -89,23 +80,25 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
     known, drifts = standings(seen), drifted_keys(seen, settings)
     safe = failover_safe(seen, drifts)
     if seen.group.spec.maintenance.hibernated:
-        steps = tuple(hibernation_steps(seen))
+        steps = tuple(deletion.hibernation_steps(seen))
         return Course(standings=known, safe=safe, steps=() if seen.group.spec.maintenance.paused else steps)
-    may_step, leaver = _at_rest(seen, safe), leaving(seen)
+    may_step, leaver = _at_rest(seen, safe), scale_in.leaving(seen)
     staying = {broker_id: one for broker_id, one in known.items() if one is not leaver}
-    outdated = outdated_members(seen, [one.member for one in staying.values()], settings)
-    due = due_now(outdated, seen.group.spec.update_strategy)
+    outdated = rollouts.outdated_members(seen, [one.member for one in staying.values()], settings)
+    due = rollouts.due_now(outdated, seen.group.spec.update_strategy)
     course = Course(
         standings=known,
         safe=safe,
         drifts=drifts,
         outdated=tuple(outdated),
         leaver=leaver,
-        repairing=repair_step(seen, staying),
-        leaving=leaving_step(seen, leaver, staying=len(staying), safe=may_step.holds) if leaver is not None else None,
+        repairing=silent_members.repair_step(seen, staying),
+        leaving=scale_in.leaving_step(seen, leaver, staying=len(staying), safe=may_step.holds)
+        if leaver is not None
+        else None,
         moving=mastership_step(seen, at_rest=may_step, updating={one.member.broker_id for one in due}),
-        forgetting=forgetting_step(seen),
-        rollout=tuple(rollout_steps(seen, staying, outdated, may_step)),
+        forgetting=scale_in.forgetting_step(seen),
+        rollout=tuple(rollouts.rollout_steps(seen, staying, outdated, may_step)),
     )
     if seen.group.spec.maintenance.paused or observed.being_deleted(seen.group_object):
         return course
@@ -123,7 +116,7 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
     stepping = {step.member for step in course.rollout if step.acts}
     holds = turn_of(seen.group_object) is Turn.HOLDS
     if stepping and all_in_sync:
-        asked_for = any(item.member in stepping and item.why in ASKED_FOR for item in course.outdated)
+        asked_for = any(item.member in stepping and item.why in rollouts.ASKED_FOR for item in course.outdated)
         if seen.refusal and not asked_for:
             return replace(course, rollout=tuple(_rehearsed(one) if one.acts else one for one in course.rollout))
         if seen.rolling_before and not holds and not asked_for:
@@ -175,18 +168,18 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
         case Verb.REPLACE | Verb.STOP:
             note = _note_of_stop(step, member)
             # No running pod is stopped for one that the API refuses: a bad podTemplate, an admission policy.
-            successor = wanted_pod(seen, member, settings) if step.verb is Verb.REPLACE else None
+            successor = rollouts.wanted_pod(seen, member, settings) if step.verb is Verb.REPLACE else None
             if (pod := seen.pods.get(member.pod)) is not None:
                 action = plans.DeleteObject.of(PODS, pod, step.why, note)
                 yield replace(action, successor=successor, is_update=step.reason is Reason.ROLLING_UPDATE)
         case Verb.REHEARSE:
-            yield plans.Rehearse(reason=step.why, resource=PODS, object=wanted_pod(seen, member, settings))
+            yield plans.Rehearse(reason=step.why, resource=PODS, object=rollouts.wanted_pod(seen, member, settings))
         case Verb.DROP_VOLUME:
             told = f"Deleting claim {member.pod}: {step.why}"
             note = plans.Note(reason="VolumeDropped", message=told, warning=True)
-            yield from deleted_claims(seen, member.pod, step.why, note)
+            yield from claims.deleted_claims(seen, member.pod, step.why, note)
         case Verb.MARK:
-            yield from marked_as_leaving(seen, member)
+            yield from claims.marked_as_leaving(seen, member)
         case Verb.FORGET:
             event = "ScaledIn" if step.reason is Reason.SCALING_IN else "ReplicaRebuilt"
             told = f"Broker id {member.broker_id} is cleaned from the record: {step.why}"
@@ -216,7 +209,7 @@ def with_minimum_reached(seen: Observed) -> BrokerGroup:
         in_sync = len(seen.record.sync_state_set & set(seen.snapshot.live)) if seen.record and seen.snapshot else 0
         reached = min(wanted, max(so_far, in_sync))
     else:
-        reached = so_far if leaving(seen) is not None else wanted
+        reached = so_far if scale_in.leaving(seen) is not None else wanted
     replication = msgspec.structs.replace(spec.replication, min_in_sync_replicas=reached)
     return msgspec.structs.replace(seen.group, spec=msgspec.structs.replace(spec, replication=replication))
 
@@ -229,15 +222,15 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
     if seen.snapshot is None or seen.snapshot.in_progress is not None or seen.snapshot.is_changing:
         return  # a switchover holds minInSyncReplicas up meanwhile
     wanted = broker_config.hot_values(seen.group, settings)
-    quiet = must_be_quiet(seen)
+    quiet = deletion.must_be_quiet(seen)
     restarting = {step.member.pod for step in course.steps if step.member is not None}
     for standing in course.standings.values():
         pod = seen.pods.get(standing.member.pod)
         if pod is None or standing.is_going or not standing.is_ready or not standing.is_registered:
             continue
-        if standing is not quiet and (standing.member.pod in restarting or stops(seen)):
+        if standing is not quiet and (standing.member.pod in restarting or deletion.stops(seen)):
             continue
-        values = wanted | (QUIET if standing is quiet else {})
+        values = wanted | (deletion.QUIET if standing is quiet else {})
         if changed := broker_config.hot_changes(pod, values):
             keys = ", ".join(f"{key}={value}" for key, value in sorted(changed.items()))
             told = f"Pod {standing.member.pod} now runs with {keys}"

@@ -15,28 +15,18 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.broker_keys import MINIMUM, QUIET_MINIMUM
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.storage_fields import RetentionPolicy
-from brokergroup_operator.kube.resources import (
-    BROKER_GROUP_STATES,
-    BROKER_GROUPS,
-    CONFIG_MAPS,
-    PERSISTENT_VOLUME_CLAIMS,
-    POD_DISRUPTION_BUDGETS,
-    PODS,
-    SERVICES,
-)
+from brokergroup_operator.kube import resources
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.claims import own_claims
 from brokergroup_operator.reconcile.plan import Action, DeleteObject, Note, PatchMetadata, SetFinalizers, Step, Verb
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.members import standings
-from brokergroup_operator.reconcile.see.observed import pods_on_going_claims
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.see.members import Standing
     from brokergroup_operator.reconcile.see.observed import Observed
 
@@ -49,8 +39,8 @@ def evaluate_deletion(seen: Observed, quieting: Iterable[Action]) -> list[Action
         return _let_go(seen)
     if seen.pods:
         # What the master acknowledged is then on every disk that counts. One that cannot be asked stops all the same.
-        return [*quieting, *_delete(PODS, seen.pods)]
-    made = (SERVICES, POD_DISRUPTION_BUDGETS, CONFIG_MAPS)
+        return [*quieting, *_delete(resources.PODS, seen.pods)]
+    made = (resources.SERVICES, resources.POD_DISRUPTION_BUDGETS, resources.CONFIG_MAPS)
     rest = [action for resource in made for action in _delete(resource, foreign.made_here(seen, resource))]
     return [*rest, *_delete_data(seen)] or [_release_group(seen, "all children are gone")]
 
@@ -76,20 +66,20 @@ def _delete_data(seen: Observed) -> Iterator[Action]:
     if seen.group.spec.storage.retention.when_deleted is RetentionPolicy.RETAIN:
         return
     # The record goes last: a broker id must stay on record until its claim is deleted.
-    claims = list(_delete(PERSISTENT_VOLUME_CLAIMS, own_claims(seen)))
+    claims = list(_delete(resources.PERSISTENT_VOLUME_CLAIMS, own_claims(seen)))
     yield from claims
     if not claims and seen.state_object is not None:
-        yield from _delete(BROKER_GROUP_STATES, {identity.name_of(seen.group): seen.state_object})
+        yield from _delete(resources.BROKER_GROUP_STATES, {identity.name_of(seen.group): seen.state_object})
 
 
-def _delete(resource: Resource, objects: Mapping[str, JsonObject]) -> Iterator[Action]:
+def _delete(resource: resources.Resource, objects: Mapping[str, JsonObject]) -> Iterator[Action]:
     for _, obj in sorted(objects.items()):
         if not observed.being_deleted(obj):
             yield DeleteObject.of(resource, obj, "the group is being deleted")
 
 
 def _release_group(seen: Observed, reason: str) -> SetFinalizers:
-    return SetFinalizers.without(BROKER_GROUPS, seen.group_object, names.FINALIZER_BROKER_GROUP, reason)
+    return SetFinalizers.without(resources.BROKER_GROUPS, seen.group_object, names.FINALIZER_BROKER_GROUP, reason)
 
 
 # `kubectl delete --cascade=orphan` puts it on the group. The cluster's garbage collector takes the owner references off the
@@ -127,7 +117,7 @@ def disowned(seen: Observed) -> Iterator[PatchMetadata]:
     for resource, obj in foreign.children(seen):
         if any(owner.get("uid") == uid for owner in observed.owners_of(obj)):
             change: JsonObject = {"ownerReferences": [{"uid": uid, "$patch": "delete"}]}
-            if resource == PODS:
+            if resource == resources.PODS:
                 change |= _pod_marks(seen, obj)
             yield _patch(resource, obj, "its group is orphaned", change)
 
@@ -141,7 +131,7 @@ def marks_mended(seen: Observed) -> Iterator[PatchMetadata]:
             # A garbage collector looks an owner up by its version, too. What is applied again, has this one from then on.
             change |= {"ownerReferences": [identity.owner_reference(seen.group)]}
         if change:
-            yield _patch(PODS, pod, "an older version made it", change)
+            yield _patch(resources.PODS, pod, "an older version made it", change)
     yield from claims_mended(own_claims(seen).values())
 
 
@@ -149,7 +139,7 @@ def claims_mended(claims: Iterable[JsonObject]) -> Iterator[PatchMetadata]:
     """Also of a group that is gone: its claims have no owner, so Argo CD's label would have them pruned."""
     for claim in claims:
         if change := _without_instance(claim):
-            yield _patch(PERSISTENT_VOLUME_CLAIMS, claim, "an older version made it", change)
+            yield _patch(resources.PERSISTENT_VOLUME_CLAIMS, claim, "an older version made it", change)
 
 
 def _pod_marks(seen: Observed, pod: JsonObject) -> JsonObject:
@@ -164,7 +154,7 @@ def _without_instance(obj: JsonObject) -> JsonObject:
     return {"labels": {names.LABEL_APP_INSTANCE: None}} if is_ours else {}
 
 
-def _patch(resource: Resource, obj: JsonObject, reason: str, change: JsonObject) -> PatchMetadata:
+def _patch(resource: resources.Resource, obj: JsonObject, reason: str, change: JsonObject) -> PatchMetadata:
     name, uid = str(observed.metadata(obj)["name"]), observed.uid(obj)
     return PatchMetadata(reason=reason, resource=resource, name=name, uid=uid, change=change)
 
@@ -178,7 +168,7 @@ def must_be_quiet(seen: Observed) -> Standing | None:
     master = next((standing for standing in standings(seen).values() if standing.is_master), None)
     if master is None or not master.is_live or not master.is_ready or not stops(seen):
         return None
-    if pods_on_going_claims(seen) and not observed.being_deleted(seen.group_object):
+    if observed.pods_on_going_claims(seen) and not observed.being_deleted(seen.group_object):
         return None
     pod = seen.pods[master.member.pod]
     return master if broker_config.hot_changes(pod, QUIET) else None
@@ -190,7 +180,7 @@ def stops(seen: Observed) -> bool:
 
 def hibernation_steps(seen: Observed) -> list[Step]:
     """Return the pods to stop now: once the master is quiet (`QUIET`), its own; when that has ended, the slaves' all at once."""
-    if pods_on_going_claims(seen) or must_be_quiet(seen) is not None:
+    if observed.pods_on_going_claims(seen) or must_be_quiet(seen) is not None:
         return []  # to sleep would be to lose those disks, or what the master still acknowledges
     # What is in flight is replicated first. No master is left to shrink the SyncStateSet, so every member keeps its seat.
     there = [standing for standing in standings(seen).values() if standing.has_pod]

@@ -29,7 +29,6 @@ from brokergroup_operator.reconcile.render.containers import with_times_of
 from brokergroup_operator.reconcile.render.pods import build_pod, made_as
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import membership, wanted_learners
-from brokergroup_operator.reconcile.see.observed import derived, moment, why_not_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,7 +99,7 @@ def restart_reason(
     return None
 
 
-@derived
+@observed.derived
 def wanted_pod(seen: Observed, member: Member, settings: ReconcileSettings) -> JsonObject:
     """The pod of the member as it would be made now, with the marks that say what it was made from."""
     place, learner = place_of(seen.group, member, seen.services), member.broker_id in wanted_learners(seen)
@@ -133,7 +132,7 @@ def made_before(seen: Observed, obj: JsonObject) -> bool:
     if observed.annotations_of(obj).get(names.ANNOTATION_OPERATION) == str(operation.metadata.get("uid", "")):
         return False
     created = observed.metadata(obj).get("creationTimestamp")
-    return created is None or moment(str(created)) <= moment(operation.status.started_at)
+    return created is None or observed.moment(str(created)) <= observed.moment(operation.status.started_at)
 
 
 def rollout_steps(
@@ -146,7 +145,7 @@ def rollout_steps(
         return [_left_to_a_person(outdated)] if outdated else []
     due = [item for item in wanted if not standings[item.member.broker_id].claim_goes]
     if not due:
-        why = why_not_stopped([item.member.pod for item in wanted])
+        why = observed.why_not_stopped([item.member.pod for item in wanted])
         return [Step(verb=Verb.REFUSE, reason=Reason.CLAIM_BEING_DELETED, why=why)]
     has_master = any(standing.is_master for standing in standings.values())
     idle = [item for item in due if _gives_nothing(standings[item.member.broker_id], has_master=has_master)]

@@ -9,32 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api.brokergroup_operation import (
-    OperationConditionType,
-    OperationPhase,
-    OperationResult,
-    OperationStatus,
-    OperationType,
-)
+from msgspec.structs import asdict
+
+from brokergroup_operator.api import brokergroup_operation as api
 from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.reconcile.operations import plan as plans
-from brokergroup_operator.reconcile.operations.procedures import masters, members
-from brokergroup_operator.reconcile.operations.procedures.premises import (
-    GROUP_UNKNOWN_GRACE_SECONDS,
-    Case,
-    Procedure,
-    window_of,
-)
+from brokergroup_operator.reconcile.operations.procedures import masters, members, premises
 from brokergroup_operator.reconcile.plan import Note
-from brokergroup_operator.reconcile.see.observed import (
-    FINISHED,
-    being_deleted,
-    created_seconds,
-    metadata,
-    owners_of,
-    uid,
-)
+from brokergroup_operator.reconcile.see import observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,13 +25,15 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed, Operation
 
 
-PROCEDURES: Mapping[OperationType, Procedure] = {
-    OperationType.SWITCHOVER: Procedure(begin=masters.begin_switchover, judge=masters.judge_switchover),
-    OperationType.RESTART: Procedure(begin=members.begin_restart, judge=members.judge_restart),
-    OperationType.REBUILD: Procedure(begin=members.begin_rebuild, judge=members.judge_rebuild),
-    OperationType.ELECT: Procedure(begin=masters.begin_election, judge=masters.judge_election),
-    OperationType.DECOMMISSION: Procedure(begin=members.begin_decommission, judge=members.judge_decommission),
-    OperationType.DRILL: Procedure(begin=masters.begin_drill, judge=masters.judge_drill),
+PROCEDURES: Mapping[api.OperationType, premises.Procedure] = {
+    api.OperationType.SWITCHOVER: premises.Procedure(begin=masters.begin_switchover, judge=masters.judge_switchover),
+    api.OperationType.RESTART: premises.Procedure(begin=members.begin_restart, judge=members.judge_restart),
+    api.OperationType.REBUILD: premises.Procedure(begin=members.begin_rebuild, judge=members.judge_rebuild),
+    api.OperationType.ELECT: premises.Procedure(begin=masters.begin_election, judge=masters.judge_election),
+    api.OperationType.DECOMMISSION: premises.Procedure(
+        begin=members.begin_decommission, judge=members.judge_decommission
+    ),
+    api.OperationType.DRILL: premises.Procedure(begin=masters.begin_drill, judge=masters.judge_drill),
 }
 
 
@@ -56,9 +41,11 @@ def evaluate(
     seen: Observed, outcomes: Mapping[str, plans.Outcome], settings: plans.OperationSettings
 ) -> plans.PassPlan:
     """Return the plan of one pass; `outcomes` by uid are those of this process's requests to the controller plane."""
-    ours = [one for one in seen.operations if not being_deleted(one.raw) and one.is_of(seen.group_object)]
+    ours = [one for one in seen.operations if not observed.being_deleted(one.raw) and one.is_of(seen.group_object)]
     ours.sort(key=lambda one: one.order)
-    cases = [Case(seen=seen, operation=one, outcome=outcomes.get(one.uid, plans.NOTHING_ASKED)) for one in ours]
+    cases = [
+        premises.Case(seen=seen, operation=one, outcome=outcomes.get(one.uid, plans.NOTHING_ASKED)) for one in ours
+    ]
     unfinished = [case for case in cases if not case.operation.finished]
     first = _first(unfinished)
     judged = [(case, _verdict(case, first)) for case in unfinished]
@@ -73,7 +60,7 @@ def evaluate(
     return plans.PassPlan(steps=(*steps, *removals), look_again_seconds=min(look_again, default=None))
 
 
-def _steps(case: Case, verdict: plans.Verdict) -> Iterator[plans.Step]:
+def _steps(case: premises.Case, verdict: plans.Verdict) -> Iterator[plans.Step]:
     operation = case.operation
     status = next_status(case, verdict)
     if status != operation.asked.status:
@@ -82,23 +69,23 @@ def _steps(case: Case, verdict: plans.Verdict) -> Iterator[plans.Step]:
         yield plans.DoEffect(operation=operation, effect=verdict.effect)
 
 
-def _look_again(case: Case, verdict: plans.Verdict, settings: plans.OperationSettings) -> Iterator[float]:
-    if verdict.phase in FINISHED:
+def _look_again(case: premises.Case, verdict: plans.Verdict, settings: plans.OperationSettings) -> Iterator[float]:
+    if verdict.phase in observed.FINISHED:
         yield 0.0  # the next one's turn
     elif not isinstance(verdict, plans.Wait):
         yield settings.running_poll_seconds
     else:
         if verdict.look_again_seconds is not None:
             yield verdict.look_again_seconds
-        if (ends_seconds := window_of(case.operation).ends_seconds) is not None:
+        if (ends_seconds := premises.window_of(case.operation).ends_seconds) is not None:
             yield ends_seconds - case.now_seconds
 
 
-def _verdict(case: Case, first: Case | None) -> plans.Verdict:
+def _verdict(case: premises.Case, first: premises.Case | None) -> plans.Verdict:
     operation, procedure = case.operation, PROCEDURES[case.spec.type]
     if not case.seen.group_object:
         return _without_group(case)
-    if operation.phase is OperationPhase.RUNNING:
+    if operation.phase is api.OperationPhase.RUNNING:
         return procedure.judge(case)
     if why := case.too_late():
         return plans.Reject(message=why)
@@ -110,36 +97,37 @@ def _verdict(case: Case, first: Case | None) -> plans.Verdict:
     return beginning
 
 
-def _first(unfinished: list[Case]) -> Case | None:
+def _first(unfinished: list[premises.Case]) -> premises.Case | None:
     """Return the running operation, or else the oldest whose time has come."""
     real = [case for case in unfinished if not case.operation.is_dry]
     running = [case for case in real if case.operation.is_running]
     return next(iter([*running, *(case for case in real if not _waits_for_its_time(case))]), None)
 
 
-def _waits_for_its_time(case: Case) -> bool:
-    return case.operation.phase is OperationPhase.PENDING and case.too_early_seconds > 0
+def _waits_for_its_time(case: premises.Case) -> bool:
+    return case.operation.phase is api.OperationPhase.PENDING and case.too_early_seconds > 0
 
 
-def _without_group(case: Case) -> plans.Verdict:
+def _without_group(case: premises.Case) -> plans.Verdict:
     what = case.group_is_not_there()
-    if case.operation.phase is OperationPhase.RUNNING:
+    if case.operation.phase is api.OperationPhase.RUNNING:
         return plans.Fail(message=f"{what} any more")
-    grace_seconds = created_seconds(case.operation.raw) + GROUP_UNKNOWN_GRACE_SECONDS - case.now_seconds
+    grace_ends_seconds = observed.created_seconds(case.operation.raw) + premises.GROUP_UNKNOWN_GRACE_SECONDS
+    grace_seconds = grace_ends_seconds - case.now_seconds
     return (
         plans.Wait(message=what, look_again_seconds=grace_seconds) if grace_seconds > 0 else plans.Reject(message=what)
     )
 
 
 def _adoption(seen: Observed, operation: Operation) -> Iterator[plans.Adopt]:
-    if not seen.group_object or being_deleted(seen.group_object):
+    if not seen.group_object or observed.being_deleted(seen.group_object):
         return
-    group_uid = uid(seen.group_object)
-    if all(owner.get("uid") != group_uid for owner in owners_of(operation.raw)):
+    group_uid = observed.uid(seen.group_object)
+    if all(owner.get("uid") != group_uid for owner in observed.owners_of(operation.raw)):
         yield plans.Adopt(operation=operation, group_uid=group_uid)
 
 
-def _old_ones(cases: list[Case], settings: plans.OperationSettings) -> Iterator[plans.Remove]:
+def _old_ones(cases: list[premises.Case], settings: plans.OperationSettings) -> Iterator[plans.Remove]:
     """Return the finished operations to delete: time to live over, or more than the history keeps."""
     finished = [case for case in cases if case.operation.finished]
     finished.sort(key=lambda case: (case.operation.completed_seconds, case.operation.order), reverse=True)
@@ -151,7 +139,7 @@ def _old_ones(cases: list[Case], settings: plans.OperationSettings) -> Iterator[
             yield plans.Remove(operation=case.operation, reason=f"only the last {settings.history_limit} are kept")
 
 
-def _remaining_seconds(case: Case) -> float | None:
+def _remaining_seconds(case: premises.Case) -> float | None:
     ttl_seconds = case.spec.ttl_seconds_after_finished
     if not case.operation.finished or ttl_seconds is None:
         return None
@@ -161,11 +149,11 @@ def _remaining_seconds(case: Case) -> float | None:
 MAX_MESSAGE = 4096
 
 
-def next_status(case: Case, verdict: plans.Verdict) -> OperationStatus:
+def next_status(case: premises.Case, verdict: plans.Verdict) -> api.OperationStatus:
     """Equal to the present one where nothing has changed, so that nothing is written."""
-    now, is_over = rfc3339(case.now_seconds), verdict.phase in FINISHED
-    generation, message = int(metadata(case.operation.raw).get("generation", 0)), verdict.message[:MAX_MESSAGE]
-    kind = OperationConditionType.COMPLETE if isinstance(verdict, plans.Done) else OperationConditionType.FAILED
+    now, is_over = rfc3339(case.now_seconds), verdict.phase in observed.FINISHED
+    generation, message = int(observed.metadata(case.operation.raw).get("generation", 0)), verdict.message[:MAX_MESSAGE]
+    kind = api.OperationConditionType.COMPLETE if isinstance(verdict, plans.Done) else api.OperationConditionType.FAILED
     condition = Condition(
         type=kind.value,
         status=ConditionStatus.TRUE,
@@ -174,21 +162,14 @@ def next_status(case: Case, verdict: plans.Verdict) -> OperationStatus:
         last_transition_time=now,
         observed_generation=generation,
     )
-    figures = plans.Figures.so_far(case.before) if verdict.figures is None else verdict.figures
-    return OperationStatus(
+    figures = asdict(case.before if verdict.figures is None else verdict.figures)
+    steps = list(verdict.plan) if isinstance(verdict, plans.Done) else []
+    return api.OperationStatus(
         phase=verdict.phase,
         observed_generation=generation,
         started_at=now if isinstance(verdict, plans.Start) else case.operation.status.started_at,
         completed_at=now if is_over else None,
-        result=OperationResult(
-            message=message,
-            from_broker_id=figures.from_broker_id or None,
-            to_broker_id=figures.to_broker_id or None,
-            epoch=figures.epoch,
-            milliseconds=figures.milliseconds,
-            phases=dict(figures.phases),
-            plan=list(verdict.plan) if isinstance(verdict, plans.Done) else [],
-        ),
+        result=api.OperationResult(**figures | {"message": message, "plan": steps}),
         conditions=[condition] if is_over else None,
     )
 
@@ -199,7 +180,7 @@ def _note_of(operation: Operation, verdict: plans.Verdict) -> Note | None:
     message = f"{operation.name}: {verdict.message}"
     if isinstance(verdict, plans.Reject | plans.Fail):
         return Note(reason=f"{kind.value}{verdict.phase.value}", message=message, warning=True)
-    if kind is OperationType.SWITCHOVER:
+    if kind is api.OperationType.SWITCHOVER:
         return None
     if isinstance(verdict, plans.Start):
         return Note(reason=f"{kind.value}Started", message=message)

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 
-from brokergroup_operator.api.brokergroup_operation import OperationPhase
+from brokergroup_operator.api.brokergroup_operation import OperationPhase, OperationResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from brokergroup_operator.api.brokergroup_operation import OperationResult, OperationStatus
+    from brokergroup_operator.api.brokergroup_operation import OperationStatus
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.reconcile.plan import Note
     from brokergroup_operator.reconcile.see.observed import Operation
 
 
-class Figures(Struct, frozen=True, kw_only=True):
-    """The measured result: ``OperationResult`` without its message."""
+class Figures(OperationResult, frozen=True, kw_only=True):
+    """The measured result. Its message is the verdict's."""
 
-    from_broker_id: int | None = None
-    to_broker_id: int | None = None
-    epoch: int | None = None
-    milliseconds: int | None = None
-    phases: Mapping[str, int] = {}
-
-    @classmethod
-    def so_far(cls, result: OperationResult) -> Self:
-        """As an earlier pass wrote them down."""
-        return cls(**{name: getattr(result, name) for name in cls.__struct_fields__})
+    message: str = ""
 
 
 NO_FIGURES = Figures()
@@ -71,7 +60,7 @@ Effect = SwitchMaster | ElectUnclean | KillPod
 
 class _Said(Struct, frozen=True, kw_only=True):
     message: str
-    figures: Figures = NO_FIGURES
+    figures: OperationResult = NO_FIGURES
 
 
 class Wait(_Said, frozen=True, kw_only=True):
@@ -100,7 +89,7 @@ class GoOn(Struct, frozen=True, kw_only=True):
     phase: ClassVar = OperationPhase.RUNNING
     message: str
     effect: Effect | None = None
-    figures: Figures | None = None
+    figures: OperationResult | None = None
 
 
 class Done(_Said, frozen=True, kw_only=True):
@@ -123,7 +112,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """The outcome so far of a request of this process to the controller plane. Lost with the process, and then not needed."""
 
     running: bool = False
-    figures: Figures | None = None
+    figures: OperationResult | None = None
     refused: str = ""
     failed: str = ""
 
@@ -175,7 +164,6 @@ class PassPlan(Struct, frozen=True, kw_only=True):
 
 
 class OperationSettings(Struct, frozen=True, kw_only=True):
-    api_timeout_seconds: float = 10.0
     # Which operator this is: it carries out what is asked of the groups that it reconciles, and of no others (ADR 10).
     operator: str | None = None
     # Finished operations that are kept per group; a TTL of their own may end them sooner.

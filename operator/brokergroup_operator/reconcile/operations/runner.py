@@ -19,7 +19,6 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.definitions.schema import without_nulls
-from brokergroup_operator.api.names import operator_of
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
 from brokergroup_operator.kube.recipes import delete_held
@@ -66,7 +65,6 @@ class OperationRunner:
         self._api = api
         self._view = view
         self._post = post
-        self._timeout_seconds = settings.api_timeout_seconds
 
     def outcomes(self, key: GroupKey) -> Mapping[str, plans.Outcome]:
         """Of this process's requests. Before the record is read: none may be older than the record it is judged with."""
@@ -120,7 +118,7 @@ class OperationRunner:
     def _judged(
         self, key: GroupKey, seen: Observed, outcomes: Mapping[str, plans.Outcome], *, is_newest: bool
     ) -> tuple[Observed, plans.PassPlan] | None:
-        if seen.group_object and operator_of(seen.group_object) != self._settings.operator:
+        if seen.group_object and names.operator_of(seen.group_object) != self._settings.operator:
             return None
         if not seen.operations and self.outcomes(key):
             # What is under way is given up only if a list of operations lacks it: the pass may have had none.
@@ -160,13 +158,7 @@ class OperationRunner:
                 await self._effect(key, step)
             case plans.Remove():
                 log.info("operation.removed", group=str(key), name=name, reason=step.reason)
-                await self._api.delete(
-                    BROKER_GROUP_OPERATIONS,
-                    name,
-                    namespace=key.namespace,
-                    uid=uid,
-                    timeout_seconds=self._timeout_seconds,
-                )
+                await self._api.delete(BROKER_GROUP_OPERATIONS, name, namespace=key.namespace, uid=uid)
 
     async def _adopt(self, key: GroupKey, step: plans.Adopt, raw: JsonObject) -> JsonObject:
         metadata = raw["metadata"]
@@ -185,7 +177,6 @@ class OperationRunner:
             namespace=key.namespace,
             content_type=PatchType.MERGE,
             field_manager=names.FIELD_MANAGER_RECONCILE,
-            timeout_seconds=self._timeout_seconds,
         )
 
     async def _write_status(self, raw: JsonObject, step: plans.WriteStatus) -> JsonObject:
@@ -194,7 +185,6 @@ class OperationRunner:
             raw | {"status": without_nulls(msgspec.to_builtins(step.status))},
             subresource="status",
             field_manager=names.FIELD_MANAGER_STATUS,
-            timeout_seconds=self._timeout_seconds,
         )
 
     async def _effect(self, key: GroupKey, step: plans.DoEffect) -> None:
@@ -211,16 +201,12 @@ class OperationRunner:
         """Kill as a fence does, under its finalizer: so the failover has proof of the death, not only a pod that is gone."""
         try:
             for _ in range(_KILL_ATTEMPTS):
-                pod = await self._api.get(
-                    PODS, effect.name, namespace=key.namespace, timeout_seconds=self._timeout_seconds
-                )
+                pod = await self._api.get(PODS, effect.name, namespace=key.namespace)
                 if pod["metadata"]["uid"] != effect.uid:
                     log.info("operation.pod_gone", group=str(key), pod=effect.name, error="another pod has its name")
                     return
                 with contextlib.suppress(ConflictError):
-                    await delete_held(
-                        self._api, pod, finalizer=names.FINALIZER_FENCE, timeout_seconds=self._timeout_seconds
-                    )
+                    await delete_held(self._api, pod, finalizer=names.FINALIZER_FENCE)
                     return
         except NotFoundError as error:
             log.info("operation.pod_gone", group=str(key), pod=effect.name, error=str(error))

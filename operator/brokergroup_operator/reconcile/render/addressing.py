@@ -28,7 +28,6 @@ from brokergroup_operator.kube.resources import SERVICES
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
 from brokergroup_operator.reconcile.see import foreign, observed
-from brokergroup_operator.reconcile.see.foreign import apply_if_drifted
 from brokergroup_operator.reconcile.see.members import membership
 from rocketmq_remoting.address import is_ip, join_address, plain_host
 
@@ -148,7 +147,7 @@ def service_actions(seen: Observed) -> Iterator[Action]:
         slots = node_port_slots(group, [member.pod for member in members], seen.services, seen.pods)
         for member in members:
             wanted = build_member_service(group, member, slot=slots[member.pod])
-            for action in apply_if_drifted(SERVICES, seen.services, wanted):
+            for action in foreign.apply_if_drifted(SERVICES, seen.services, wanted):
                 yield _where_it_was(action, seen, member)
     yield from _surplus(seen)
 

@@ -12,15 +12,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api import names
-from brokergroup_operator.api.broker_keys import (
-    ASSIGNED_KEYS,
-    CONTROLLERS,
-    HOT_KEYS,
-    MINIMUM,
-    NAME_SERVERS,
-    QUIET_MINIMUM,
-)
+from brokergroup_operator.api import broker_keys, names
 from brokergroup_operator.api.brokergroup import Implementation, Signature
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.api.network_fields import Addressing
@@ -28,7 +20,6 @@ from brokergroup_operator.reconcile.render import certificate
 from brokergroup_operator.reconcile.render.addressing import known_host
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.foreign import content_hash
-from brokergroup_operator.reconcile.see.observed import rendered_once
 from rocketmq_remoting.serialization import decode_properties
 
 if TYPE_CHECKING:
@@ -95,7 +86,7 @@ def _own_properties(group_name: str, spec: BrokerGroupSpec, settings: ReconcileS
         **_addresses(spec),
         "haListenPort": str(spec.network.ha_port),
         "enableControllerMode": "true",
-        CONTROLLERS: ";".join(settings.controller_addresses),
+        broker_keys.CONTROLLERS: ";".join(settings.controller_addresses),
         "brokerHeartbeatInterval": str(times.heartbeat_interval_milliseconds),
         "controllerHeartBeatTimeoutMills": str(times.heartbeat_timeout_milliseconds),
         "storePathRootDir": "${STORE_DIR}",
@@ -192,25 +183,26 @@ def broker_conf(group: BrokerGroup, settings: ReconcileSettings) -> str:
 
 def hot_values(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, str]:
     """The hot keys of the group, as every running broker should have them."""
-    keys = HOT_KEYS[group.spec.implementation]
+    keys = broker_keys.HOT_KEYS[group.spec.implementation]
     return {key: value for key, value in _properties(group, settings).items() if key in keys}
 
 
 def start_values(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, str]:
     """What only a start reads, of the keys whose value neither a pod's environment nor the controller fills in."""
-    known, others = _properties(group, settings), HOT_KEYS[group.spec.implementation] | ASSIGNED_KEYS
+    known = _properties(group, settings)
+    others = broker_keys.HOT_KEYS[group.spec.implementation] | broker_keys.ASSIGNED_KEYS
     return {key: value for key, value in known.items() if key not in others and "${" not in value}
 
 
-@rendered_once
+@observed.rendered_once
 def cold_hash(group: BrokerGroup, settings: ReconcileSettings) -> str:
     """Of everything that only a start reads: another hash needs another start."""
-    return _cold_hash(_properties(group, settings), HOT_KEYS[group.spec.implementation])
+    return _cold_hash(_properties(group, settings), broker_keys.HOT_KEYS[group.spec.implementation])
 
 
 def cold_hash_of(group: BrokerGroup, config_map: JsonObject) -> str:
     """The same of the broker.conf that the group's ConfigMap has."""
-    return _cold_hash(written_in(config_map), HOT_KEYS[group.spec.implementation])
+    return _cold_hash(written_in(config_map), broker_keys.HOT_KEYS[group.spec.implementation])
 
 
 def written_in(config_map: JsonObject) -> dict[str, str]:
@@ -225,10 +217,12 @@ def started_as(pod: JsonObject, group: BrokerGroup, settings: ReconcileSettings)
 
 def _cold_hash(properties: Mapping[str, str], hot_keys: frozenset[str]) -> str:
     cold = {key: text for key, text in properties.items() if key not in hot_keys}
-    return content_hash(render(cold | ({NAME_SERVERS: "some"} if NAME_SERVERS in properties else {})))
+    return content_hash(
+        render(cold | ({broker_keys.NAME_SERVERS: "some"} if broker_keys.NAME_SERVERS in properties else {}))
+    )
 
 
-@rendered_once
+@observed.rendered_once
 def _properties(group: BrokerGroup, settings: ReconcileSettings) -> Mapping[str, str]:
     return broker_properties(str(group.metadata["name"]), group.spec, settings)
 
@@ -266,8 +260,8 @@ def minimum_in_force(seen: Observed, pod: JsonObject | None) -> int:
 
 def _minimum_of(values: Mapping[str, str]) -> int | None:
     """Return the minimum; None where there is none, or the broker is kept quiet (99)."""
-    text = values.get(MINIMUM, "")
-    return int(text) if text.isdecimal() and text != QUIET_MINIMUM else None
+    text = values.get(broker_keys.MINIMUM, "")
+    return int(text) if text.isdecimal() and text != broker_keys.QUIET_MINIMUM else None
 
 
 def hot_changes(pod: JsonObject, values: Mapping[str, str]) -> dict[str, str]:

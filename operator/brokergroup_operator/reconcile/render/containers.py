@@ -20,20 +20,7 @@ from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.network_fields import Addressing, IPFamily
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.render import certificate
-from brokergroup_operator.reconcile.render.addressing import (
-    environment,
-    from_field,
-    known_host,
-    own_hosts,
-    pod_addresses,
-)
-from brokergroup_operator.reconcile.render.broker_config import (
-    CREDENTIALS_FORM,
-    CREDENTIALS_KEY,
-    broker_name,
-    hand_over_seconds,
-)
+from brokergroup_operator.reconcile.render import addressing, broker_config, certificate
 from brokergroup_operator.reconcile.see import foreign
 
 if TYPE_CHECKING:
@@ -50,7 +37,7 @@ JVM_OWN_MEBIBYTES: Final = 224
 JAVA_RENDER: Final = 'sed {} "$CONFIG_DIR/broker.conf" > "$RUN_DIR/broker.conf"'
 # The secret is written by the shell itself: as an argument of another program it would stand in the process list.
 JAVA_RENDER_CREDENTIALS: Final = (
-    f"printf '{CREDENTIALS_KEY}={CREDENTIALS_FORM.format('%s', '%s')}\\n'"
+    f"printf '{broker_config.CREDENTIALS_KEY}={broker_config.CREDENTIALS_FORM.format('%s', '%s')}\\n'"
     f' "${names.ENVIRONMENT_ACCESS_KEY}" "${names.ENVIRONMENT_SECRET_KEY}" >> "$RUN_DIR/broker.conf"'
 )
 # As Java's own brokerIP1 is written: without brackets only what cuts at the last colon finds the port of an IPv6 address.
@@ -91,13 +78,13 @@ def broker_container(
         "imagePullPolicy": spec.image_pull_policy.value,
         "command": command(spec, learner=learner),
         "env": [
-            *pod_addresses(spec),
-            from_field("POD_NAME", "metadata.name"),
+            *addressing.pod_addresses(spec),
+            addressing.from_field("POD_NAME", "metadata.name"),
             {"name": "STORE_DIR", "value": names.STORE_DIR},
             {"name": "CONFIG_DIR", "value": names.CONFIG_DIR},
             {"name": "RUN_DIR", "value": names.RUN_DIR},
             *_commit_log_environment(spec),
-            *environment(spec, place),
+            *addressing.environment(spec, place),
             *_credentials(spec),
             *certificate.broker_environment(spec),
             *(_marks(names.CONTAINER_BROKER) if pod_fence.wanted(spec) else ()),
@@ -173,7 +160,7 @@ def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
         ' -Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR" -Drocketmq.home.dir="$ROCKETMQ_HOME"'
         f' -cp "$ROCKETMQ_HOME/lib/*" {JAVA_MAIN_CLASS} -c "$RUN_DIR/broker.conf"'
     )
-    further = [*_commit_log_environment(spec), *environment(spec, None)]
+    further = [*_commit_log_environment(spec), *addressing.environment(spec, None)]
     filled_in = ["POD_IP", "STORE_DIR", *(entry["name"] for entry in further)]
     fillings = [rf'-e "s|\${{{name}}}|${name}|g"' for name in filled_in]
     if spec.network.broker_family == IPFamily.IPV6:
@@ -189,7 +176,7 @@ def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
 def _choices(spec: BrokerGroupSpec, variables: list[str]) -> list[str]:
     """The shell's choice of an address of the group's family; the first address stays where there is none of it."""
     mark = ":" if spec.network.broker_family == IPFamily.IPV6 else "."
-    all_of = {name: own_hosts(spec, name) for name in variables}
+    all_of = {name: addressing.own_hosts(spec, name) for name in variables}
     return [JAVA_CHOICE.format(all=every, mark=mark, name=name) for name, every in all_of.items() if every != name]
 
 
@@ -274,8 +261,11 @@ def _for_replica(spec: BrokerGroupSpec, settings: ReconcileSettings) -> JsonObje
     if settings.fence_keys is None:
         return own
     own["env"] += [
-        *pod_addresses(spec),
-        {"name": "FENCE_LOCAL_ADDRESS", "value": f"$({own_hosts(spec, 'POD_IP')}):{spec.network.listen_port}"},
+        *addressing.pod_addresses(spec),
+        {
+            "name": "FENCE_LOCAL_ADDRESS",
+            "value": f"$({addressing.own_hosts(spec, 'POD_IP')}):{spec.network.listen_port}",
+        },
         *certificate.key_environment(settings),
     ]
     return own | {"ports": [_port(spec)], "volumeMounts": certificate.key_mounts(settings)}
@@ -294,14 +284,17 @@ def _for_java(group: BrokerGroup, settings: ReconcileSettings, place: Place | No
     return {
         "command": list(COMMAND),
         "env": [
-            from_field("POD_UID", "metadata.uid"),
-            *pod_addresses(spec),
+            addressing.from_field("POD_UID", "metadata.uid"),
+            *addressing.pod_addresses(spec),
             {"name": "BROKERGROUP_CONTAINER", "value": names.CONTAINER_FENCE},
             {"name": "RUN_DIR", "value": names.RUN_DIR},
-            {"name": "FENCE_BROKER_NAME", "value": broker_name(str(group.metadata["name"]), spec)},
-            *environment(spec, place),
-            {"name": "FENCE_BROKER_ADDRESS", "value": f"$({own_hosts(spec, known_host(spec))}):{port}"},
-            {"name": "FENCE_LOCAL_ADDRESS", "value": f"$({own_hosts(spec, 'POD_IP')}):{port}"},
+            {"name": "FENCE_BROKER_NAME", "value": broker_config.broker_name(str(group.metadata["name"]), spec)},
+            *addressing.environment(spec, place),
+            {
+                "name": "FENCE_BROKER_ADDRESS",
+                "value": f"$({addressing.own_hosts(spec, addressing.known_host(spec))}):{port}",
+            },
+            {"name": "FENCE_LOCAL_ADDRESS", "value": f"$({addressing.own_hosts(spec, 'POD_IP')}):{port}"},
             {"name": pod_fence.FENCE_CONTROLLERS, "value": ";".join(settings.controller_addresses)},
             {"name": "FENCE_ISOLATION_MILLISECONDS", "value": str(times.isolation_milliseconds)},
             {"name": pod_fence.FENCE_TIMEOUT, "value": str(times.fence_milliseconds)},
@@ -355,13 +348,14 @@ def _tls(spec: BrokerGroupSpec, settings: ReconcileSettings) -> list[JsonObject]
 
 def _marks(container_name: str) -> list[JsonObject]:
     """The variables by which the fence finds the broker's processes among all that it sees."""
-    return [from_field("POD_UID", "metadata.uid"), {"name": "BROKERGROUP_CONTAINER", "value": container_name}]
+    pod_uid = addressing.from_field("POD_UID", "metadata.uid")
+    return [pod_uid, {"name": "BROKERGROUP_CONTAINER", "value": container_name}]
 
 
 def broker_lifecycle(spec: BrokerGroupSpec) -> JsonObject:
     """SIGTERM waits until the fence notes that the broker is no master, or a bound: a plain one leaves no master for about 9 s."""
     wait = (
-        f"i=0; while [ $i -lt {hand_over_seconds(spec) * PRE_STOP_STEPS_PER_SECOND} ]"
+        f"i=0; while [ $i -lt {broker_config.hand_over_seconds(spec) * PRE_STOP_STEPS_PER_SECOND} ]"
         ' && [ "$(cat "$RUN_DIR/role" 2>/dev/null)" = master ]; do sleep 0.1; i=$((i+1)); done'
     )
     return {"preStop": {"exec": {"command": ["sh", "-c", wait]}}}

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from brokergroup_operator.api import names, pod_fence
+from brokergroup_operator.api import names, pod_fence, pod_fields
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.durability import LEARNER
 from brokergroup_operator.api.network_fields import Addressing
-from brokergroup_operator.api.pod_fields import AntiAffinity
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render import broker_config, certificate, containers
 from brokergroup_operator.reconcile.render.addressing import as_placed
@@ -31,13 +30,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
-    from brokergroup_operator.api.pod_fields import (
-        AntiAffinitySpec,
-        BrokerContainerSpec,
-        PlacementSpec,
-        TemplateMetadata,
-        TemplateSpec,
-    )
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.render.addressing import Place
     from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -146,7 +138,7 @@ OWN: Final = {"containers": names.OWN_CONTAINERS, "initContainers": names.OWN_CO
 AS_WISHED: Final = ("hostAliases", "dnsConfig", "runtimeClassName", "schedulerName", "serviceAccountName")
 
 
-def with_template_spec(spec: JsonObject, template: TemplateSpec) -> JsonObject:
+def with_template_spec(spec: JsonObject, template: pod_fields.TemplateSpec) -> JsonObject:
     wish: JsonObject = msgspec.to_builtins(template)
     broker, *others = spec["containers"]
     merged = spec | {"containers": [_with_more(broker, template.broker), *others]}
@@ -159,7 +151,7 @@ def with_template_spec(spec: JsonObject, template: TemplateSpec) -> JsonObject:
     return merged | {field: wish[field] for field in AS_WISHED if wish[field]}
 
 
-def _with_more(broker: JsonObject, template: BrokerContainerSpec) -> JsonObject:
+def _with_more(broker: JsonObject, template: pod_fields.BrokerContainerSpec) -> JsonObject:
     more = {
         "env": [item for item in template.env if item.get("name") not in names.OWN_VARIABLES],
         "volumeMounts": [item for item in template.volume_mounts if item.get("mountPath") not in names.OWN_FOLDERS],
@@ -172,7 +164,7 @@ def _as_restricted(container: JsonObject) -> JsonObject:
     return container | {"securityContext": {**containers.restricted(), **(container.get("securityContext") or {})}}
 
 
-def with_template_metadata(metadata: JsonObject, template: TemplateMetadata) -> JsonObject:
+def with_template_metadata(metadata: JsonObject, template: pod_fields.TemplateMetadata) -> JsonObject:
     return metadata | {
         field: {**more, **metadata.get(field, {})}
         for field, more in (("labels", template.labels), ("annotations", template.annotations))
@@ -180,7 +172,9 @@ def with_template_metadata(metadata: JsonObject, template: TemplateMetadata) -> 
     }
 
 
-def scheduling(apart: AntiAffinitySpec, wish: PlacementSpec, labels: Mapping[str, str]) -> JsonObject:
+def scheduling(
+    apart: pod_fields.AntiAffinitySpec, wish: pod_fields.PlacementSpec, labels: Mapping[str, str]
+) -> JsonObject:
     """The fields of the PodSpec; only those that say something. `labels`: by which the pods that are kept apart are known."""
     selector: JsonObject = {"matchLabels": dict(labels)}
     said = without_nulls(msgspec.to_builtins(wish))
@@ -194,13 +188,13 @@ def scheduling(apart: AntiAffinitySpec, wish: PlacementSpec, labels: Mapping[str
     return {name: value for name, value in fields.items() if value}
 
 
-def _affinity(apart: AntiAffinitySpec, wish: PlacementSpec, selector: JsonObject) -> JsonObject:
+def _affinity(apart: pod_fields.AntiAffinitySpec, wish: pod_fields.PlacementSpec, selector: JsonObject) -> JsonObject:
     """What the user wrote, and our own term beside it: another term of theirs doesn't switch ours off, antiAffinity does."""
     affinity: JsonObject = copy.deepcopy(wish.affinity)
-    if apart.type is AntiAffinity.NONE:
+    if apart.type is pod_fields.AntiAffinity.NONE:
         return affinity
     term: JsonObject = {"topologyKey": apart.topology_key, "labelSelector": selector}
-    if apart.type is AntiAffinity.REQUIRED:
+    if apart.type is pod_fields.AntiAffinity.REQUIRED:
         terms, ours = "requiredDuringSchedulingIgnoredDuringExecution", term
     else:
         terms, ours = "preferredDuringSchedulingIgnoredDuringExecution", {"weight": 100, "podAffinityTerm": term}

@@ -16,14 +16,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.api import names
+from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff
-from brokergroup_operator.kube.resources import (
-    BROKER_GROUP_OPERATIONS,
-    BROKER_GROUP_STATES,
-    BROKER_GROUPS,
-    NODES,
-    ROCKETMQ_CLUSTERS,
-)
 from brokergroup_operator.kube.server_side_apply import ServerSideApplier
 from brokergroup_operator.kube.trimmed import trimmed_all
 from brokergroup_operator.observe.metrics import ConditionGauges
@@ -47,7 +41,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.observe.incidents import CircumstanceSink
     from brokergroup_operator.reconcile.access import ClusterAccess
@@ -74,7 +67,6 @@ class ReconcilePlane:
         circumstances: CircumstanceSink | None = None,
         conditions: ConditionGauges | None = None,
     ) -> None:
-        self._api = api
         self._access = access
         self._view = view
         self._settings = settings
@@ -96,8 +88,8 @@ class ReconcilePlane:
             self._elector = LeaderElector(
                 api, settings.leader_election, on_started=self._leading.set, on_stopped=self._lose_leadership
             )
-            # A process that was frozen learns that it no longer leads at its next write, before its timers run.
-            self._api = api.guarded(self._may_write_seconds, timeout_seconds=settings.api_timeout_seconds)
+        # A process that was frozen learns that it no longer leads at its next write, before its timers run.
+        self._api = api.guarded(self._may_write_seconds, timeout_seconds=settings.api_timeout_seconds)
         self._applier = ServerSideApplier(
             access.official_client,
             field_manager=names.FIELD_MANAGER_RECONCILE,
@@ -138,7 +130,7 @@ class ReconcilePlane:
             await asyncio.gather(self._main, return_exceptions=True)
         if self._elector is not None:
             await self._elector.stop()
-            await self._api.close()
+        await self._api.close()
         await self._applier.close()
 
     def _lose_leadership(self) -> None:
@@ -210,14 +202,12 @@ class ReconcilePlane:
         groups, registered = await self._wait_for_kinds()
         with_clusters, with_nodes = await self._may_serve_clusters(), await self._may_read_nodes()
         cache = GroupCache()
-        fetcher = GroupFetcher(self._api, self._view, timeout_seconds=self._settings.api_timeout_seconds, cache=cache)
-        events = EventPoster(
-            self._api, instance=self._settings.instance, timeout_seconds=self._settings.api_timeout_seconds
-        )
+        fetcher = GroupFetcher(self._api, self._view, cache=cache)
+        events = EventPoster(self._api, instance=self._settings.instance)
         operations = OperationRunner(
             self._api,
             self._view,
-            OperationSettings(api_timeout_seconds=self._settings.api_timeout_seconds, operator=self._settings.operator),
+            OperationSettings(operator=self._settings.operator),
             read=fetcher.fetch_for_operations,
             post=events.post,
             wake=lambda key: queue.add(key),  # noqa: PLW0108 - the queue is made next
@@ -276,7 +266,7 @@ class ReconcilePlane:
     ) -> Listener:
         """What the watches say: into the cache first, then the pass that may look there."""
 
-        def on_object(resource: Resource, obj: JsonObject, is_gone: bool) -> None:
+        def on_object(resource: resources.Resource, obj: JsonObject, is_gone: bool) -> None:
             for key in cache.hold(resource, obj, is_gone=is_gone):
                 queue.add(key)
 
@@ -295,9 +285,9 @@ class ReconcilePlane:
 
     async def _wait_for_kinds(self) -> tuple[list[JsonObject], set[GroupKey]]:
         """Kopf serves only the kinds that exist when it starts. Hands back the groups there are, and which have registered."""
-        groups = await self._listed_at_last(BROKER_GROUPS)
-        states = await self._listed_at_last(BROKER_GROUP_STATES)
-        await self._listed_at_last(BROKER_GROUP_OPERATIONS)
+        groups = await self._listed_at_last(resources.BROKER_GROUPS)
+        states = await self._listed_at_last(resources.BROKER_GROUP_STATES)
+        await self._listed_at_last(resources.BROKER_GROUP_OPERATIONS)
         return groups, _registered(states)
 
     async def _may_serve_clusters(self) -> bool:
@@ -306,7 +296,7 @@ class ReconcilePlane:
         The kinds of one release are defined one after the other, so it is asked for some seconds.
         """
         try:
-            await self._listed_at_last(ROCKETMQ_CLUSTERS, for_seconds=WAIT_FOR_CLUSTERS_SECONDS)
+            await self._listed_at_last(resources.ROCKETMQ_CLUSTERS, for_seconds=WAIT_FOR_CLUSTERS_SECONDS)
         except ApiError as error:
             log.warning("reconcile.without_clusters", error=str(error), upgrade="the chart, with its kinds and rights")
             return False
@@ -315,13 +305,13 @@ class ReconcilePlane:
     async def _may_read_nodes(self) -> bool:
         """Whether nodes can be watched (chart value rbac.readNodes)."""
         try:
-            await self._listed_at_last(NODES, for_seconds=0.0)
+            await self._listed_at_last(resources.NODES, for_seconds=0.0)
         except ApiError as error:
             log.info("reconcile.without_nodes", error=str(error), drain="a master leaves only by its own preStop")
             return False
         return True
 
-    async def _listed_at_last(self, resource: Resource, *, for_seconds: float = math.inf) -> list[JsonObject]:
+    async def _listed_at_last(self, resource: resources.Resource, *, for_seconds: float = math.inf) -> list[JsonObject]:
         """List the kind as soon as the API lets us; raise its refusal after so long. While the API is away it is asked again."""
         deadline_seconds = asyncio.get_running_loop().time() + for_seconds
         backoff = Backoff(WAIT_FOR_KINDS_SECONDS, LONGEST_WAIT_FOR_KINDS_SECONDS)
@@ -356,17 +346,17 @@ class ReconcilePlane:
         self, cache: GroupCache, queue: ReconcileQueue, turns: RollingTurns, broker_names: BrokerNames
     ) -> None:
         """What is listed here is dropped at the end: the cache has it already."""
-        groups = await self._listed(cache, queue, BROKER_GROUPS)
-        states = await self._listed(cache, queue, BROKER_GROUP_STATES)
+        groups = await self._listed(cache, queue, resources.BROKER_GROUPS)
+        states = await self._listed(cache, queue, resources.BROKER_GROUP_STATES)
         turns.keep_only(groups)
         broker_names.keep_only(groups, _registered(states))
         for resource in WATCHED:
-            if resource not in {BROKER_GROUPS, BROKER_GROUP_STATES}:
+            if resource not in {resources.BROKER_GROUPS, resources.BROKER_GROUP_STATES}:
                 await self._listed(cache, queue, resource)
         for key in map(key_of, groups):
             queue.add(key)
 
-    async def _listed(self, cache: GroupCache, queue: ReconcileQueue, resource: Resource) -> list[JsonObject]:
+    async def _listed(self, cache: GroupCache, queue: ReconcileQueue, resource: resources.Resource) -> list[JsonObject]:
         """List a kind into the cache, and queue the groups of which the watches had said something else."""
         heard = cache.heard
         found = await self._list(resource, names.LABEL_BROKER_GROUP if resource in LABELLED else "")
@@ -377,7 +367,7 @@ class ReconcilePlane:
     async def _look_at_clusters(self, clusters: ReconcileQueue | None) -> bool:
         """Queue them all; True where there is no queue for them, and they can be read now."""
         try:
-            found = await self._list(ROCKETMQ_CLUSTERS)
+            found = await self._list(resources.ROCKETMQ_CLUSTERS)
         except ApiError:
             if clusters is None:
                 return False
@@ -389,7 +379,7 @@ class ReconcilePlane:
             clusters.add(key_of(cluster))
         return False
 
-    async def _list(self, resource: Resource, label_selector: str = "") -> list[JsonObject]:
+    async def _list(self, resource: resources.Resource, label_selector: str = "") -> list[JsonObject]:
         """Trimmed page by page: whole, the pods of 1,000 groups take 165 MB."""
         pages = self._api.pages(resource, namespace=self._settings.namespace, label_selector=label_selector)
         async with contextlib.aclosing(pages):

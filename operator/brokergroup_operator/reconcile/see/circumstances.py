@@ -25,7 +25,6 @@ from brokergroup_operator.observe.incidents import Circumstance
 from brokergroup_operator.observe.timeline import OUT_OF_MEMORY_WORD
 from brokergroup_operator.reconcile.plan import DeleteObject
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.observed import is_draining, moment
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
@@ -49,13 +48,13 @@ _Fact = tuple[str, str, dt.datetime, dt.datetime, str]
 def circumstances_of(seen: Observed) -> Iterator[Circumstance]:
     for name, pod in seen.pods.items():
         node = seen.nodes.get(observed.node_of(pod), {})
-        for fact in (*_of_container(pod), *_of_disruption(pod, node), *_of_node(node, moment(seen.now))):
+        for fact in (*_of_container(pod), *_of_disruption(pod, node), *_of_node(node, observed.moment(seen.now))):
             yield from _about(seen, name, fact)
 
 
 def circumstances_of_plan(plan: Plan, seen: Observed) -> Iterator[Circumstance]:
     """The circumstances that the plan causes: pods that are stopped for an update, until they must be gone."""
-    now = moment(seen.now)
+    now = observed.moment(seen.now)
     grace = dt.timedelta(seconds=seen.group.spec.termination_grace_period_seconds)
     for action in plan.actions:
         if isinstance(action, DeleteObject) and action.resource == PODS and action.is_update:
@@ -89,7 +88,7 @@ class CircumstanceWatch:
         known_boot_id, since = self._unreachable[name]
         if not boot_id or boot_id != known_boot_id:
             return None
-        back = moment(ready["lastTransitionTime"])
+        back = observed.moment(ready["lastTransitionTime"])
         return (metric_names.CAUSE_PARTITION, "NodeReachableAgain", since, back, f"node {name} ran on meanwhile")
 
 
@@ -122,7 +121,7 @@ def _of_container(pod: JsonObject) -> Iterator[_Fact]:
         for state in (status.get("lastState"), status.get("state")):
             ended = (state or {}).get("terminated")
             if ended and ended.get("finishedAt"):
-                at = moment(ended["finishedAt"])
+                at = observed.moment(ended["finishedAt"])
                 cause, what = _of_end(ended)
                 # The container of a deleted pod ends because of the deletion: that is no cause of its own.
                 if cause != metric_names.CAUSE_CRASH or not observed.being_deleted(pod):
@@ -143,10 +142,10 @@ def _of_disruption(pod: JsonObject, node: JsonObject) -> Iterator[_Fact]:
     found = _condition(pod, "DisruptionTarget")
     if found.get("status") != "True":
         return
-    at, reason = moment(found["lastTransitionTime"]), str(found.get("reason", ""))
+    at, reason = observed.moment(found["lastTransitionTime"]), str(found.get("reason", ""))
     said = f"{observed.pod_status(pod).get('message') or ''} {found.get('message') or ''}".strip()
     cause = metric_names.CAUSE_UNKNOWN
-    if reason in _MOVED or is_draining(node) or "node shutdown" in said:
+    if reason in _MOVED or observed.is_draining(node) or "node shutdown" in said:
         cause = metric_names.CAUSE_DRAIN
     elif any(words in said for words in _DISK_WORDS):
         cause = metric_names.CAUSE_DISK
@@ -158,7 +157,7 @@ def _of_disruption(pod: JsonObject, node: JsonObject) -> Iterator[_Fact]:
 def _of_node(node: JsonObject, now: dt.datetime) -> Iterator[_Fact]:
     pressure, ready = _condition(node, "DiskPressure"), _condition(node, "Ready")
     if pressure.get("status") == "True":
-        since = moment(pressure["lastTransitionTime"])
+        since = observed.moment(pressure["lastTransitionTime"])
         yield metric_names.CAUSE_DISK, "DiskPressure", since, max(since, now), str(pressure.get("message", ""))
     if ready.get("status") == "Unknown":
         since = _unreachable_since(ready)
@@ -166,7 +165,7 @@ def _of_node(node: JsonObject, now: dt.datetime) -> Iterator[_Fact]:
 
 
 def _unreachable_since(ready: dict[str, Any]) -> dt.datetime:
-    return moment(ready["lastTransitionTime"]) - dt.timedelta(seconds=UNREACHABLE_BEFORE_SECONDS)
+    return observed.moment(ready["lastTransitionTime"]) - dt.timedelta(seconds=UNREACHABLE_BEFORE_SECONDS)
 
 
 def _condition(obj: JsonObject, kind: str) -> dict[str, Any]:

@@ -56,15 +56,12 @@ class UnreadableGroupError(Exception):
 
 
 class GroupFetcher:
-    """Fetches groups through one client, with one deadline per request."""
+    """Fetches groups through one client, which has the deadline of every request."""
 
-    def __init__(
-        self, api: KubernetesApi, view: GroupView, *, timeout_seconds: float, cache: GroupCache | None = None
-    ) -> None:
+    def __init__(self, api: KubernetesApi, view: GroupView, *, cache: GroupCache | None = None) -> None:
         self._api = api
         self._view = view
-        self._timeout_seconds = timeout_seconds
-        self._objects = GroupObjects(api, timeout_seconds=timeout_seconds)
+        self._objects = GroupObjects(api)
         self._cache = cache or GroupCache()
 
     async def look(self, key: GroupKey) -> Observed | None:
@@ -119,9 +116,7 @@ class GroupFetcher:
 
     async def _operations(self, key: GroupKey) -> tuple[Operation, ...]:
         """Raises NotFoundError where operations are not installed."""
-        listed = await self._api.list(
-            resources.BROKER_GROUP_OPERATIONS, namespace=key.namespace, timeout_seconds=self._timeout_seconds
-        )
+        listed = await self._api.list(resources.BROKER_GROUP_OPERATIONS, namespace=key.namespace)
         return operations_of(listed.items, key)
 
     async def _judged_by(self, key: GroupKey, operations: tuple[Operation, ...]) -> Observed:

@@ -20,7 +20,6 @@ from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import Action, ApplyObject
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.observed import annotations_of, derived
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,7 +49,7 @@ def is_ours(found: JsonObject, group_object: JsonObject) -> bool:
     return labels.get(names.LABEL_BROKER_GROUP, "" if owners else group) == group
 
 
-@derived
+@observed.derived
 def made_here(seen: Observed, resource: Resource) -> dict[str, JsonObject]:
     """What this operator made for the group. A person's Service may carry the group's label, or every label of one of ours."""
     group = identity.name_of(seen.group)
@@ -75,13 +74,13 @@ def children(seen: Observed) -> Iterator[tuple[Resource, JsonObject]]:
             yield resource, obj
 
 
-@derived
+@observed.derived
 def has_unowned(seen: Observed) -> bool:
     """Whether something that this operator made for the group, or for an earlier one of its name, has no owner."""
     return any(observed.is_unowned(obj) for _, obj in children(seen))
 
 
-@derived
+@observed.derived
 def listed(seen: Observed, resource: Resource) -> Mapping[str, JsonObject]:
     """What the pass has of that kind; by the group's label, so a foreign object is rarely in it."""
     by_kind: dict[Resource, Mapping[str, JsonObject]] = {
@@ -142,8 +141,8 @@ def drifted(actual: JsonObject | None, desired: JsonObject) -> str:
     """Why the object must be applied, or the empty text. `desired` carries its revision."""
     if actual is None:
         return "missing"
-    wanted = annotations_of(desired).get(names.ANNOTATION_REVISION)
-    if annotations_of(actual).get(names.ANNOTATION_REVISION) != wanted:
+    wanted = observed.annotations_of(desired).get(names.ANNOTATION_REVISION)
+    if observed.annotations_of(actual).get(names.ANNOTATION_REVISION) != wanted:
         return "the wanted object changed"
     difference = first_difference(desired, actual)
     return f"another writer changed {difference}" if difference else ""

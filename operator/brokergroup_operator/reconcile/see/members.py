@@ -19,7 +19,6 @@ from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.observed import derived, going_claims, is_stuck_terminating
 from controller_core.events import ADOPTED
 from rocketmq_remoting.address import host_of
 
@@ -43,7 +42,7 @@ class Membership:
         return next((item.pod for item in self.members if item.broker_id == broker_id), "")
 
 
-@derived
+@observed.derived
 def membership(seen: Observed) -> Membership:
     group = identity.name_of(seen.group)
     ours: list[Member] = []
@@ -77,7 +76,7 @@ def is_broken(seen: Observed, member: Member) -> bool:
     return replica is not None and replica.registered and has_two and not _is_whole(seen, member.pod)
 
 
-@derived
+@observed.derived
 def carried(seen: Observed) -> dict[str, Replica]:
     """The id that each pod of the group carries: the highest with which its broker registered, else that was reserved for it."""
     latest: dict[str, Replica] = {}
@@ -128,7 +127,7 @@ def _ids_to_reserve(seen: Observed, group: str, count: int) -> tuple[Member, ...
     return tuple(Member(broker_id=broker_id, pod=names.pod_name(group, broker_id)) for broker_id in ids)
 
 
-@derived
+@observed.derived
 def wanted_learners(seen: Observed) -> frozenset[int]:
     spec = seen.group.spec
     if not spec.replication.learners:
@@ -143,14 +142,14 @@ def is_learner(seen: Observed, member: Member) -> bool:
     return runs_as_learner(pod) if pod is not None else member.broker_id in wanted_learners(seen)
 
 
-@derived
+@observed.derived
 def never_masters(seen: Observed) -> frozenset[int]:
     """Return the ids that can't take over: learners, and members that are to become one or to stop being one."""
     running = {one.broker_id for one in membership(seen).members if runs_as_learner(seen.pods.get(one.pod))}
     return wanted_learners(seen) | running
 
 
-@derived
+@observed.derived
 def learning(seen: Observed) -> frozenset[int]:
     """Return the learners that have left the SyncStateSet: nothing rests on these."""
     learners = {one.broker_id for one in membership(seen).members if is_learner(seen, one)}
@@ -264,7 +263,7 @@ class Standing:
         return "" if self.is_ready else f"pod {self.member.pod} is not ready"
 
 
-@derived
+@observed.derived
 def standings(seen: Observed) -> dict[int, Standing]:
     """By broker id, in their order; without those whose volume is lost."""
     return {member.broker_id: _standing(seen, member) for member in membership(seen).members}
@@ -273,7 +272,7 @@ def standings(seen: Observed) -> dict[int, Standing]:
 def _standing(seen: Observed, member: Member) -> Standing:
     record, pod = seen.record, seen.pods.get(member.pod, {})
     going = observed.being_deleted(pod)
-    claim_goes = bool(going_claims(seen, member.pod))
+    claim_goes = bool(observed.going_claims(seen, member.pod))
     replica = seen.replicas.get(member.broker_id)
     return Standing(
         member=member,
@@ -282,7 +281,7 @@ def _standing(seen: Observed, member: Member) -> Standing:
         is_registered=replica is not None and replica.registered and _is_at(pod, replica.address),
         has_pod=bool(pod),
         is_going=going,
-        is_stuck=going and is_stuck_terminating(pod, now=seen.now),
+        is_stuck=going and observed.is_stuck_terminating(pod, now=seen.now),
         is_ready=observed.pod_is_ready(pod),
         runs=not going and observed.pod_phase(pod) == "Running",
         is_fenced=names.FINALIZER_FENCE in observed.finalizers_of(pod),

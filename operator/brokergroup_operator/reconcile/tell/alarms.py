@@ -13,7 +13,6 @@ from brokergroup_operator.api import names, times
 from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
 from brokergroup_operator.api.durability import acknowledgement_rule, voting_replicas
-from brokergroup_operator.api.names import AnnotationError, accepted_epoch
 from brokergroup_operator.api.pod_fence import trust_without_confirmation
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.claims import growing_claims
@@ -22,7 +21,6 @@ from brokergroup_operator.reconcile.plan import yes
 from brokergroup_operator.reconcile.render.broker_config import minimum_in_force
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import membership
-from brokergroup_operator.reconcile.see.observed import pods_on_going_claims
 from controller_core.events import ADOPTED
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ def all_alarms(seen: Observed, course: Course) -> dict[ConditionType, Verdict | 
 
 def claim_terminating(seen: Observed) -> Verdict | None:
     """A user or a tool deleted a claim that a pod uses: a deletion can't be taken back, only outlived."""
-    pods = pods_on_going_claims(seen)
+    pods = observed.pods_on_going_claims(seen)
     if not pods or observed.being_deleted(seen.group_object):
         return None
     group, namespace = identity.name_of(seen.group), identity.namespace_of(seen.group)
@@ -112,8 +110,8 @@ def epoch_jump(seen: Observed) -> Verdict | None:
 
 def _unreadable_acceptance(seen: Observed) -> str:
     try:
-        accepted_epoch(seen.group_object)
-    except AnnotationError as error:
+        names.accepted_epoch(seen.group_object)
+    except names.AnnotationError as error:
         return f" ({error})"
     return ""
 

@@ -21,7 +21,6 @@ from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.render.broker_config import minimum_in_force
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import membership
-from brokergroup_operator.reconcile.see.observed import moment, pod_trouble, pods_on_going_claims, why_not_stopped
 from brokergroup_operator.reconcile.tell import alarms
 
 if TYPE_CHECKING:
@@ -221,12 +220,12 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
     replaced = {step.member.pod for step in course.steps if step.member is not None and step.verb is Verb.REPLACE}
     for name, pod in sorted(seen.pods.items()):
         # A bad image that was taken back is being repaired.
-        if name not in replaced and (trouble := pod_trouble(pod, now=seen.now)) is not None:
+        if name not in replaced and (trouble := observed.pod_trouble(pod, now=seen.now)) is not None:
             shared = seen.host_ports_shared and NO_FREE_PORTS in trouble.message
             sharers = f". {seen.host_ports_shared}" if shared else ""
             return yes(trouble.reason, f"{trouble.message}{sharers}{_held_up(course, name)}")
-    if seen.group.spec.maintenance.hibernated and (held := pods_on_going_claims(seen)):
-        return yes(Reason.CLAIM_BEING_DELETED, f"Not hibernated: {why_not_stopped(list(held))}")
+    if seen.group.spec.maintenance.hibernated and (held := observed.pods_on_going_claims(seen)):
+        return yes(Reason.CLAIM_BEING_DELETED, f"Not hibernated: {observed.why_not_stopped(list(held))}")
     if seen.group.spec.maintenance.hibernated or observed.being_deleted(seen.group_object):
         return no(Reason.NOTHING_STALLED, "Nothing is stalled")
     if complaint := _all_barred(seen, course) or _no_eligible_alive(seen, course):
@@ -263,7 +262,7 @@ def _slow(seen: Observed, course: Course) -> str:
 
 def _age_seconds(seen: Observed, pod: str) -> float:
     created = observed.metadata(seen.pods[pod]).get("creationTimestamp")
-    return (moment(seen.now) - moment(str(created))) / dt.timedelta(seconds=1) if created else 0.0
+    return (observed.moment(seen.now) - observed.moment(str(created))) / dt.timedelta(seconds=1) if created else 0.0
 
 
 def _all_barred(seen: Observed, course: Course) -> str:

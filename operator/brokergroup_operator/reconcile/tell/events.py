@@ -31,10 +31,9 @@ TOLD_AGAIN_AFTER_SECONDS = 3600.0
 
 
 class EventPoster:
-    def __init__(self, api: KubernetesApi, *, instance: str, timeout_seconds: float) -> None:
+    def __init__(self, api: KubernetesApi, *, instance: str) -> None:
         self._api = api
         self._instance = instance
-        self._timeout_seconds = timeout_seconds
         self._told: dict[tuple[str, str, str, str], float] = {}
 
     async def post_once(self, group_object: JsonObject, note: Note) -> bool:
@@ -56,7 +55,7 @@ class EventPoster:
             namespace = event["metadata"]["namespace"]
             event["related"] = {"apiVersion": "v1", "kind": "Pod", "name": note.related, "namespace": namespace}
         try:
-            await self._api.create(EVENTS, event, timeout_seconds=self._timeout_seconds)
+            await self._api.create(EVENTS, event)
         except ApiError as error:
             log.warning("event.not_posted", reason=note.reason, error=str(error))
 

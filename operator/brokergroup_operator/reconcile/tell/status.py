@@ -10,28 +10,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from brokergroup_operator.api import brokergroup_status as api
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup_status import (
-    BrokerGroupStatus,
-    ConditionStatus,
-    ConditionType,
-    ControllerStatus,
-    Endpoints,
-    MasterStatus,
-    MemberRole,
-    MemberSeat,
-    MemberState,
-    MemberStatus,
-    Reason,
-    SyncStateSetStatus,
-)
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.durability import effective_durability
-from brokergroup_operator.api.names import AnnotationError, accepted_epoch
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.rollout import outdated_members
 from brokergroup_operator.reconcile.decide.silent_members import replacements_after
-from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.other_groups import Turn
 from brokergroup_operator.reconcile.plan import Action, WriteStatus, no, yes
 from brokergroup_operator.reconcile.render import broker_config
@@ -40,7 +25,6 @@ from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.foreign import content_hash
 from brokergroup_operator.reconcile.see.members import membership
-from brokergroup_operator.reconcile.see.observed import moment
 from brokergroup_operator.reconcile.tell.conditions import all_conditions, conditions_of
 from brokergroup_operator.reconcile.tell.events import transition_notes
 
@@ -73,8 +57,9 @@ def status_action(
 def unreadable_status(group_object: JsonObject, complaint: str, *, now: str) -> JsonObject | None:
     """Return the stored status with conditions that say why nothing is done for the group; None if it says so already."""
     before = _ours(group_object)
-    wrong = {kind: no(Reason.INVALID_SPEC, complaint) for kind in (ConditionType.READY, ConditionType.RECONCILING)}
-    wrong[ConditionType.STALLED] = yes(Reason.INVALID_SPEC, complaint)
+    not_done = (api.ConditionType.READY, api.ConditionType.RECONCILING)
+    wrong = {kind: no(api.Reason.INVALID_SPEC, complaint) for kind in not_done}
+    wrong[api.ConditionType.STALLED] = yes(api.Reason.INVALID_SPEC, complaint)
     told: list[JsonObject] = without_nulls(msgspec.to_builtins(conditions_of(group_object, wrong.items(), now=now)))
     conditions = {one["type"]: one for one in (*(before.get("conditions") or []), *told)}
     generation = int(observed.metadata(group_object).get("generation", 0))
@@ -93,7 +78,7 @@ def _only_lags(seen: Observed, wanted: JsonObject, before: JsonObject) -> bool:
     if not written or _in_order(_without_lags(wanted)) != _in_order(_without_lags(before)):
         return False
     # A clock of the API server that is ahead of ours delays no write.
-    return 0 <= (moment(seen.now) - moment(written)).total_seconds() < LAGS_APART_SECONDS
+    return 0 <= (observed.moment(seen.now) - observed.moment(written)).total_seconds() < LAGS_APART_SECONDS
 
 
 def _without_lags(status: JsonObject) -> JsonObject:
@@ -110,7 +95,7 @@ def _in_order(status: JsonObject) -> JsonObject:
 
 def build_status(
     seen: Observed, course: Course, settings: ReconcileSettings, *, invalid: Verdict | None = None
-) -> BrokerGroupStatus:
+) -> api.BrokerGroupStatus:
     record, members = seen.record, membership(seen).members
     conditions = all_conditions(seen, course, invalid=invalid)
     going = outdated_members(seen, members, settings, going=True)
@@ -119,9 +104,9 @@ def build_status(
     sync_state_set = None
     if record is not None:
         ids, epoch = sorted(record.sync_state_set), record.sync_state_set_epoch
-        sync_state_set = SyncStateSetStatus(broker_ids=ids, epoch=epoch)
-    return BrokerGroupStatus(
-        phase=_phase(seen, {one.type: one.reason for one in conditions if one.status is ConditionStatus.TRUE}),
+        sync_state_set = api.SyncStateSetStatus(broker_ids=ids, epoch=epoch)
+    return api.BrokerGroupStatus(
+        phase=_phase(seen, {one.type: one.reason for one in conditions if one.status is api.ConditionStatus.TRUE}),
         observed_generation=int(observed.metadata(seen.group_object).get("generation", 0)),
         replicas=len(seen.pods),
         ready_replicas=sum(1 for pod in seen.pods.values() if observed.pod_is_ready(pod)),
@@ -145,7 +130,7 @@ def build_status(
 
 def update_revision(seen: Observed, settings: ReconcileSettings) -> str:
     """One word for what every pod should run, whichever member's it is."""
-    any_member = Member(broker_id=0, pod=identity.name_of(seen.group))
+    any_member = identity.Member(broker_id=0, pod=identity.name_of(seen.group))
     pod = observed.annotations_of(build_pod(seen.group, any_member, settings))
     return content_hash(f"{pod[names.ANNOTATION_REVISION]} {broker_config.cold_hash(seen.group, settings)}")
 
@@ -164,23 +149,23 @@ def _phase(seen: Observed, true: dict[str, str]) -> str:
     return "Degraded" if "Available" in true else "Unavailable"
 
 
-def _endpoints(seen: Observed) -> Endpoints:
+def _endpoints(seen: Observed) -> api.Endpoints:
     group, namespace = identity.name_of(seen.group), identity.namespace_of(seen.group)
     port, members = seen.group.spec.network.listen_port, []
     for member in membership(seen).members:
         place = place_of(seen.group, member, seen.services) or Place(port=port)
         by_name = f"{member.pod}.{names.members_service_name(group)}.{namespace}:{place.port}"
         members.append(place.text if place.host else by_name)
-    return Endpoints(master=f"{names.master_service_name(group)}.{namespace}:{port}", members=members)
+    return api.Endpoints(master=f"{names.master_service_name(group)}.{namespace}:{port}", members=members)
 
 
-def _master(seen: Observed) -> MasterStatus | None:
+def _master(seen: Observed) -> api.MasterStatus | None:
     record = seen.record
     if record is None or (master := record.granted_master_id) is None:
         return None
     before = (seen.group_object.get("status") or {}).get("master") or {}
     same = (before.get("brokerId"), before.get("epoch")) == (master, record.master_epoch)
-    return MasterStatus(
+    return api.MasterStatus(
         broker_id=master,
         pod=membership(seen).pod_of(master),
         address=record.address_of(master) or "",
@@ -189,12 +174,12 @@ def _master(seen: Observed) -> MasterStatus | None:
     )
 
 
-def _controller(seen: Observed, settings: ReconcileSettings) -> ControllerStatus:
+def _controller(seen: Observed, settings: ReconcileSettings) -> api.ControllerStatus:
     try:
-        accepted = accepted_epoch(seen.group_object)
-    except AnnotationError:
+        accepted = names.accepted_epoch(seen.group_object)
+    except names.AnnotationError:
         accepted = None
-    return ControllerStatus(
+    return api.ControllerStatus(
         addresses=list(settings.controller_addresses),
         election_policy=seen.group.spec.failover.election_policy,
         signature=seen.group.spec.security.signature.value,
@@ -206,14 +191,14 @@ def _controller(seen: Observed, settings: ReconcileSettings) -> ControllerStatus
 MEBIBYTE = 2**20
 
 
-def member_status(seen: Observed, course: Course, member: Member, *, revision: str) -> MemberStatus:
+def member_status(seen: Observed, course: Course, member: identity.Member, *, revision: str) -> api.MemberStatus:
     """`revision`: what the pod runs, or the empty text for a pod that is outdated: its own mark then says what it runs."""
     record, how = seen.record, course.standings[member.broker_id]
     replaced = replacements_after(seen, course, member)
     master = record.granted_master_id if record else None
     pod = seen.pods.get(member.pod)
     node = observed.node_of(pod)
-    return MemberStatus(
+    return api.MemberStatus(
         broker_id=member.broker_id,
         pod=member.pod,
         pod_uid=observed.uid(pod) if pod is not None else None,
@@ -224,16 +209,16 @@ def member_status(seen: Observed, course: Course, member: Member, *, revision: s
         claim=member.pod if member.pod in seen.claims else None,
         revision=(revision or observed.annotations_of(pod).get(names.ANNOTATION_REVISION)) if pod else None,
         lag_bytes=_lag_bytes(seen, member),
-        role=MemberRole.MASTER if member.broker_id == master else MemberRole.SLAVE,
+        role=api.MemberRole.MASTER if member.broker_id == master else api.MemberRole.SLAVE,
         state=how.state,
-        message=None if how.in_sync or how.state is MemberState.STOPPED else how.fact,
+        message=None if how.in_sync or how.state is api.MemberState.STOPPED else how.fact,
         replacements=replaced.count if replaced else None,
         replaced_at=replaced.at if replaced else None,
         seat=member_seat(record, member.broker_id),
     )
 
 
-def _lag_bytes(seen: Observed, member: Member) -> int | None:
+def _lag_bytes(seen: Observed, member: identity.Member) -> int | None:
     """Behind the master, rounded down to a power of two, so that a busy group seldom writes its status. Below a mebibyte: 0."""
     record, live = seen.record, seen.snapshot.live if seen.snapshot else {}
     master = live.get(record.granted_master_id or 0) if record else None
@@ -244,12 +229,12 @@ def _lag_bytes(seen: Observed, member: Member) -> int | None:
     return 0 if behind < MEBIBYTE else 1 << (behind.bit_length() - 1)
 
 
-def member_seat(record: BrokerGroupRecord | None, broker_id: int) -> MemberSeat:
+def member_seat(record: BrokerGroupRecord | None, broker_id: int) -> api.MemberSeat:
     """See the comments at MemberSeat."""
     if record is None:
-        return MemberSeat.NONE
+        return api.MemberSeat.NONE
     if broker_id in record.sync_state_set:
-        return MemberSeat.IN_SYNC_STATE_SET
+        return api.MemberSeat.IN_SYNC_STATE_SET
     if broker_id in record.eligible:
-        return MemberSeat.ELIGIBLE
-    return MemberSeat.LOST if broker_id in record.lost_seats else MemberSeat.NONE
+        return api.MemberSeat.ELIGIBLE
+    return api.MemberSeat.LOST if broker_id in record.lost_seats else api.MemberSeat.NONE

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.reconcile.operations.plan import Done, Fail, Figures, GoOn
+from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.procedures.premises import asked, first
 from brokergroup_operator.reconcile.see.observed import pod_is_ready
 
 if TYPE_CHECKING:
-    from brokergroup_operator.reconcile.operations.plan import Beginning, Judgement
     from brokergroup_operator.reconcile.operations.procedures.premises import Case
 
 # A member comes back on its own disk: it has to catch up with what it missed, not to copy everything.
@@ -25,7 +24,7 @@ REBUILD_DEADLINE_SECONDS = 24 * 3600.0
 DECOMMISSION_DEADLINE_SECONDS = 3600.0
 
 
-def begin_restart(case: Case) -> Beginning:
+def begin_restart(case: Case) -> plans.Beginning:
     wanted = _wanted(case)
     return case.begun(
         case.group_is_not_there(),
@@ -44,7 +43,7 @@ def _restart_step(case: Case, broker_id: int) -> str:
     return f"switch the master over, then {restart}" if broker_id == case.seen.master else restart
 
 
-def judge_restart(case: Case) -> Judgement:
+def judge_restart(case: Case) -> plans.Judgement:
     wanted = _wanted(case)
     waiting = [broker_id for broker_id in wanted if not _has_restarted(case, broker_id)]
     progress = f"{len(wanted) - len(waiting)} of {len(wanted)} restarted and in sync; waits for {_list(waiting)}"
@@ -73,7 +72,7 @@ def _list(broker_ids: list[int]) -> str:
     return ", ".join(f"broker {broker_id}" for broker_id in broker_ids)
 
 
-def begin_rebuild(case: Case) -> Beginning:
+def begin_rebuild(case: Case) -> plans.Beginning:
     broker_id = asked(case.spec.rebuild).broker_id
     pod = case.pod_name(broker_id)
     return case.begun(
@@ -97,7 +96,7 @@ def _hand_over(case: Case, broker_id: int) -> list[str]:
     return [f"switch the master over to another member than broker {broker_id}"] if is_master else []
 
 
-def judge_rebuild(case: Case) -> Judgement:
+def judge_rebuild(case: Case) -> plans.Judgement:
     broker_id, new = asked(case.spec.rebuild).broker_id, _successor(case)
     return _judged(
         case,
@@ -128,7 +127,7 @@ def _successor(case: Case) -> int | None:
     return next((broker_id for broker_id in case.members if case.is_new(volume(broker_id))), None)
 
 
-def begin_decommission(case: Case) -> Beginning:
+def begin_decommission(case: Case) -> plans.Beginning:
     broker_id, replicas = asked(case.spec.decommission).broker_id, case.seen.group.spec.replicas
     return case.begun(
         case.group_is_not_there(),
@@ -148,7 +147,7 @@ def begin_decommission(case: Case) -> Beginning:
     )
 
 
-def judge_decommission(case: Case) -> Judgement:
+def judge_decommission(case: Case) -> plans.Judgement:
     broker_id = asked(case.spec.decommission).broker_id
     return _judged(
         case,
@@ -174,16 +173,16 @@ def _decommission_waits_for(case: Case, broker_id: int) -> str:
 
 def _judged(
     case: Case, waits_for: str, *, deadline_seconds: float, done: str, to_broker_id: int | None, hindrance: str = ""
-) -> Judgement:
+) -> plans.Judgement:
     """`done` once nothing is waited for; until the deadline what is waited for, or what keeps it from going on."""
     if not waits_for:
-        figures = Figures(
+        figures = plans.Figures(
             from_broker_id=case.before.from_broker_id,
             to_broker_id=to_broker_id,
             epoch=case.seen.epoch,
             milliseconds=round(case.running_seconds * 1000),
         )
-        return Done(message=done, figures=figures)
+        return plans.Done(message=done, figures=figures)
     if case.running_seconds > deadline_seconds:
-        return Fail(message=f"not within {deadline_seconds:.0f} s: {waits_for}")
-    return GoOn(message=first(case.group_is_not_there(), case.paused(), hindrance) or waits_for)
+        return plans.Fail(message=f"not within {deadline_seconds:.0f} s: {waits_for}")
+    return plans.GoOn(message=first(case.group_is_not_there(), case.paused(), hindrance) or waits_for)

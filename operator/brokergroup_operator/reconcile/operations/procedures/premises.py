@@ -10,23 +10,9 @@ from brokergroup_operator.api.brokergroup_status import ConditionStatus, Conditi
 from brokergroup_operator.api.times import MomentError, moment, rfc3339
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile.decide.failover_safe import unsafe_now
-from brokergroup_operator.reconcile.operations.plan import (
-    NOTHING_ASKED,
-    Figures,
-    Outcome,
-    Reject,
-    Start,
-    Wait,
-    figures_of,
-)
+from brokergroup_operator.reconcile.operations import plan as plans
+from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import never_masters
-from brokergroup_operator.reconcile.see.observed import (
-    being_deleted,
-    condition_in,
-    created_seconds,
-    metadata,
-    seconds_of,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,8 +20,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup_operation import OperationResult, OperationSpec
     from brokergroup_operator.observe.member_view import MemberView
-    from brokergroup_operator.reconcile.operations.plan import Beginning, Judgement
-    from brokergroup_operator.reconcile.see.observed import Observed, Operation
 
 T = TypeVar("T")
 
@@ -61,9 +45,9 @@ def first(*objections: str) -> str:
 class Case:
     """One operation, and the view by which it is judged. The objections are empty where there is none."""
 
-    seen: Observed
-    operation: Operation
-    outcome: Outcome = NOTHING_ASKED
+    seen: observed.Observed
+    operation: observed.Operation
+    outcome: plans.Outcome = plans.NOTHING_ASKED
 
     @property
     def spec(self) -> OperationSpec:
@@ -107,7 +91,7 @@ class Case:
 
     @property
     def now_seconds(self) -> float:
-        return seconds_of(self.seen.now)
+        return observed.seconds_of(self.seen.now)
 
     @property
     def running_seconds(self) -> float:
@@ -116,35 +100,37 @@ class Case:
 
     def is_new(self, obj: JsonObject | None) -> bool:
         """Whether the object is there and was made since the start."""
-        return obj is not None and created_seconds(obj) >= self.operation.started_seconds
+        return obj is not None and observed.created_seconds(obj) >= self.operation.started_seconds
 
     def is_old(self, obj: JsonObject | None) -> bool:
         """Whether the object is there since before the start."""
         return obj is not None and not self.is_new(obj)
 
     def begun(
-        self, *objections: str, message: str, steps: Iterable[str], not_now: Wait | Reject | None = None
-    ) -> Beginning:
+        self, *objections: str, message: str, steps: Iterable[str], not_now: plans.Wait | plans.Reject | None = None
+    ) -> plans.Beginning:
         """Start, unless there is an objection. By the state at the start a later process judges whether the effect has come."""
         if objection := first(*objections):
-            return Reject(message=objection)
-        figures = Figures(from_broker_id=self.seen.master, epoch=self.seen.epoch)
-        return not_now or Start(message=message, figures=figures, steps=tuple(steps))
+            return plans.Reject(message=objection)
+        figures = plans.Figures(from_broker_id=self.seen.master, epoch=self.seen.epoch)
+        return not_now or plans.Start(message=message, figures=figures, steps=tuple(steps))
 
-    def as_recorded(self) -> Figures:
+    def as_recorded(self) -> plans.Figures:
         """For a process that did not see the change of master: its timeline if it is known, else the master of now."""
         snapshot = self.seen.snapshot
         timelines = (snapshot.last_switchover, snapshot.last_failover) if snapshot is not None else ()
         for timeline in timelines:
             if timeline is not None and timeline.epoch_after == self.seen.epoch:
-                return figures_of(timeline)
-        return Figures(from_broker_id=self.before.from_broker_id, to_broker_id=self.seen.master, epoch=self.seen.epoch)
+                return plans.figures_of(timeline)
+        return plans.Figures(
+            from_broker_id=self.before.from_broker_id, to_broker_id=self.seen.master, epoch=self.seen.epoch
+        )
 
     def group_is_not_there(self) -> str:
         group = f"BrokerGroup {self.group}"
         if not self.seen.group_object:
             return f"{group} does not exist in namespace {self.seen.key.namespace}"
-        if being_deleted(self.seen.group_object):
+        if observed.being_deleted(self.seen.group_object):
             return f"{group} is being deleted"
         if self.seen.group.spec.maintenance.hibernated:
             return f"{group} is hibernated: wake it first (spec.maintenance.hibernated)"
@@ -160,7 +146,7 @@ class Case:
         for broker_id in broker_ids:
             pod = self.pod_name(broker_id)
             for name in (pod, names.commit_log_claim_name(pod)):
-                if name in self.seen.claims and being_deleted(self.seen.claims[name]):
+                if name in self.seen.claims and observed.being_deleted(self.seen.claims[name]):
                     return f"claim {name} is being deleted, and goes with its data when pod {pod} stops: rebuild broker {broker_id}"
         return ""
 
@@ -186,23 +172,25 @@ class Case:
         why = f"{self.group} has no master now: wait for its failover, or elect one"
         return why if self.seen.master is None else ""
 
-    def master_changes(self) -> Wait | None:
+    def master_changes(self) -> plans.Wait | None:
         """A failover, or another plane's switchover, ends by itself in a moment: it is waited for, not a reason to refuse."""
         snapshot, record = self.seen.snapshot, self.seen.record
         if snapshot is None:
             return None
         if (running := snapshot.in_progress) is not None:
-            return Wait(message=f"waits for the end of a {running.kind.value}", look_again_seconds=CHANGE_POLL_SECONDS)
+            return plans.Wait(
+                message=f"waits for the end of a {running.kind.value}", look_again_seconds=CHANGE_POLL_SECONDS
+            )
         if record is not None and record.change is not None and snapshot.is_changing:
             # Of another plane, or of this one before its restart: a request now would be refused, one after its end would not.
             message = f"waits for the end of change {record.change.id}"
-            return Wait(message=message, look_again_seconds=CHANGE_POLL_SECONDS)
+            return plans.Wait(message=message, look_again_seconds=CHANGE_POLL_SECONDS)
         return None
 
     @property
     def _failover_safe(self) -> JsonObject:
         """The condition, as the group's last pass left it."""
-        return condition_in(self.seen.group_object, ConditionType.FAILOVER_SAFE.value)
+        return observed.condition_in(self.seen.group_object, ConditionType.FAILOVER_SAFE.value)
 
     def not_failover_safe(self) -> str:
         """Why the group is not FailoverSafe, by its status and by the state now: the status is as old as the group's last pass."""
@@ -214,7 +202,7 @@ class Case:
         why = self.seen.unreadable or unsafe_now(self.seen)
         return f"{self.group} is not FailoverSafe now: {why}" if why else ""
 
-    def unsafe(self, broker_ids: Iterable[int] | None = None) -> Wait | Reject | None:
+    def unsafe(self, broker_ids: Iterable[int] | None = None) -> plans.Wait | plans.Reject | None:
         """Whether it is safe to begin; with `broker_ids`, with these members: without a seat, nothing acknowledged rests on them.
 
         A group that has just become unsafe is given time: the operation before this one may have ended a moment ago.
@@ -228,18 +216,19 @@ class Case:
         condition = self._failover_safe
         # A status that says that it is safe will follow in a moment, and say since when; or the group is safe again by then.
         is_new = condition.get("status") == ConditionStatus.TRUE.value
-        since = condition.get("lastTransitionTime") or metadata(self.seen.group_object).get("creationTimestamp")
-        if is_new or (since is not None and self.now_seconds - seconds_of(str(since)) < SETTLE_SECONDS):
-            return Wait(message=f"waits: {why}", look_again_seconds=CHANGE_POLL_SECONDS)
-        return Reject(message=why)
+        group = observed.metadata(self.seen.group_object)
+        since = condition.get("lastTransitionTime") or group.get("creationTimestamp")
+        if is_new or (since is not None and self.now_seconds - observed.seconds_of(str(since)) < SETTLE_SECONDS):
+            return plans.Wait(message=f"waits: {why}", look_again_seconds=CHANGE_POLL_SECONDS)
+        return plans.Reject(message=why)
 
-    def born_too_late(self, objects: Iterable[JsonObject | None]) -> Wait | None:
+    def born_too_late(self, objects: Iterable[JsonObject | None]) -> plans.Wait | None:
         """Wait if an object is as new as the start would be: times are whole seconds, and the API server's clock may be ahead."""
-        youngest = max((created_seconds(obj) for obj in objects if obj is not None), default=0.0)
+        youngest = max((observed.created_seconds(obj) for obj in objects if obj is not None), default=0.0)
         if youngest < int(self.now_seconds):
             return None
         wait_seconds = youngest + 1.0 - self.now_seconds
-        return Wait(message="a pod of the group was created in this very second", look_again_seconds=wait_seconds)
+        return plans.Wait(message="a pod of the group was created in this very second", look_again_seconds=wait_seconds)
 
     @property
     def too_early_seconds(self) -> float:
@@ -262,8 +251,8 @@ class Case:
 class Procedure:
     """A type of operation. `begin` is called when its turn has come (a dry run's at once); `judge` in every pass while it runs."""
 
-    begin: Callable[[Case], Beginning]
-    judge: Callable[[Case], Judgement]
+    begin: Callable[[Case], plans.Beginning]
+    judge: Callable[[Case], plans.Judgement]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,7 +268,7 @@ class Window:
     wrong: str = ""
 
 
-def window_of(operation: Operation) -> Window:
+def window_of(operation: observed.Operation) -> Window:
     request, found = operation.asked.spec.switchover, []
     if request is None:
         return Window()
