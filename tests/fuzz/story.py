@@ -25,6 +25,7 @@ from tests.fuzz.hints import KEPT_SHOWS_IN
 from tests.fuzz.schema import steps
 from tests.fuzz.world import FuzzWorld
 from tests.sieve.run import differences as state_differences
+from tests.sieve.workloads import condition
 from tests.sieve.world import NAMESPACE
 from tests.support.memory_api import BEGINNING_UNIX_SECONDS
 from tests.support.virtual_loop import VirtualLoop
@@ -174,7 +175,7 @@ class Story:
         told = oracles.left_to_a_person(group)
         if told:
             self._tally.reasons.add("UpToDate WaitingForPerson")
-        needed = oracles.in_sync(group) if oracles.condition(group, "Stalled") == "True" else set()
+        needed = oracles.in_sync(group) if condition(group, "Stalled") == "True" else set()
         pods = [pod for pod in re.findall(r"\bbn-\d+\b", told) if pod not in needed]
         if not pods:
             return False
