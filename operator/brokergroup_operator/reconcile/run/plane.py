@@ -67,6 +67,7 @@ class ReconcilePlane:
         circumstances: CircumstanceSink | None = None,
         conditions: ConditionGauges | None = None,
     ) -> None:
+        self._api = api
         self._access = access
         self._view = view
         self._settings = settings
@@ -88,8 +89,8 @@ class ReconcilePlane:
             self._elector = LeaderElector(
                 api, settings.leader_election, on_started=self._leading.set, on_stopped=self._lose_leadership
             )
-        # A process that was frozen learns that it no longer leads at its next write, before its timers run.
-        self._api = api.guarded(self._may_write_seconds, timeout_seconds=settings.api_timeout_seconds)
+            # A process that was frozen learns that it no longer leads at its next write, before its timers run.
+            self._api = api.guarded(self._may_write_seconds, timeout_seconds=settings.api_timeout_seconds)
         self._applier = ServerSideApplier(
             access.official_client,
             field_manager=names.FIELD_MANAGER_RECONCILE,
@@ -130,7 +131,7 @@ class ReconcilePlane:
             await asyncio.gather(self._main, return_exceptions=True)
         if self._elector is not None:
             await self._elector.stop()
-        await self._api.close()
+            await self._api.close()
         await self._applier.close()
 
     def _lose_leadership(self) -> None:
