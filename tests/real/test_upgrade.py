@@ -228,7 +228,7 @@ def test_the_steps_of_the_page_take_a_cluster_to_v1beta1_and_delete_nothing(admi
 
     # Without the steps nothing changes: Helm itself would replace the operator after the API server has refused a definition.
     said = one.run(f"export TAG=too-early; {upgrade}", may_exit=(1,))
-    assert f"are stored as {OLD_VERSION}" in said
+    assert f"has {OLD_API_VERSION} and not v1beta1" in said
     assert "docs/tasks/upgrade.md" in said
     assert (versions(one.objects()), operators_image(one)) == (versions(before), "before")
 
