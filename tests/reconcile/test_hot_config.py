@@ -209,6 +209,12 @@ def test_a_group_that_shrinks_keeps_its_minimum_until_the_member_has_left() -> N
     assert minimums(replace(left, claims=b.without(left.claims, "orders-3"))) == {"orders-1": "1", "orders-2": "1"}
 
 
+def test_a_group_that_shrinks_to_one_needs_no_other_before_the_others_leave() -> None:
+    """Seen: from the other's end to the next pass every write was refused."""
+    seen = c.marked(c.wishing(c.settled(), replicas=1, durability="Available"), "orders-3")
+    assert minimums(seen) == {"orders-1": "1", "orders-2": "1"}  # orders-3 stops in this pass
+
+
 def test_a_wish_that_has_nothing_to_do_with_members_is_given_at_once() -> None:
     assert minimums(c.wishing(c.settled(), durability="Available")) == {f"orders-{n}": "1" for n in (1, 2, 3)}
 
