@@ -184,6 +184,13 @@ async def test_a_pass_that_ends_in_the_moment_of_the_stop_is_the_last(queue: Rec
     assert len(passes.started) == 1
 
 
+async def signalled_at_each_hundredth(queue: ReconcileQueue, *, times: int) -> None:
+    """Signals of group one, a hundred a second."""
+    for _ in range(times):
+        queue.signal(ONE)
+        await asyncio.sleep(0.01)
+
+
 @in_virtual_time
 async def test_a_signal_begins_a_pass_at_once(queue: ReconcileQueue, passes: Passes) -> None:
     """A failover is some signals within a second: none of them waits."""
@@ -199,18 +206,14 @@ async def test_a_signal_begins_a_pass_at_once(queue: ReconcileQueue, passes: Pas
 
 @in_virtual_time
 async def test_a_hundred_signals_a_second_are_one_pass_a_second(queue: ReconcileQueue, passes: Passes) -> None:
-    for _ in range(20 * 100):
-        queue.signal(ONE)
-        await asyncio.sleep(0.01)
+    await signalled_at_each_hundredth(queue, times=20 * 100)
 
     assert len(passes.started) <= 20 + 10 + 1
 
 
 @in_virtual_time
 async def test_the_last_of_many_signals_is_not_lost(queue: ReconcileQueue, passes: Passes) -> None:
-    for _ in range(500):
-        queue.signal(ONE)
-        await asyncio.sleep(0.01)
+    await signalled_at_each_hundredth(queue, times=500)
     ended = asyncio.get_running_loop().time()
     await asyncio.sleep(10)
 
@@ -219,9 +222,7 @@ async def test_the_last_of_many_signals_is_not_lost(queue: ReconcileQueue, passe
 
 @in_virtual_time
 async def test_a_change_of_an_object_waits_for_no_signals(queue: ReconcileQueue, passes: Passes) -> None:
-    for _ in range(1000):
-        queue.signal(ONE)
-        await asyncio.sleep(0.01)
+    await signalled_at_each_hundredth(queue, times=1000)
     await asyncio.sleep(0.5)
     queue.add(ONE)
     changed = asyncio.get_running_loop().time()
@@ -232,9 +233,7 @@ async def test_a_change_of_an_object_waits_for_no_signals(queue: ReconcileQueue,
 
 @in_virtual_time
 async def test_signals_of_one_group_cost_no_other_group_anything(queue: ReconcileQueue, passes: Passes) -> None:
-    for _ in range(1000):
-        queue.signal(ONE)
-        await asyncio.sleep(0.01)
+    await signalled_at_each_hundredth(queue, times=1000)
     queue.signal(TWO)
     signalled = asyncio.get_running_loop().time()
     await asyncio.sleep(0.1)
@@ -244,9 +243,7 @@ async def test_signals_of_one_group_cost_no_other_group_anything(queue: Reconcil
 
 @in_virtual_time
 async def test_no_signal_begins_a_pass_after_the_stop(queue: ReconcileQueue, passes: Passes) -> None:
-    for _ in range(1000):
-        queue.signal(ONE)
-        await asyncio.sleep(0.01)
+    await signalled_at_each_hundredth(queue, times=1000)
     await asyncio.sleep(0.5)  # one waits by now
     begun = len(passes.started)
     await queue.stop()

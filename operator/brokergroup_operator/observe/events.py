@@ -7,7 +7,7 @@ unreachable API loses Events, never time: incident log and metrics are the recor
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
+import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS
 from brokergroup_operator.observe.observer import Observer
@@ -248,9 +249,8 @@ def event_about(
     obj: JsonObject, reason: str, message: str, *, warning: bool, at_unix_seconds: float | None = None
 ) -> JsonObject:
     """Return the core/v1 Event about an object of ours; `at_unix_seconds`: None for now."""
-    metadata, tz = obj["metadata"], dt.UTC
-    moment = dt.datetime.now(tz) if at_unix_seconds is None else dt.datetime.fromtimestamp(at_unix_seconds, tz)
-    name, seconds = metadata["name"], moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    metadata, name = obj["metadata"], obj["metadata"]["name"]
+    at = rfc3339(time.time() if at_unix_seconds is None else at_unix_seconds)
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -267,8 +267,8 @@ def event_about(
         "message": message,
         "type": "Warning" if warning else "Normal",
         "source": {"component": names.MANAGED_BY},
-        "firstTimestamp": seconds,
-        "lastTimestamp": seconds,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
         "count": 1,
     }
 

@@ -6,9 +6,10 @@ Conditions, the member list, FailoverSafe, metrics, the page and operations all 
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from brokergroup_operator.api.times import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +36,12 @@ class MemberView:
     def counts(self) -> bool:
         """Whether it is in the SyncStateSet, and heartbeats and link confirm it."""
         return self.in_set and self.heard and self.linked is not False
+
+    def has_rejoined(self, *, is_learner: bool) -> bool:
+        """Whether it is in sync again: a voter is in the set and linked; a learner is linked and outside the set."""
+        if is_learner and not self.is_master:
+            return self.heard and self.linked is not False and not self.in_set
+        return self.counts
 
     @property
     def acknowledges(self) -> bool:
@@ -68,7 +75,7 @@ class MemberView:
         if not self.is_master and self.linked is not None:
             yield "linked" if self.linked else "not linked to the master"
         if not self.heard:
-            since = f" since {_moment(self.silence.since_unix_seconds)}" if self.silence is not None else ""
+            since = f" since {rfc3339(self.silence.since_unix_seconds)}" if self.silence is not None else ""
             if self.silence is not None and self.silence.heard_by:
                 yield f"not heard by this operator pod{since}, but by {', '.join(self.silence.heard_by)}"
             else:
@@ -98,7 +105,3 @@ def member_view(record: BrokerGroupRecord | None, snapshot: GroupSnapshot | None
         silence=silence,
         lost_link=lost_link,
     )
-
-
-def _moment(unix_seconds: float) -> str:
-    return dt.datetime.fromtimestamp(unix_seconds, tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

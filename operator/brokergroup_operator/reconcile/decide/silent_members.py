@@ -12,6 +12,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from brokergroup_operator.api import times
 from brokergroup_operator.api.brokergroup_status import MemberState, Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.reconcile.plan import Step, Verb
@@ -53,8 +54,7 @@ def repair_step(seen: Observed, standings: Mapping[int, Standing]) -> Step | Non
         return None
     due_at, first = min(amiss, key=lambda found: found[0])
     if moment(seen.now) < due_at:
-        at = due_at.strftime("%Y-%m-%dT%H:%M:%SZ")
-        return _step(Verb.WAIT, first, f"if it stays so, its process is replaced at {at}")
+        return _step(Verb.WAIT, first, f"if it stays so, its process is replaced at {times.told(due_at)}")
     if waiting := _waits_for(seen, standings, first):
         return _step(Verb.WAIT, first, f"its process is not replaced yet: {waiting}")
     if cost := _costs_writes(seen, standings, first):

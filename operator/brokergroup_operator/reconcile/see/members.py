@@ -193,10 +193,8 @@ class Standing:
 
     @property
     def in_sync(self) -> bool:
-        """Whether it has rejoined: a voter is in the set and linked; a learner is linked and outside the set."""
-        if self.is_learner and not self.is_master:
-            return self.is_ready and self.is_live and self.view.linked is not False and not self.in_set
-        return self.is_ready and self.view.counts
+        """Whether it has rejoined, and its pod is ready."""
+        return self.is_ready and self.view.has_rejoined(is_learner=self.is_learner)
 
     @property
     def is_in_sync_elsewhere(self) -> bool:

@@ -72,11 +72,7 @@ class Case:
         return member_view(self.seen.record, self.seen.snapshot, broker_id)
 
     def is_back(self, broker_id: int) -> bool:
-        """Whether it has rejoined: a voter is in the SyncStateSet; a learner is linked to the master and outside the set."""
-        view = self.view(broker_id)
-        if view.is_master or broker_id not in never_masters(self.seen):
-            return view.counts
-        return view.heard and view.linked is not False and not view.in_set
+        return self.view(broker_id).has_rejoined(is_learner=broker_id in never_masters(self.seen))
 
     def pod_name(self, broker_id: int) -> str:
         """The pod that carries the id; a pod whose disk was wiped carries a higher id than its name says."""
