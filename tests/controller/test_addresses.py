@@ -293,12 +293,12 @@ def test_links_are_known_by_the_hosts_of_pods() -> None:
 
 
 def test_a_refusal_counts_only_where_the_process_itself_listened() -> None:
-    """A Service without an endpoint refuses whoever dials it, also while the broker lives."""
+    """A Service without an endpoint refuses connections also while the broker lives."""
     assert probe_address(binding(), "10.1.0.7:10911", None) == "10.1.0.7:10911"
     assert probe_address(translated(), KNOWN, "10.1.0.7") == "10.1.0.7:10911"
     assert probe_address(translated(), KNOWN, "10.1.0.5") is None, "that process was in another pod"
     assert probe_address(translated(), KNOWN, "192.168.0.3") is None, (
-        "a node that translates: it refuses whoever dials it"
+        "a node that translates addresses refuses the connection"
     )
     assert probe_address(translated(), KNOWN, None) is None
 

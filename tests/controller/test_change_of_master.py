@@ -469,7 +469,7 @@ def test_the_way_from_a_dead_master_to_the_next_is_as_the_page_says() -> None:
 
 
 def test_one_module_tells_brokers_of_roles() -> None:
-    """104, 1008 and 906: their order is decided in `controller_core/change.py`, and nobody goes past it."""
+    """Only the order that `controller_core/change.py` decides sends 104, 1008 and 906."""
     controller = ROOT / "operator" / "brokergroup_operator" / "controller"
     callers = {
         file.relative_to(controller).as_posix()

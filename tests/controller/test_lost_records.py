@@ -172,7 +172,7 @@ async def test_a_record_restored_while_no_plane_runs(group: World) -> None:
     second = await group.plane(store, directory=directory, observer=later)
     await _goes_on(second, group, master=master, above=3)
     assert granted_by(later) == [(granted_by(later)[0][0], master.broker_id)], (
-        "one election, and nobody on the old record"
+        "one election, and no plane on the old record"
     )
 
 

@@ -293,7 +293,7 @@ async def test_it_signs_as_the_group_also_where_it_makes_its_topic(group: World,
 
 
 class Newcomer(QuietHandler):
-    """A broker that the NameServers know, and the record does not yet; keeps whom it was sent messages by."""
+    """A broker that the NameServers know and the record does not yet; it keeps the signature state of each message."""
 
     def __init__(self) -> None:
         self.server = RemotingServer(self)
@@ -325,7 +325,7 @@ async def test_a_refusal_by_the_acl_is_told_once_and_its_end_too(group: World, s
     with capture_logs() as lines:
         refuse_by(acl, brokers)
         await eventually(lambda: acl.asked >= 4, what="refused messages")
-        brokers[0].takes_messages = False  # a failure of another kind is no news of the ACL
+        brokers[0].takes_messages = False  # another failure says nothing about the ACL
         acl.allowed = {SEND}
         sent = len(notes.sent)
         await eventually(lambda: len(notes.sent) >= sent + 3, what="failed messages")

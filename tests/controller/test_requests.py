@@ -261,7 +261,7 @@ async def test_a_pod_registers_its_own_address_only(pods: PodGroup) -> None:
 
 
 async def test_nobody_makes_the_controller_forget_living_pods(pods: PodGroup) -> None:
-    """1011 with isCleanLivingBroker forgets a whole group, whoever sends it."""
+    """1011 with isCleanLivingBroker would make the controller forget a whole group."""
     code = await pods.ask(RequestCode.CLEAN_BROKER_DATA, isCleanLivingBroker="true")
     assert code == ResponseCode.NO_PERMISSION
     record = record_of(pods.plane)

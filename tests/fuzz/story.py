@@ -171,7 +171,7 @@ class Story:
         return False
 
     async def _restart_by_hand(self, group: dict[str, Any]) -> bool:
-        """The first pod that an update has left to a person. While the group is stalled none that is in sync: it is needed."""
+        """Delete the first pod that an update leaves to a person; while the group is stalled, only a pod that is not in sync."""
         told = oracles.left_to_a_person(group)
         if told:
             self._tally.reasons.add("UpToDate WaitingForPerson")

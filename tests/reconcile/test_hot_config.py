@@ -210,7 +210,7 @@ def test_a_group_that_shrinks_keeps_its_minimum_until_the_member_has_left() -> N
 
 
 def test_a_group_that_shrinks_to_one_needs_no_other_before_the_others_leave() -> None:
-    """Seen: from the other's end to the next pass every write was refused."""
+    """After one of two brokers had stopped, the other refused every write until the next pass."""
     seen = c.marked(c.wishing(c.settled(), replicas=1, durability="Available"), "orders-3")
     assert minimums(seen) == {"orders-1": "1", "orders-2": "1"}  # orders-3 stops in this pass
 

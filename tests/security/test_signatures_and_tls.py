@@ -42,7 +42,7 @@ _times = itertools.count(1795210522768)
 
 
 class Outside:
-    """A peer that no pod's address tells of; signs as whoever it is told."""
+    """A peer at an address that is no pod's; it signs with the credentials that the test gives it."""
 
     def __init__(self, plane: ControllerPlane) -> None:
         self.plane = plane

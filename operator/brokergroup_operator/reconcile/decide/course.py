@@ -209,7 +209,7 @@ def with_minimum_reached(seen: Observed) -> BrokerGroup:
         in_sync = len(seen.record.sync_state_set & set(seen.snapshot.live)) if seen.record and seen.snapshot else 0
         reached = min(wanted, max(so_far, in_sync))
     else:
-        # As many as stay: the last of two would refuse every write from the other's end to the next pass.
+        # No more than stay: after one of two brokers had stopped, the other refused every write until the next pass.
         reached = wanted if scale_in.leaving(seen) is None else max(wanted, min(so_far, spec.replicas))
     replication = msgspec.structs.replace(spec.replication, min_in_sync_replicas=reached)
     return msgspec.structs.replace(seen.group, spec=msgspec.structs.replace(spec, replication=replication))
