@@ -29,8 +29,7 @@ async def test_only_a_change_of_what_matters_is_news(api: KubernetesApi, sandbox
     watching = Watcher(
         ClusterAccess(url=sandbox.url),
         namespace="default",
-        listener=Listener(on_object=lambda *_: None, on_node=on_node),
-        on_respawn=lambda: None,
+        listener=Listener(on_object=lambda *_: None, on_listed=lambda: None, on_node=on_node),
         identity="operator-0",
     )
     watching.start()

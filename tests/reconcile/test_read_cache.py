@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +23,7 @@ from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.run.plane import ReconcilePlane
 from brokergroup_operator.records.group_cache import LABELLED, MANAGERS, WATCHED, GroupCache
 from brokergroup_operator.records.store import GroupKey
-from tests.reconcile.world import SETTINGS, World, applier_for
+from tests.reconcile.world import SETTINGS, World, applier_for, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -143,3 +145,40 @@ async def test_a_lost_pod_comes_back_once_the_cache_shows_it(world: CachedWorld,
     requests = Requests(sandbox)
     await world.run_pass()
     assert any(path.startswith("PATCH") and path.endswith("/pods/orders-2") for path in requests.writes)
+
+
+async def test_a_pod_deleted_between_the_planes_list_and_the_watchs_own_is_made_again_at_once(
+    world: CachedWorld, sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache has the pod from the plane's list; the watch lists after the deletion, and brings no event of it."""
+    has_listed, was_deleted = asyncio.Event(), asyncio.Event()
+
+    def wait_for_deletion(request: Any) -> Any:
+        of_kopf = request.headers.get("User-Agent", "").startswith("kopf")
+        return was_deleted.wait() if of_kopf and request.path.endswith("/pods") else None
+
+    sandbox.before_request = wait_for_deletion
+    plane = ReconcilePlane(
+        world.api, ClusterAccess(url=sandbox.url), world.view, replace(SETTINGS, resync_seconds=600.0)
+    )
+    resync = plane._resync
+
+    async def listed(*arguments: Any) -> None:
+        await resync(*arguments)
+        has_listed.set()
+
+    monkeypatch.setattr(plane, "_resync", listed)
+    await plane.start()
+    try:
+        await has_listed.wait()
+        await world.api.delete(PODS, "orders-2", namespace=KEY.namespace)
+        await world.stop_pod("orders-2")
+        was_deleted.set()
+        await until("orders-2 again", lambda: has_pod(world, "orders-2"))
+    finally:
+        was_deleted.set()
+        await plane.stop()
+
+
+async def has_pod(world: CachedWorld, name: str) -> bool:
+    return any(pod["metadata"]["name"] == name for pod in (await world.api.list(PODS, namespace=KEY.namespace)).items)

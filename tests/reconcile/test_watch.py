@@ -70,10 +70,10 @@ def watcher(access: ClusterAccess, clock: Clock, changes: list[GroupKey]) -> Wat
         namespace=None,
         listener=Listener(
             on_object=lambda resource, obj, _: changes.append(group_of(resource, obj)),
+            on_listed=lambda: None,
             on_cluster=changes.append,
             on_node=lambda *_: None,
         ),
-        on_respawn=lambda: None,
         identity="operator-0",
         clock=clock,
     )
@@ -153,12 +153,11 @@ async def test_a_thread_that_is_slow_to_return_is_waited_for(
     told = watch._settle
     returns = threading.Event()
 
-    def in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-        loop.call_soon_threadsafe(call)
-        if is_last.is_set():
-            returns.wait(60)
-
-    is_last = threading.Event()
+    class SlowThread(threading.Thread):
+        def run(self) -> None:
+            super().run()
+            if self.name == "kopf":
+                returns.wait(60)
 
     def settle(ended: asyncio.Future[None], error: BaseException | None) -> None:
         told(ended, error)
@@ -166,11 +165,10 @@ async def test_a_thread_that_is_slow_to_return_is_waited_for(
 
     ends = Ends(sandbox, monkeypatch)
     monkeypatch.setattr(watch, "_settle", settle)
-    monkeypatch.setattr(watch, "_in", in_loop)
+    monkeypatch.setattr(threading, "Thread", SlowThread)
     watching = watcher(ClusterAccess(url=sandbox.url), Clock(), [])
     watching.start()
     await ends.until(lambda: any("brokergroups" in path for path in ends.watched))
-    is_last.set()
     await watching.stop()
     assert returns.is_set()
     assert "kopf" not in [thread.name for thread in threading.enumerate()]
@@ -227,8 +225,8 @@ async def test_what_was_deleted_while_a_watch_had_expired_leaves_the_cache_with_
     for name in ("one", "two"):
         await api.create(CONFIG_MAPS, config_map(name))
     access = ClusterAccess(url=sandbox.url)
-    listener = Listener(on_object=on_object)
-    watching = Watcher(access, namespace=None, listener=listener, on_respawn=lambda: None, identity="operator-0")
+    listener = Listener(on_object=on_object, on_listed=lambda: None)
+    watching = Watcher(access, namespace=None, listener=listener, identity="operator-0")
     watching.start()
     async with asyncio.timeout(120):
         await until_there({"one", "two"})

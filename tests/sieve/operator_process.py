@@ -82,7 +82,6 @@ class _Watcher:
         *,
         namespace: str | None,
         listener: Listener,
-        on_respawn: Callable[[], None],
         identity: str,
     ) -> None:
         assert listener.on_cluster is not None, "every kind of ours is defined in the API in memory"

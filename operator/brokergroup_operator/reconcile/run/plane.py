@@ -242,7 +242,6 @@ class ReconcilePlane:
             self._access,
             namespace=self._settings.namespace,
             listener=self._listener(cache, queue, clusters if with_clusters else None, with_nodes=with_nodes),
-            on_respawn=self._look_at_all.set,
             identity=self._settings.instance,
         )
         self._watcher = watcher
@@ -280,6 +279,7 @@ class ReconcilePlane:
 
         return Listener(
             on_object=on_object,
+            on_listed=self._look_at_all.set,
             on_cluster=None if clusters is None else clusters.add,
             on_node=on_node if with_nodes else None,
         )

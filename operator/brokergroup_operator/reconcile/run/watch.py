@@ -58,7 +58,7 @@ OUTAGES: Final = (kopf.LoginError, ConnectionError, TimeoutError, socket.gaierro
 class Watcher:
     """Runs kopf until stopped; when kopf ends by itself (a watch it cannot repair), it is started again.
 
-    The listener is called in the loop in which this was started; `on_respawn` when kopf has ended: events may be lost.
+    The listener is called in the loop in which this was started.
     """
 
     def __init__(
@@ -67,14 +67,12 @@ class Watcher:
         *,
         namespace: str | None,
         listener: Listener,
-        on_respawn: Callable[[], None],
         identity: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._access = access
         self._namespace = namespace
         self._listener = listener
-        self._on_respawn = on_respawn
         self._identity = identity
         self._clock = clock
         self._running_since: float | None = None
@@ -129,7 +127,6 @@ class Watcher:
                 self._note_end(error)
                 log.warning("watch.ended", error=repr(error), respawn_seconds=RESPAWN_SECONDS)
                 await asyncio.sleep(RESPAWN_SECONDS)
-                self._on_respawn()
 
     async def _run_kopf(self) -> None:
         """One run of kopf, in its thread; raises what it ended with."""
@@ -166,6 +163,7 @@ class Watcher:
         listener = self._listener
         return Listener(
             on_object=passed_on(listener.on_object),
+            on_listed=passed_on(listener.on_listed),
             on_cluster=None if listener.on_cluster is None else passed_on(listener.on_cluster),
             on_node=None if listener.on_node is None else passed_on(listener.on_node),
         )
@@ -238,16 +236,21 @@ class Listener:
 
     # The object, and whether it is gone.
     on_object: Callable[[Resource, JsonObject, bool], None]
+    # Every watch has listed its kind, and again with each list from then on. A watch says nothing of what was deleted before its
+    # list, so a list that is older may have what is gone.
+    on_listed: Callable[[], None]
     on_cluster: Callable[[GroupKey], None] | None = None
     on_node: Callable[[str, JsonObject | None], None] | None = None
 
 
 def build_registry(access: ClusterAccess, listener: Listener) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
+    kinds = [*WATCHED, *([ROCKETMQ_CLUSTERS] if listener.on_cluster else []), *([NODES] if listener.on_node else [])]
+    lists = _Lists({kind.plural for kind in kinds}, listener.on_listed)
 
     @kopf.on.login(registry=registry)
-    async def login(settings: kopf.OperatorSettings, **_: Any) -> Any:
-        return access.kopf_credentials(settings)
+    async def login(**_: Any) -> Any:
+        return access.kopf_credentials(lists.note)
 
     for resource in WATCHED:
         _watch_objects(registry, resource, listener)
@@ -256,6 +259,19 @@ def build_registry(access: ClusterAccess, listener: Listener) -> kopf.OperatorRe
     if listener.on_node is not None:
         _watch_nodes(registry, listener.on_node)
     return registry
+
+
+class _Lists:
+    """What one run of kopf has listed."""
+
+    def __init__(self, plurals: set[str], on_listed: Callable[[], None]) -> None:
+        self._plurals, self._missing, self._on_listed = frozenset(plurals), plurals, on_listed
+
+    def note(self, plural: str) -> None:
+        """A list was answered. What kopf reads beside lists of kinds counts for nothing."""
+        self._missing.discard(plural)
+        if plural in self._plurals and not self._missing:
+            self._on_listed()
 
 
 def _watch_objects(registry: kopf.OperatorRegistry, resource: Resource, listener: Listener) -> None:
