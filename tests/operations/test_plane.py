@@ -178,14 +178,14 @@ async def test_a_dry_run_changes_nothing(world: World) -> None:
 
 async def test_finished_ones_go_after_their_time_and_by_number(world: World) -> None:
     await world.ask("gone", "Switchover", {"toBrokerId": 9}, ttlSecondsAfterFinished=0)
-    for number in range(5):
+    for number in range(22):
         await world.ask(f"kept-{number}", "Switchover", {"toBrokerId": 9})
 
-    async def three_are_left() -> bool:
+    async def twenty_are_left() -> bool:
         await world.run_pass()
-        return len(await world.names()) == 3
+        return len(await world.names()) == 20
 
-    await world.until(three_are_left)
+    await world.until(twenty_are_left)
     assert "gone" not in await world.names()
 
 

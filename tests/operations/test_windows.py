@@ -9,10 +9,9 @@ import pytest
 from brokergroup_operator.api.brokergroup_operation import OperationPhase, OperationStatus
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.reconcile.operations.evaluate import evaluate
-from brokergroup_operator.reconcile.operations.plan import OperationSettings, PassPlan, WriteStatus
+from brokergroup_operator.reconcile.operations.plan import PassPlan, WriteStatus
 from tests.operations.scenes import NOW, group, operation, record, running, scene
 
-SETTINGS = OperationSettings()
 YEAR = 365 * 86_400.0
 
 
@@ -43,7 +42,7 @@ def said(plan: PassPlan, name: str = "switchover-1") -> tuple[OperationPhase | N
 )
 def test_what_was_not_begun_in_its_window_is_rejected(section: dict[str, Any], window: str) -> None:
     """A schedule that has passed is not carried out. Reports: Patroni #118, zalando/postgres-operator #3058."""
-    plan = evaluate(scene(operation(**section)), {}, SETTINGS)
+    plan = evaluate(scene(operation(**section)), {})
     phase, message = said(plan)
     assert phase is OperationPhase.REJECTED
     assert message == f"not begun in its window, {window}: it is {rfc3339(NOW)}"
@@ -65,7 +64,7 @@ def test_what_was_not_begun_in_its_window_is_rejected(section: dict[str, Any], w
     ],
 )
 def test_within_its_window_it_runs(section: dict[str, Any]) -> None:
-    assert said(evaluate(scene(operation(**section)), {}, SETTINGS))[0] is OperationPhase.RUNNING
+    assert said(evaluate(scene(operation(**section)), {}))[0] is OperationPhase.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -81,7 +80,7 @@ def test_a_window_that_ends_while_it_waits_is_an_end(
     waiting = operation(created=NOW - 5, notBefore=rfc3339(NOW - 50))
     if "group" in changes:
         changes["group"]["status"]["conditions"][0]["lastTransitionTime"] = rfc3339(NOW - 1)
-    plan = evaluate(scene(*others, waiting, **changes), {}, SETTINGS)
+    plan = evaluate(scene(*others, waiting, **changes), {})
     phase, message = said(plan)
     assert phase is OperationPhase.PENDING
     assert why in message
@@ -92,14 +91,14 @@ def test_a_window_that_ends_while_it_waits_is_an_end(
         notBefore=rfc3339(NOW - 61),
         status={"phase": "Pending", "result": {"message": message}},
     )
-    phase, message = said(evaluate(scene(*others, late, **changes), {}, SETTINGS))
+    phase, message = said(evaluate(scene(*others, late, **changes), {}))
     assert phase is OperationPhase.REJECTED
     assert why in message
 
 
 def test_without_a_window_it_waits_as_long_as_it_takes() -> None:
     waiting = operation(created=NOW - YEAR)
-    assert said(evaluate(scene(running("Restart", name="r"), waiting), {}, SETTINGS)) == (
+    assert said(evaluate(scene(running("Restart", name="r"), waiting), {})) == (
         OperationPhase.PENDING,
         "waits for r",
     )
@@ -107,7 +106,7 @@ def test_without_a_window_it_waits_as_long_as_it_takes() -> None:
 
 def test_one_that_runs_is_ended_by_its_deadline_and_not_by_its_window() -> None:
     begun = running(notBefore=rfc3339(NOW - 100), deadlineSeconds=120, started=NOW - 90)
-    plan = evaluate(scene(begun), {}, SETTINGS)
+    plan = evaluate(scene(begun), {})
     assert not [
         one for one in plan.steps if isinstance(one, WriteStatus) and one.status.phase in {"Rejected", "Failed"}
     ]
@@ -136,7 +135,7 @@ def test_one_that_runs_is_ended_by_its_deadline_and_not_by_its_window() -> None:
 def test_a_window_that_is_none_is_rejected_with_words_and_the_next_has_its_turn(
     section: dict[str, Any], words: str
 ) -> None:
-    plan = evaluate(scene(operation(**section), operation("Restart", name="restart-1", created=NOW)), {}, SETTINGS)
+    plan = evaluate(scene(operation(**section), operation("Restart", name="restart-1", created=NOW)), {})
     phase, message = said(plan)
     assert phase is OperationPhase.REJECTED
     assert words in message
@@ -144,7 +143,7 @@ def test_a_window_that_is_none_is_rejected_with_words_and_the_next_has_its_turn(
 
 
 def test_a_time_in_the_year_9999_is_waited_for() -> None:
-    plan = evaluate(scene(operation(notBefore="9999-12-31T23:59:59Z")), {}, SETTINGS)
+    plan = evaluate(scene(operation(notBefore="9999-12-31T23:59:59Z")), {})
     assert said(plan) == (OperationPhase.PENDING, "not before 9999-12-31T23:59:59Z")
     assert plan.look_again_seconds is not None
     assert plan.look_again_seconds > 1e10
@@ -152,13 +151,13 @@ def test_a_time_in_the_year_9999_is_waited_for() -> None:
 
 def test_a_dry_run_after_its_window_says_so() -> None:
     dry = operation(spec={"dryRun": "All"}, notBefore=rfc3339(NOW - YEAR))
-    phase, message = said(evaluate(scene(dry), {}, SETTINGS))
+    phase, message = said(evaluate(scene(dry), {}))
     assert phase is OperationPhase.REJECTED
     assert "not begun in its window" in message
 
 
 def test_a_window_ends_also_where_there_is_no_master_to_move() -> None:
     nobody = record(master=None)
-    phase, message = said(evaluate(scene(operation(notBefore=rfc3339(NOW - YEAR)), record=nobody), {}, SETTINGS))
+    phase, message = said(evaluate(scene(operation(notBefore=rfc3339(NOW - YEAR)), record=nobody), {}))
     assert phase is OperationPhase.REJECTED
     assert "not begun in its window" in message

@@ -26,7 +26,6 @@ from brokergroup_operator.observe.group_view import (
     SwitchoverResult,
 )
 from brokergroup_operator.observe.timeline import Cause
-from brokergroup_operator.reconcile.operations.plan import OperationSettings
 from brokergroup_operator.reconcile.operations.runner import OperationRunner
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.see.observed import is_fenced
@@ -157,12 +156,11 @@ class World:
         self.runner = self._new_runner()
 
     def _new_runner(self) -> OperationRunner:
-        settings = OperationSettings(running_poll_seconds=0.02, history_limit=3)
         fetcher = GroupFetcher(self._operator, self.view)  # type: ignore[arg-type]
         return OperationRunner(
             self._operator,
             self.view,  # type: ignore[arg-type]
-            settings,
+            operator=None,
             read=fetcher.fetch_for_operations,
             post=EventPoster(self._operator, instance="test").post,
             wake=lambda _: None,
@@ -196,8 +194,8 @@ class World:
         """Passes until these operations are over; `hands` work between them."""
         end = asyncio.get_running_loop().time() + DEADLINE_SECONDS
         while True:
-            look_again = await self.run_pass()
-            await asyncio.sleep(min(look_again or 0.02, 0.2))
+            await self.run_pass()
+            await asyncio.sleep(0.02)
             if hands is not None:
                 await hands()
             found = {name: await self.get(name) for name in names_}

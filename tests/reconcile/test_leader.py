@@ -45,10 +45,10 @@ class Candidate:
     told: list[str] = field(default_factory=list)
 
     async def leads(self) -> bool:
-        return self.elector.leads
+        return self.elector.leads_for_seconds > 0
 
     async def follows(self) -> bool:
-        return not self.elector.leads
+        return self.elector.leads_for_seconds == 0
 
 
 @pytest.fixture
@@ -141,11 +141,11 @@ async def test_two_of_one_name_are_not_both_leader(stand: Callable[..., Candidat
     twins = [stand("twin"), stand("twin")]
 
     async def one_leads() -> bool:
-        return any(twin.elector.leads for twin in twins)
+        return any(twin.elector.leads_for_seconds > 0 for twin in twins)
 
     await until("one leads", one_leads)
     await asyncio.sleep(0.5)
-    assert [twin.elector.leads for twin in twins].count(True) == 1
+    assert [twin.elector.leads_for_seconds > 0 for twin in twins].count(True) == 1
 
 
 async def test_who_is_not_answered_stops_before_anybody_else_may_begin(
@@ -196,7 +196,7 @@ async def _said(candidate: Candidate, words: list[str]) -> bool:
 
 
 async def _any_leads(*candidates: Candidate) -> bool:
-    return any(candidate.elector.leads for candidate in candidates)
+    return any(candidate.elector.leads_for_seconds > 0 for candidate in candidates)
 
 
 async def test_a_frozen_leader_may_not_write_when_it_wakes(api: KubernetesApi, stand: Callable[..., Candidate]) -> None:
@@ -261,8 +261,8 @@ async def test_two_releases_that_share_a_lease_say_so(api: KubernetesApi, stand:
     [shared] = [one for one in told if one["event"] == "leader_election.shared"]
     assert shared["lease"] == f"{NAMESPACE}/brokergroup-operator"
     assert shared["held_by"].startswith("first-operator-0_")
-    assert not fellow.elector.leads
-    assert not stranger.elector.leads
+    assert fellow.elector.leads_for_seconds == 0
+    assert stranger.elector.leads_for_seconds == 0
 
 
 async def test_two_releases_with_a_lease_each_both_lead(stand: Callable[..., Candidate]) -> None:

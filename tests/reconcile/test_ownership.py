@@ -11,7 +11,6 @@ from brokergroup_operator.api.names import operator_of
 from brokergroup_operator.kube import ConflictError, KubernetesApi
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, EVENTS
 from brokergroup_operator.reconcile.act import ownership
-from brokergroup_operator.reconcile.operations.plan import OperationSettings
 from brokergroup_operator.reconcile.operations.runner import OperationRunner
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.tell.events import EventPoster
@@ -87,9 +86,7 @@ async def test_what_is_asked_of_a_group_is_done_by_its_own_operator(api: Kuberne
     view = FakeGroupView(KubernetesRecordStore(api))
     read = GroupFetcher(api, view).fetch_for_operations
     post = EventPoster(api, instance="test").post
-    runner = OperationRunner(
-        api, view, OperationSettings(operator=SECOND), read=read, post=post, wake=lambda _key: None
-    )
+    runner = OperationRunner(api, view, operator=SECOND, read=read, post=post, wake=lambda _key: None)
     await runner.run_pass(KEY)
     await runner.stop()
     assert "status" not in await api.get(BROKER_GROUP_OPERATIONS, "move", namespace="default")

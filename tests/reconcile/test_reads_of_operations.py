@@ -14,7 +14,6 @@ from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, PODS
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.act.apply import PlanApplier
-from brokergroup_operator.reconcile.operations.plan import OperationSettings
 from brokergroup_operator.reconcile.operations.runner import OperationRunner
 from brokergroup_operator.reconcile.other_groups import BrokerNames
 from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler
@@ -52,7 +51,7 @@ class OperatedWorld(World):
         self.runner = OperationRunner(
             self.api,
             self.view,
-            OperationSettings(),
+            operator=None,
             read=fetcher.fetch_for_operations,
             post=events.post,
             wake=lambda _key: None,

@@ -37,9 +37,13 @@ PROCEDURES: Mapping[api.OperationType, premises.Procedure] = {
 }
 
 
-def evaluate(
-    seen: Observed, outcomes: Mapping[str, plans.Outcome], settings: plans.OperationSettings
-) -> plans.PassPlan:
+# Finished operations that are kept per group; a time to live of their own may end them sooner.
+HISTORY_LIMIT = 20
+# While an operation runs, its end is looked for this often, even without an event.
+RUNNING_POLL_SECONDS = 1.0
+
+
+def evaluate(seen: Observed, outcomes: Mapping[str, plans.Outcome]) -> plans.PassPlan:
     """Return the plan of one pass; `outcomes` by uid are those of this process's requests to the controller plane."""
     ours = [one for one in seen.operations if not observed.being_deleted(one.raw) and one.is_of(seen.group_object)]
     ours.sort(key=lambda one: one.order)
@@ -49,13 +53,13 @@ def evaluate(
     unfinished = [case for case in cases if not case.operation.finished]
     first = _first(unfinished)
     judged = [(case, _verdict(case, first)) for case in unfinished]
-    removals, ends_of_life = [*_old_ones(cases, settings)], [_remaining_seconds(case) for case in cases]
+    removals, ends_of_life = [*_old_ones(cases)], [_remaining_seconds(case) for case in cases]
     steps: list[plans.Step] = [step for operation in ours for step in _adoption(seen, operation)]
     for case, verdict in judged:
         steps += _steps(case, verdict)
     look_again = [
         *(seconds for seconds in ends_of_life if seconds is not None and seconds > 0),
-        *(seconds for case, verdict in judged for seconds in _look_again(case, verdict, settings)),
+        *(seconds for case, verdict in judged for seconds in _look_again(case, verdict)),
     ]
     return plans.PassPlan(steps=(*steps, *removals), look_again_seconds=min(look_again, default=None))
 
@@ -69,11 +73,11 @@ def _steps(case: premises.Case, verdict: plans.Verdict) -> Iterator[plans.Step]:
         yield plans.DoEffect(operation=operation, effect=verdict.effect)
 
 
-def _look_again(case: premises.Case, verdict: plans.Verdict, settings: plans.OperationSettings) -> Iterator[float]:
+def _look_again(case: premises.Case, verdict: plans.Verdict) -> Iterator[float]:
     if verdict.phase in observed.FINISHED:
         yield 0.0  # the next one's turn
     elif not isinstance(verdict, plans.Wait):
-        yield settings.running_poll_seconds
+        yield RUNNING_POLL_SECONDS
     else:
         if verdict.look_again_seconds is not None:
             yield verdict.look_again_seconds
@@ -127,7 +131,7 @@ def _adoption(seen: Observed, operation: Operation) -> Iterator[plans.Adopt]:
         yield plans.Adopt(operation=operation, group_uid=group_uid)
 
 
-def _old_ones(cases: list[premises.Case], settings: plans.OperationSettings) -> Iterator[plans.Remove]:
+def _old_ones(cases: list[premises.Case]) -> Iterator[plans.Remove]:
     """Return the finished operations to delete: time to live over, or more than the history keeps."""
     finished = [case for case in cases if case.operation.finished]
     finished.sort(key=lambda case: (case.operation.completed_seconds, case.operation.order), reverse=True)
@@ -135,8 +139,8 @@ def _old_ones(cases: list[premises.Case], settings: plans.OperationSettings) -> 
         remaining_seconds = _remaining_seconds(case)
         if remaining_seconds is not None and remaining_seconds <= 0:
             yield plans.Remove(operation=case.operation, reason="ttlSecondsAfterFinished is over")
-        elif index >= settings.history_limit:
-            yield plans.Remove(operation=case.operation, reason=f"only the last {settings.history_limit} are kept")
+        elif index >= HISTORY_LIMIT:
+            yield plans.Remove(operation=case.operation, reason=f"only the last {HISTORY_LIMIT} are kept")
 
 
 def _remaining_seconds(case: premises.Case) -> float | None:

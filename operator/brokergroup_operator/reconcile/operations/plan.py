@@ -161,12 +161,3 @@ class PassPlan(Struct, frozen=True, kw_only=True):
         """Whether an operation is given up or refused for good in this pass."""
         bad = (OperationPhase.FAILED, OperationPhase.REJECTED)
         return any(isinstance(step, WriteStatus) and step.status.phase in bad for step in self.steps)
-
-
-class OperationSettings(Struct, frozen=True, kw_only=True):
-    # Which operator this is: it carries out what is asked of the groups that it reconciles, and of no others (ADR 10).
-    operator: str | None = None
-    # Finished operations that are kept per group; a TTL of their own may end them sooner.
-    history_limit: int = 20
-    # While one runs, its end is looked for this often, even without an event.
-    running_poll_seconds: float = 1.0

@@ -38,28 +38,28 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.records.store import GroupKey
 
-
 log = structlog.get_logger(__name__)
-
-
 # Each lost to a status that the kubelet wrote in between; after these the next pass goes on.
 _KILL_ATTEMPTS: Final = 5
 
 
 class OperationRunner:
-    """Runs passes. `read` reads a group with its operations (None: it has none); `wake` queues it when a request has ended."""
+    """Runs passes, on the groups of `operator` only (ADR 10).
+
+    `read` reads a group with its operations (None: it has none); `wake` queues it when a request has ended.
+    """
 
     def __init__(
         self,
         api: KubernetesApi,
         view: GroupView,
-        settings: plans.OperationSettings,
         *,
+        operator: str | None,
         read: Callable[[GroupKey], Awaitable[Observed | None]],
         post: Callable[[JsonObject, Note], Awaitable[None]],
         wake: Callable[[GroupKey], None],
     ) -> None:
-        self._settings = settings
+        self._operator = operator
         self._read = read
         self._attempts = Attempts(wake)
         self._api = api
@@ -118,7 +118,7 @@ class OperationRunner:
     def _judged(
         self, key: GroupKey, seen: Observed, outcomes: Mapping[str, plans.Outcome], *, is_newest: bool
     ) -> tuple[Observed, plans.PassPlan] | None:
-        if seen.group_object and names.operator_of(seen.group_object) != self._settings.operator:
+        if seen.group_object and names.operator_of(seen.group_object) != self._operator:
             return None
         if not seen.operations and self.outcomes(key):
             # What is under way is given up only if a list of operations lacks it: the pass may have had none.
@@ -128,7 +128,7 @@ class OperationRunner:
         # Not to the second, as the status has it: deadlines and figures are in milliseconds.
         now = dt.datetime.fromtimestamp(time.time(), tz=dt.UTC).isoformat()
         seen = replace(seen, now=now)
-        return seen, evaluate(seen, outcomes, self._settings)
+        return seen, evaluate(seen, outcomes)
 
     async def stop(self) -> None:
         await self._attempts.stop()

@@ -64,13 +64,11 @@ class LeaderElector:
         self._stranger = ""
 
     @property
-    def leads(self) -> bool:
-        """Whether a write may begin now. False in a process that was frozen, before its timers run."""
-        return self.leads_for_seconds > 0
-
-    @property
     def leads_for_seconds(self) -> float:
-        """How long a write that begins now may be under way: none of ours is, once another one may lead. 0: none may begin."""
+        """How long a write that begins now may be under way: none of ours is, once another one may lead.
+
+        0: none may begin, also in a process that was frozen, before its timers run.
+        """
         return max(0.0, self._leads_until_seconds - time.monotonic()) if self._leading else 0.0
 
     def start(self) -> asyncio.Task[None]:

@@ -23,7 +23,6 @@ from brokergroup_operator.kube.trimmed import trimmed_all
 from brokergroup_operator.observe.metrics import ConditionGauges
 from brokergroup_operator.reconcile.act.apply import PlanApplier
 from brokergroup_operator.reconcile.clusters.cluster_pass import ClusterPass
-from brokergroup_operator.reconcile.operations.plan import OperationSettings
 from brokergroup_operator.reconcile.operations.runner import OperationRunner
 from brokergroup_operator.reconcile.other_groups import BrokerNames, HostPorts, RollingTurns, key_of
 from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler
@@ -200,34 +199,41 @@ class ReconcilePlane:
 
     async def _serve(self) -> None:
         """Until it is cancelled, or the kind RocketMQCluster is there, which was not when it began."""
+
+        def wake(key: GroupKey) -> None:
+            queue.add(key)  # it is made below
+
         groups, registered = await self._wait_for_kinds()
-        with_clusters, with_nodes = await self._may_serve_clusters(), await self._may_read_nodes()
-        cache = GroupCache()
+        # A chart of before brings neither kind nor right. The kinds of one release are defined one after the other.
+        with_clusters = await self._may_read(
+            resources.ROCKETMQ_CLUSTERS,
+            for_seconds=WAIT_FOR_CLUSTERS_SECONDS,
+            otherwise="upgrade the chart to serve them",
+        )
+        # Chart value rbac.readNodes.
+        with_nodes = await self._may_read(
+            resources.NODES, for_seconds=0.0, otherwise="at a drain a master leaves by its own preStop"
+        )
+        namespace, cache = self._settings.namespace, GroupCache()
         fetcher = GroupFetcher(self._api, self._view, cache=cache)
         events = EventPoster(self._api, instance=self._settings.instance)
         operations = OperationRunner(
             self._api,
             self._view,
-            OperationSettings(operator=self._settings.operator),
+            operator=self._settings.operator,
             read=fetcher.fetch_for_operations,
             post=events.post,
-            wake=lambda key: queue.add(key),  # noqa: PLW0108 - the queue is made next
+            wake=wake,
         )
-        turns = RollingTurns(self._settings.max_groups_rolling, wake=lambda key: queue.add(key))  # noqa: PLW0108 - as above
+        turns = RollingTurns(self._settings.max_groups_rolling, wake=wake)
         turns.restore(groups)
-        broker_names = BrokerNames(wake=lambda key: queue.add(key))  # noqa: PLW0108 - as above
+        broker_names = BrokerNames(wake=wake)
         broker_names.keep_only(groups, registered)
         host_ports = HostPorts()
         host_ports.keep_only(groups)
         reconciler = Reconciler(
             fetcher,
-            PlanApplier(
-                api=self._api,
-                applier=self._applier,
-                view=self._view,
-                events=events,
-                namespace=self._settings.namespace,
-            ),
+            PlanApplier(api=self._api, applier=self._applier, view=self._view, events=events, namespace=namespace),
             self._settings,
             turns,
             broker_names,
@@ -236,18 +242,17 @@ class ReconcilePlane:
             conditions=self._conditions,
         )
         queue = ReconcileQueue(GroupPass(reconciler, operations).run, self._settings)
-        cluster_pass = ClusterPass(self._api, events, self._settings, self._view)
-        clusters = ReconcileQueue(cluster_pass.run, self._settings)
+        clusters = ReconcileQueue(ClusterPass(self._api, events, self._settings, self._view).run, self._settings)
         watcher = Watcher(
             self._access,
-            namespace=self._settings.namespace,
+            namespace=namespace,
             listener=self._listener(cache, queue, clusters if with_clusters else None, with_nodes=with_nodes),
             identity=self._settings.instance,
         )
         self._watcher = watcher
         unsubscribe = self._view.subscribe(queue.signal)
         watcher.start()
-        log.info("reconcile.started", namespace=self._settings.namespace or "(all)")
+        log.info("reconcile.started", namespace=namespace or "(all)")
         try:
             await self._resync_for_ever(
                 lambda: self._resync(cache, queue, turns, broker_names), clusters if with_clusters else None
@@ -291,24 +296,12 @@ class ReconcilePlane:
         await self._listed_at_last(resources.BROKER_GROUP_OPERATIONS)
         return groups, _registered(states)
 
-    async def _may_serve_clusters(self) -> bool:
-        """Whether RocketMQClusters can be read. Groups do not wait for them: a chart of before brings neither kind nor right.
-
-        The kinds of one release are defined one after the other, so it is asked for some seconds.
-        """
+    async def _may_read(self, resource: resources.Resource, *, for_seconds: float, otherwise: str) -> bool:
+        """Whether a kind can be read that groups do not wait for; log what follows where it can't."""
         try:
-            await self._listed_at_last(resources.ROCKETMQ_CLUSTERS, for_seconds=WAIT_FOR_CLUSTERS_SECONDS)
+            await self._listed_at_last(resource, for_seconds=for_seconds)
         except ApiError as error:
-            log.warning("reconcile.without_clusters", error=str(error), upgrade="the chart, with its kinds and rights")
-            return False
-        return True
-
-    async def _may_read_nodes(self) -> bool:
-        """Whether nodes can be watched (chart value rbac.readNodes)."""
-        try:
-            await self._listed_at_last(resources.NODES, for_seconds=0.0)
-        except ApiError as error:
-            log.info("reconcile.without_nodes", error=str(error), drain="a master leaves only by its own preStop")
+            log.info("reconcile.does_without", kind=resource.plural, error=str(error), otherwise=otherwise)
             return False
         return True
 

@@ -245,12 +245,17 @@ class Listener:
 
 def build_registry(access: ClusterAccess, listener: Listener) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
-    kinds = [*WATCHED, *([ROCKETMQ_CLUSTERS] if listener.on_cluster else []), *([NODES] if listener.on_node else [])]
-    lists = _Lists({kind.plural for kind in kinds}, listener.on_listed)
+    kinds = (*WATCHED, *([ROCKETMQ_CLUSTERS] if listener.on_cluster else []), *([NODES] if listener.on_node else []))
+    watched, listed = {kind.plural for kind in kinds}, set[str]()
+
+    def on_list(plural: str) -> None:
+        listed.add(plural)
+        if plural in watched <= listed:
+            listener.on_listed()
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> Any:
-        return access.kopf_credentials(lists.note)
+        return access.kopf_credentials(on_list)
 
     for resource in WATCHED:
         _watch_objects(registry, resource, listener)
@@ -259,19 +264,6 @@ def build_registry(access: ClusterAccess, listener: Listener) -> kopf.OperatorRe
     if listener.on_node is not None:
         _watch_nodes(registry, listener.on_node)
     return registry
-
-
-class _Lists:
-    """What one run of kopf has listed."""
-
-    def __init__(self, plurals: set[str], on_listed: Callable[[], None]) -> None:
-        self._plurals, self._missing, self._on_listed = frozenset(plurals), plurals, on_listed
-
-    def note(self, plural: str) -> None:
-        """A list was answered. What kopf reads beside lists of kinds counts for nothing."""
-        self._missing.discard(plural)
-        if plural in self._plurals and not self._missing:
-            self._on_listed()
 
 
 def _watch_objects(registry: kopf.OperatorRegistry, resource: Resource, listener: Listener) -> None:
