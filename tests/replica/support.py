@@ -321,6 +321,11 @@ def send_fields(topic: str = "Topic", *, properties: str = "", queue_id: int = 0
     return fields | {"i": properties} | more
 
 
+def numbered(count: int) -> list[bytes]:
+    """Bodies of messages: b"0", b"1" and so on."""
+    return [b"%d" % number for number in range(count)]
+
+
 class Client:
     """A producer and consumer; it asks a replica, or whatever listens at an address."""
 
@@ -342,6 +347,12 @@ class Client:
         return await self.ask(
             at, RequestCode.SEND_MESSAGE_V2, timeout_seconds=timeout_seconds, ext_fields=fields, body=body
         )
+
+    async def store(self, at: RunningReplica | str, *bodies: bytes, **more: Any) -> None:
+        """Send each body; AssertionError if one is not acknowledged."""
+        for body in bodies:
+            answer = await self.send(at, body, **more)
+            assert answer.code == ResponseCode.SUCCESS, answer
 
     async def pull(
         self,

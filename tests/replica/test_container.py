@@ -39,7 +39,7 @@ from rocketmq_replica.configuration import (
 )
 from rocketmq_replica.log import disk
 from rocketmq_replica.property_values import ConfigurationError
-from tests.replica.support import Client, configuration_text, fresh_address, is_complete, record_of
+from tests.replica.support import Client, configuration_text, fresh_address, is_complete, numbered, record_of
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ async def test_three_groups_in_containers_fail_over_each_for_itself(world: World
     await eventually(lambda: [world.connections_from(container) for container in world.containers] == [1, 1, 1])
     for number in range(20):
         for group in GROUPS:
-            assert (await client.send(world.master(group), b"%d" % number)).code == SUCCESS
+            await client.store(world.master(group), b"%d" % number)
     epochs = {group: world.record(group).master_epoch for group in GROUPS}
     await first.stop()
     await eventually(lambda: world.complete("orders", size=2) and world.container_of_master("orders") is not first)
@@ -161,8 +161,8 @@ async def test_three_groups_in_containers_fail_over_each_for_itself(world: World
     await eventually(lambda: all(world.container_of_master(group).role(group) == "MASTER" for group in GROUPS))
     for group in GROUPS:
         messages = await client.pull_all(world.master(group))
-        assert [message.body for message in messages] == [b"%d" % number for number in range(20)]
-        assert (await client.send(world.master(group), b"after")).code == SUCCESS
+        assert [message.body for message in messages] == numbered(20)
+        await client.store(world.master(group), b"after")
 
 
 async def test_a_replica_whose_fsync_fails_dies_alone_and_comes_back(
@@ -174,7 +174,7 @@ async def test_a_replica_whose_fsync_fails_dies_alone_and_comes_back(
     member = container.member("orders")
     identity = container.broker_id("orders")
     for number in range(5):
-        assert (await client.send(world.master("orders"), b"%d" % number)).code == SUCCESS
+        await client.store(world.master("orders"), b"%d" % number)
     assert member.process is not None
     log = os.fstat(member.process.store.log._files[-1].descriptor)
     failing = True
@@ -199,7 +199,7 @@ async def test_a_replica_whose_fsync_fails_dies_alone_and_comes_back(
     await eventually(lambda: world.complete("orders"))
     await eventually(lambda: world.container_of_master("orders").role("orders") == "MASTER")
     messages = await client.pull_all(world.master("orders"))
-    assert [message.body for message in messages] == [b"%d" % number for number in range(6)]
+    assert [message.body for message in messages] == numbered(6)
 
 
 async def test_a_store_that_needs_somebody_is_tried_again_and_keeps_the_others_running(
@@ -215,7 +215,7 @@ async def test_a_store_that_needs_somebody_is_tried_again_and_keeps_the_others_r
     member = container.member("payments")
     await eventually(lambda: member.supervision.failures >= 2)
     assert "do not delete it" in member.problem
-    assert (await client.send(world.master("orders"), b"taken")).code == SUCCESS
+    await client.store(world.master("orders"), b"taken")
     damaged.unlink()
     await eventually(lambda: container.role("payments") == "MASTER")
 
@@ -234,7 +234,7 @@ async def test_a_killed_container_is_replaced_by_others_at_once(world: World, cl
     await eventually(lambda: all(world.complete(group, size=2) for group in groups), within_seconds=30)
     for group in groups:
         assert world.container_of_master(group) is inside
-        assert (await client.send(world.master(group), b"kept")).code == SUCCESS
+        await client.store(world.master(group), b"kept")
     process.kill()
     await process.wait()
     await eventually(lambda: all(world.container_of_master(group) is outside for group in groups), within_seconds=30)

@@ -8,7 +8,7 @@ import pytest
 
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_replica.controller import roles
-from tests.replica.support import Client, FakeController, Lab, RunningReplica
+from tests.replica.support import Client, FakeController, Lab, RunningReplica, numbered
 from tests.support.waiting import eventually
 
 SUCCESS = ResponseCode.SUCCESS
@@ -17,8 +17,7 @@ SUCCESS = ResponseCode.SUCCESS
 async def test_a_master_that_is_stopped_serves_until_somebody_else_is_master(lab: Lab) -> None:
     one, two = await lab.pair(stopHandOverTimeout=60_000)
     one.stop_event.set()
-    for number in range(3):
-        assert (await lab.client.send(one, b"%d" % number)).code == SUCCESS
+    await lab.client.store(one, *numbered(3))
     assert not one.task.done()
     lab.controller.decide(2)
     await lab.controller.notify(1)
@@ -36,7 +35,7 @@ async def test_a_master_whose_slaves_are_taken_from_it_a_moment_before_it_is_tol
     """Our operator's order: commit, slaves sent to nowhere, then 1008 for the old master."""
     monkeypatch.setattr(roles, "_UNLINKED_SECONDS", 60.0)
     one, two = await lab.pair(stopHandOverTimeout=60_000)
-    assert (await lab.client.send(one, b"kept")).code == SUCCESS
+    await lab.client.store(one, b"kept")
     lab.controller.silent.add(RequestCode.CONTROLLER_GET_REPLICA_INFO)  # 1004 goes on telling the old state meanwhile
     lab.controller.decide(2)
     two.process.ha_client.retire()
@@ -83,7 +82,7 @@ async def test_a_master_that_is_elected_again_while_it_leaves_hands_over_again(
     await eventually(lambda: one.role == "MASTER")
     await lab.controller.notify(2)
     await eventually(lambda: one.process.broker.has_successors)
-    assert (await lab.client.send(one, b"kept")).code == SUCCESS
+    await lab.client.store(one, b"kept")
     assert not one.task.done()
     monkeypatch.setattr(roles, "_SEND_AWAY_SECONDS", 0.0)
     lab.controller.decide(2)
@@ -103,13 +102,13 @@ async def test_a_slave_that_is_stopped_acknowledges_until_it_is_left_out_of_the_
     asked = lab.controller.requests.count(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET)
     two.stop_event.set()
     await eventually(lambda: lab.controller.requests.count(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET) > asked)
-    assert (await lab.client.send(one, b"while the controller refuses")).code == SUCCESS
+    await lab.client.store(one, b"while the controller refuses")
     assert lab.controller.members == {1, 2}
     assert two.log == one.log
     lab.controller.refused.clear()
     await asyncio.wait_for(two.task, 10)
     assert lab.controller.members == {1}
-    assert (await lab.client.send(one, b"alone")).code == SUCCESS
+    await lab.client.store(one, b"alone")
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["nobody leaves it out", "no controller knows the group"])
@@ -156,17 +155,16 @@ async def test_a_slave_acknowledges_until_a_controller_is_back_and_leaves_it_out
     await lab.controller.go_away()
     two.stop_event.set()
     await relinked(two, before)
-    for number in range(3):
-        assert (await lab.client.send(one, b"%d" % number)).code == SUCCESS
+    await lab.client.store(one, *numbered(3))
     with pytest.raises(TimeoutError):  # longer than it waits for a controller that answers
         await asyncio.wait_for(asyncio.shield(two.task), 1.5 * roles._LEAVE_SET_SECONDS)
-    assert (await lab.client.send(one, b"still")).code == SUCCESS
+    await lab.client.store(one, b"still")
     assert (two.log, lab.controller.members) == (one.log, frozenset({1, 2}))
     lab.controller.refused.clear()
     await lab.controller.come_back()
     await asyncio.wait_for(two.task, 15)
     assert lab.controller.members == {1}
-    assert (await lab.client.send(one, b"alone")).code == SUCCESS
+    await lab.client.store(one, b"alone")
 
 
 async def test_a_slave_ends_though_no_controller_comes_back(lab: Lab) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rocketmq_replica.log.side_files import Deletion
+    from tests.replica.stores import Stores
 
 
 FILE_BYTES = 1024
@@ -124,8 +125,8 @@ def test_any_history_ends_with_the_common_prefix(steps: list[tuple[object, ...]]
             group.close()
 
 
-def test_9689_a_master_elected_again_goes_on_labelling_live_links(tmp_path: Path) -> None:
-    master, slave = open_store(tmp_path / "m"), open_store(tmp_path / "s")
+def test_9689_a_master_elected_again_goes_on_labelling_live_links(stores: Stores) -> None:
+    master, slave = stores.open("m"), stores.open("s")
     master.begin_epoch(1)
     put(master, b"one")
     link = SlaveLink(slave, handshake=Handshake(2), now_seconds=0.0)
@@ -148,8 +149,6 @@ def test_9689_a_master_elected_again_goes_on_labelling_live_links(tmp_path: Path
         assert labels == {(epoch, begins)}
     assert slave.epochs.entries == master.epochs.entries
     assert log_of(slave) == log_of(master)
-    master.close()
-    slave.close()
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), max_size=12))
@@ -164,9 +163,9 @@ def test_the_epoch_list_is_strictly_ordered_whatever_is_appended(appended: list[
         )
 
 
-def test_a_link_that_comes_back_takes_no_deletion_away(tmp_path: Path) -> None:
+def test_a_link_that_comes_back_takes_no_deletion_away(stores: Stores) -> None:
     """A slave that was away copies the marks first, then its link is made, behind what was deleted."""
-    master, slave = open_store(tmp_path / "master"), open_store(tmp_path / "slave")
+    master, slave = stores.open("master"), stores.open("slave")
     master.begin_epoch(1)
     put(master, b"first", topic="Other")
     linked(master, slave)
@@ -179,11 +178,8 @@ def test_a_link_that_comes_back_takes_no_deletion_away(tmp_path: Path) -> None:
     assert shown(slave) == shown(master) == [3]
     slave.begin_epoch(2)
     assert shown(slave) == [3], "it is master now, and had copied the deletion"
-    slave.close()
-    slave = open_store(tmp_path / "slave")
+    slave = stores.reopen("slave")
     assert shown(slave) == [3]
-    for store in (master, slave):
-        store.close()
 
 
 class Life:

@@ -19,7 +19,7 @@ from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.ha import metadata_sync
 from rocketmq_replica.tables import ConsumerOffsets, DelayOffsets, SubscriptionGroups
 from rocketmq_replica.topics import Topics
-from tests.replica.support import Client, Lab, RunningReplica, fresh_address
+from tests.replica.support import Client, Lab, RunningReplica, fresh_address, numbered
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ async def test_a_fast_port_that_is_taken_is_told_and_nothing_else(lab: Lab, capl
         one = await lab.master(address=address)
     assert f"fast port {address}:10909" in caplog.text
     assert "a Java slave of this replica gets no topics" in caplog.text
-    assert (await lab.client.send(one, b"x")).code == ResponseCode.SUCCESS
+    await lab.client.store(one, b"x")
 
 
 async def test_what_is_not_there_is_said_so(lab: Lab) -> None:
@@ -181,7 +181,7 @@ def test_delay_offsets_of_nobody_do_not_replace_those_of_somebody(tmp_path: Path
 
 
 SUCCESS = ResponseCode.SUCCESS
-MESSAGES = [b"%d" % number for number in range(10)]
+MESSAGES = numbered(10)
 
 
 async def committed(client: Client, replica: RunningReplica) -> int | None:
@@ -199,8 +199,7 @@ async def read_and_commit(client: Client, replica: RunningReplica, offset: int, 
 async def written_pair(lab: Lab) -> tuple[RunningReplica, RunningReplica]:
     """Ten messages, of which the group has read four; the slave serves reads and has copied that."""
     one, two = await lab.pair(slaveReadEnable="true")
-    for body in MESSAGES:
-        assert (await lab.client.send(one, body)).code == SUCCESS
+    await lab.client.store(one, *MESSAGES)
     assert await lab.client.commit(one, 4) == SUCCESS
     await two.process.metadata.copy()
     await eventually(lambda: two.process.store.confirm_offset == one.process.store.max_offset)

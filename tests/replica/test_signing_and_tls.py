@@ -13,9 +13,7 @@ from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.serialization import decode_properties
 from rocketmq_remoting.signature import Credentials, SignatureState, sign_command, verify
 from rocketmq_remoting.tls import ClientTls, TlsFiles
-from rocketmq_replica.configuration import client_tls, parse_configuration, server_tls
 from rocketmq_replica.controller.operator_requests import OPERATORS_ONLY
-from rocketmq_replica.property_values import ConfigurationError
 from tests.replica.support import Client, FakeController, Lab, tls_keys
 from tests.support.waiting import eventually
 
@@ -92,7 +90,7 @@ async def ask(
 async def test_everything_asked_of_a_controller_is_signed(controller: StrictController, lab: Lab) -> None:
     master, slave = await lab.pair(**KEYS)
     await eventually(lambda: {1, 2} <= controller.heartbeats.keys())
-    assert (await lab.client.send(master, b"one")).code == SUCCESS
+    await lab.client.store(master, b"one")
     await slave.stop()
     await eventually(lambda: controller.members == {1})
     assert controller.unsigned == []
@@ -108,7 +106,7 @@ async def test_nobody_but_the_operator_changes_a_replica(
     assert set(OPERATORS_REQUESTS) == OPERATORS_ONLY
     replica = await lab.start("one", **KEYS)
     await eventually(lambda: replica.role == "MASTER")
-    assert (await lab.client.send(replica, b"x", topic="T")).code == SUCCESS
+    await lab.client.store(replica, b"x", topic="T")
     before = (replica.process.broker.master, replica.process.broker.policy.min_in_sync_replicas)
     for code in OPERATORS_REQUESTS:
         answer = await ask(lab.client, replica.address, code, signed_as)
@@ -184,31 +182,11 @@ async def test_the_secret_is_told_to_nobody(
     assert SECRET not in repr(replica.process.configuration)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        SECRET,
-        f'{{"accessKey":"group","secretKey":"{SECRET}"',
-        f'{{"accessKey":"","secretKey":"{SECRET}"}}',
-        f'["{SECRET}"]',
-        f'{{"accessKey":["{SECRET}"],"secretKey":"{SECRET}"}}',
-        f"${{NOWHERE}}{SECRET}",
-    ],
-)
-def test_bad_credentials_are_refused_without_showing_them(value: str) -> None:
-    lines = f"brokerName=a\ncontrollerAddr=h:1\nstorePathRootDir=s\ninnerClientAuthenticationCredentials={value}\n"
-    with pytest.raises(ConfigurationError, match="innerClientAuthenticationCredentials: ") as raised:
-        parse_configuration(lines, {})
-    assert SECRET not in str(raised.value)
-    assert raised.value.__cause__ is None
-    assert raised.value.__suppress_context__
-
-
 async def test_permissive_takes_both(controller: StrictController, lab: Lab, authority: Authority) -> None:
     keys = tls_keys(authority, mode="permissive") | {"tls.enable": "false"} | KEYS
     replica = await lab.start("one", **keys)
     await eventually(lambda: replica.role == "MASTER")
-    assert (await lab.client.send(replica, b"plainly")).code == SUCCESS
+    await lab.client.store(replica, b"plainly")
     sealed = RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))
     try:
         answer = await sealed.invoke(
@@ -217,30 +195,3 @@ async def test_permissive_takes_both(controller: StrictController, lab: Lab, aut
         assert answer.code == SUCCESS
     finally:
         await sealed.close()
-
-
-def parsed(*lines: str) -> tuple[object, object]:
-    configuration = parse_configuration(
-        "\n".join(["brokerName=a", "controllerAddr=h:1", "storePathRootDir=s", *lines]), {}
-    )
-    return client_tls(configuration), server_tls(configuration)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("tls.server.mode=enforcing", "tls.server.mode.*expected a certificate file"),
-        ("tls.server.mode=sometimes", "tls.server.mode=sometimes: expected disabled, permissive or enforcing"),
-        ("tls.server.need.client.auth=require", "tls.server.need.client.auth: expected tls.server.certPath"),
-        ("tls.server.need.client.auth=yes", "expected none, optional or require"),
-        ("tls.server.certPath=/nowhere/tls.crt", "expected both files or neither"),
-        ("tls.enable=true\ntls.client.trustCertPath=/nowhere/ca.crt", "tls.client.*expected PEM files"),
-    ],
-)
-def test_tls_keys_that_do_not_fit_are_named(line: str, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        parsed(line)
-
-
-def test_without_tls_keys_everything_is_plain() -> None:
-    assert parsed() == (None, None)

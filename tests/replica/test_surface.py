@@ -329,7 +329,7 @@ async def test_a_message_that_would_have_to_be_kept_back_is_refused(
     assert remark in (answer.remark or "")
     assert one.process.store.max_offset == end
     harmless = "MY_DELAY\x013\x02DELAY\x010\x02"
-    assert (await lab.client.send(one, b"x", properties=harmless)).code == ResponseCode.SUCCESS
+    await lab.client.store(one, b"x", properties=harmless)
 
 
 async def test_a_message_is_viewed_by_its_offset(
@@ -363,7 +363,7 @@ async def test_the_earliest_store_time(lab: Lab, one: RunningReplica) -> None:
 
 
 async def test_what_was_not_consumed_comes_again_and_ends_with_the_dead_letters(lab: Lab, one: RunningReplica) -> None:
-    assert (await lab.client.send(one, b"hard to consume", properties="k\x01v\x02", h="5", g="77")).code == 0
+    await lab.client.store(one, b"hard to consume", properties="k\x01v\x02", h="5", g="77")
     first = (await lab.client.pull_all(one))[0]
     assert (await lab.client.send_back(one, first.physical_offset)).code == ResponseCode.SUCCESS
     again = (await eventually(lambda: lab.client.pull_all(one, topic="%RETRY%CG")))[0]
