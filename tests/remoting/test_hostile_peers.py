@@ -71,17 +71,17 @@ async def close(*writers: asyncio.StreamWriter) -> None:
     await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("data", NOT_FRAMES.values(), ids=NOT_FRAMES.keys())
-async def test_what_is_no_frame_closes_that_connection_and_no_other(server: RemotingServer, data: bytes) -> None:
+async def test_what_is_no_frame_closes_that_connection_and_no_other(server: RemotingServer, handler: Handler) -> None:
     client = RemotingClient()
-    address = server.address
-    await client.invoke(address, request(ECHO), timeout_seconds=5)
-    reader, writer = await asyncio.open_connection(server.host, server.port)
-    writer.write(data)
-    assert await read_to_end(reader) == b""
-    assert (await client.invoke(address, request(ECHO, body=b"x"), timeout_seconds=5)).body == b"x"
+    await client.invoke(server.address, request(ECHO), timeout_seconds=5)
+    for name, data in NOT_FRAMES.items():
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(data)
+        assert await read_to_end(reader) == b"", name
+        assert (await client.invoke(server.address, request(ECHO, body=b"x"), timeout_seconds=5)).body == b"x", name
+        await close(writer)
+    assert len(handler.opened) == 1 + len(NOT_FRAMES), "the client has kept its connection"
     await client.close()
-    await close(writer)
 
 
 async def test_good_requests_before_a_bad_frame_are_answered(server: RemotingServer) -> None:
