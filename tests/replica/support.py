@@ -86,7 +86,7 @@ class FakeController(QuietHandler):
     @property
     def master_address(self) -> str:
         if self.master_id is None:
-            raise KeyError("nobody is master")
+            raise KeyError("no master")
         return self.addresses[self.master_id]
 
     async def start(self) -> None:
@@ -100,11 +100,11 @@ class FakeController(QuietHandler):
         await self.server.stop(grace_seconds=0.1)
 
     async def go_away(self) -> None:
-        """Every connection to it is reset, and nobody listens any more."""
+        """Reset every connection, and listen no more."""
         await self.server.stop(grace_seconds=0)
 
     async def come_back(self) -> None:
-        """At the address it had, with what it knew."""
+        """Listen again at the same address, with the same record."""
         self.server = RemotingServer(self)
         host, _, port = self.address.rpartition(":")
         await self.server.start(host, int(port))
@@ -226,7 +226,7 @@ class FakeController(QuietHandler):
         return SyncStateSetBody(sync_state_set=self.members, sync_state_set_epoch=self.set_epoch).encode()
 
     def decide(self, broker_id: int) -> None:
-        """Commit an election; nobody is told."""
+        """Commit an election without a notification."""
         self.master_id = broker_id
         self.master_epoch += 1
         self.members = frozenset({broker_id})
@@ -240,6 +240,16 @@ class FakeController(QuietHandler):
     async def notify(self, broker_id: int) -> RemotingCommand:
         """1008 as an RPC."""
         return await self.client.invoke(self.addresses[broker_id], self.notification(), timeout_seconds=6.0)
+
+    async def elect(self, broker_id: int, *notified: int) -> RemotingCommand:
+        """Commit an election and notify these brokers one after the other; the answer of the last one."""
+        self.decide(broker_id)
+        return [await self.notify(each) for each in notified][-1]
+
+    async def asked_again(self, code: int, times: int = 1) -> None:
+        """Wait for so many more requests of this code."""
+        expected = self.requests.count(code) + times
+        await eventually(lambda: self.requests.count(code) >= expected)
 
     def notification(self) -> RemotingCommand:
         assert self.master_id is not None
@@ -444,10 +454,14 @@ class Lab:
         return one, two
 
     async def change_master(self, to: RunningReplica) -> None:
-        """An election that the new master alone is told."""
-        self.controller.decide(to.broker_id)
-        await self.controller.notify(to.broker_id)
+        """Elect a replica, and notify it alone."""
+        await self.controller.elect(to.broker_id, to.broker_id)
         await eventually(lambda: to.role == "MASTER")
+
+    async def fail_over(self, old: RunningReplica, to: RunningReplica) -> None:
+        """Stop the master, and elect another replica."""
+        await old.stop()
+        await self.change_master(to)
 
 
 def record_of(plane: ControllerPlane, name: str = BROKER_NAME) -> BrokerGroupRecord | None:

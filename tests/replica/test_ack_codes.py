@@ -181,8 +181,7 @@ async def test_a_term_that_ends_answers_14(lab: Lab) -> None:
     sending = asyncio.create_task(lab.client.send(master, b"x", timeout_seconds=30.0))
     term = master.term
     await eventually(lambda: term.waiting_count == 1)
-    lab.controller.decide(slave.broker_id)
-    await lab.controller.notify(master.broker_id)
+    await lab.controller.elect(slave.broker_id, master.broker_id)
     answer = await sending
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "may or may not have survived" in (answer.remark or "")

@@ -306,8 +306,7 @@ async def test_another_master_delivers_what_waits(lab: Lab) -> None:
     await eventually(lambda: lab.controller.members == {1, 2})
     await lab.client.send(one, b"again")
     assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
-    await one.stop()
-    await lab.change_master(two)
+    await lab.fail_over(one, two)
     await eventually(lambda: two.process.broker.topics.find(RETRY_TOPIC))
     await until_retried(lab.client, two, [b"again"])
 

@@ -160,8 +160,7 @@ async def test_three_groups_in_containers_fail_over_each_for_itself(world: World
         assert world.record(group).master_epoch == epochs[group], "nobody was elected where the master lives"
     await eventually(lambda: all(world.container_of_master(group).role(group) == "MASTER" for group in GROUPS))
     for group in GROUPS:
-        messages = await client.pull_all(world.master(group))
-        assert [message.body for message in messages] == numbered(20)
+        assert await client.bodies(world.master(group)) == numbered(20)
         await client.store(world.master(group), b"after")
 
 
@@ -198,8 +197,7 @@ async def test_a_replica_whose_fsync_fails_dies_alone_and_comes_back(
     assert container.broker_id("orders") == identity
     await eventually(lambda: world.complete("orders"))
     await eventually(lambda: world.container_of_master("orders").role("orders") == "MASTER")
-    messages = await client.pull_all(world.master("orders"))
-    assert [message.body for message in messages] == numbered(6)
+    assert await client.bodies(world.master("orders")) == numbered(6)
 
 
 async def test_a_store_that_needs_somebody_is_tried_again_and_keeps_the_others_running(
@@ -264,22 +262,28 @@ async def _start_process(container: RunningContainer, groups: tuple[str, ...]) -
 # ---------------------------------------------------------------------------------------------------- the container's port
 
 
-def change(code: int, header: AddBrokerRequestHeader | RemoveBrokerRequestHeader) -> RemotingCommand:
-    return request(code, ext_fields=header.encode())
-
-
 def adding(path: Path) -> RemotingCommand:
-    return change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(path)))
+    return request(RequestCode.ADD_BROKER, ext_fields=AddBrokerRequestHeader(config_path=str(path)).encode())
 
 
-@pytest.fixture
-async def administered(world: World, tmp_path: Path) -> RunningContainer:
+def removing(group: str) -> RemotingCommand:
+    header = RemoveBrokerRequestHeader(broker_cluster_name="DefaultCluster", broker_name=group, broker_id=1)
+    return request(RequestCode.REMOVE_BROKER, ext_fields=header.encode())
+
+
+async def with_orders(world: World, tmp_path: Path, key: Credentials | None) -> RunningContainer:
+    """A container with one broker and a port of its own, and the configuration of a second broker beside it."""
     container = world.containers[0]
-    container.admin = ContainerConfiguration(bind_address=container.address, credentials=ADMIN)
+    container.admin = ContainerConfiguration(bind_address=container.address, credentials=key)
     container.start(("orders",))
     await eventually(lambda: container.role("orders") == "MASTER")
     (tmp_path / "payments.conf").write_text(container.text("payments"))
     return container
+
+
+@pytest.fixture
+async def administered(world: World, tmp_path: Path) -> RunningContainer:
+    return await with_orders(world, tmp_path, ADMIN)
 
 
 async def ask(container: RunningContainer, command: RemotingCommand, signed_as: Credentials | None) -> RemotingCommand:
@@ -306,12 +310,10 @@ async def test_brokers_are_added_listed_and_removed(administered: RunningContain
     assert listed["listenPort"] == "10811"
     assert ADMIN.secret_key not in str(listed)
     assert listed[f"broker.DefaultCluster.payments.{administered.address}:10921"] == "SYNC_MASTER brokerId=1 failures=0"
-    remove = RemoveBrokerRequestHeader(broker_cluster_name="DefaultCluster", broker_name="payments", broker_id=1)
-    assert (await ask(administered, change(RequestCode.REMOVE_BROKER, remove), ADMIN)).code == SUCCESS
+    assert (await ask(administered, removing("payments"), ADMIN)).code == SUCCESS
     assert [member.configuration.broker_name for member in administered.container.members] == ["orders"]
     assert (administered.root / "payments" / "brokerIdentity").exists(), "its data stays"
-    gone = await ask(administered, change(RequestCode.REMOVE_BROKER, remove), ADMIN)
-    assert gone.code == ResponseCode.BROKER_NOT_EXIST
+    assert (await ask(administered, removing("payments"), ADMIN)).code == ResponseCode.BROKER_NOT_EXIST
     assert administered.role("orders") == "MASTER"
     assert (await ask(administered, add, ADMIN)).code == SUCCESS
     await eventually(lambda: administered.role("payments") == "MASTER")
@@ -324,14 +326,8 @@ async def test_brokers_are_added_listed_and_removed(administered: RunningContain
 async def test_only_who_signs_changes_or_reads_a_container(
     administered: RunningContainer, tmp_path: Path, signed_as: Credentials | None
 ) -> None:
-    for command in (
-        adding(tmp_path / "payments.conf"),
-        change(
-            RequestCode.REMOVE_BROKER,
-            RemoveBrokerRequestHeader(broker_cluster_name="DefaultCluster", broker_name="orders", broker_id=1),
-        ),
-        request(RequestCode.GET_BROKER_CONFIG),
-    ):
+    read = request(RequestCode.GET_BROKER_CONFIG)
+    for command in (adding(tmp_path / "payments.conf"), removing("orders"), read):
         answer = await ask(administered, command, signed_as)
         assert answer.code == ResponseCode.NO_PERMISSION
         assert not answer.body
@@ -341,14 +337,10 @@ async def test_only_who_signs_changes_or_reads_a_container(
 
 
 async def test_a_container_without_a_key_can_be_read_and_not_changed(world: World, tmp_path: Path) -> None:
-    container = world.containers[0]
-    container.admin = ContainerConfiguration(bind_address=container.address)
-    container.start(("orders",))
-    await eventually(lambda: container.role("orders") == "MASTER")
-    (tmp_path / "payments.conf").write_text(container.text("payments"))
-    add = adding(tmp_path / "payments.conf")
-    assert (await ask(container, add, None)).code == ResponseCode.NO_PERMISSION
-    assert (await ask(container, add, ADMIN)).code == ResponseCode.NO_PERMISSION
+    container = await with_orders(world, tmp_path, None)
+    for signed_as in (None, ADMIN):
+        answer = await ask(container, adding(tmp_path / "payments.conf"), signed_as)
+        assert answer.code == ResponseCode.NO_PERMISSION
     assert (await ask(container, request(RequestCode.GET_BROKER_CONFIG), None)).code == SUCCESS
 
 

@@ -228,8 +228,7 @@ async def test_1008_has_the_leader_looked_for_anew(lab: Lab, monkeypatch: pytest
     one = await lab.master()
     forgotten: list[bool] = []
     monkeypatch.setattr(one.process.controller, "forget_leader", lambda: forgotten.append(True))
-    lab.controller.decide(1)
-    await lab.controller.notify(1)
+    await lab.controller.elect(1, 1)
     assert forgotten
 
 
@@ -274,8 +273,7 @@ async def test_one_that_cannot_be_reached_is_named_and_delays_nothing(lab: Lab, 
     assert f"no heartbeat to controller {DEAD} for" in shown[f"controllerHeartbeatProblem.{DEAD}"]
     assert "none was ever sent" in shown[f"controllerHeartbeatProblem.{DEAD}"]
     assert f"controllerHeartbeatProblem.{lab.controller.address}" not in shown
-    before = lab.controller.requests.count(RequestCode.BROKER_HEARTBEAT)
-    await eventually(lambda: lab.controller.requests.count(RequestCode.BROKER_HEARTBEAT) > before + 2)
+    await lab.controller.asked_again(RequestCode.BROKER_HEARTBEAT, 3)
     await replica.stop()
 
 
@@ -297,8 +295,7 @@ async def test_a_mastership_from_before_the_registration_is_refused(lab: Lab) ->
     replica = await lab.start("r1")
     await eventually(lambda: RequestCode.CONTROLLER_REGISTER_BROKER in lab.controller.requests)
     lab.controller.addresses[1] = replica.address
-    lab.controller.decide(1)
-    answer = await lab.controller.notify(1)
+    answer = await lab.controller.elect(1, 1)
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "masterEpoch=1: expected one granted to this process" in (answer.remark or "")
     assert replica.role == "FENCED"

@@ -75,8 +75,7 @@ async def test_a_topic_made_and_deleted_within_one_copy_is_not_there_after_a_fai
     )
     await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
     await two.process.metadata.copy()
-    await one.stop()
-    await lab.change_master(two)
+    await lab.fail_over(one, two)
     assert {"Passing", "Kept"} & await topics_of(lab.client, two) == {"Kept"}
     assert (await lab.client.pull(two, 0, topic="Passing")).code == ResponseCode.TOPIC_NOT_EXIST
     assert await offset_table(lab.client, two) == {"Kept@CG": {"0": 1}}
@@ -143,8 +142,7 @@ async def test_a_deleted_topic_stays_so_over_a_restart_and_its_numbers_go_on(lab
     assert (answer.code, (answer.ext_fields or {})["queueOffset"]) == (SUCCESS, "3")
     await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
     await two.process.metadata.copy()
-    await one.stop()
-    await lab.change_master(two)
+    await lab.fail_over(one, two)
     moved = await lab.client.pull(two, 0, topic="T")
     assert moved.code == ResponseCode.PULL_OFFSET_MOVED
     assert (moved.ext_fields or {})["nextBeginOffset"] == "3"
@@ -158,14 +156,12 @@ async def test_a_deletion_that_no_slave_copied_ends_with_its_master(lab: Lab) ->
     await lab.client.store(one, b"old", topic="T")
     await two.process.metadata.copy()
     assert await delete(lab.client, one, "T") == (SUCCESS, "")
-    await one.stop()
-    await lab.change_master(two)
+    await lab.fail_over(one, two)
     assert await lab.client.bodies(two, topic="T") == [b"old"]
     one = await lab.start("r1")
     await eventually(lambda: lab.controller.members == {1, 2})
     await one.process.metadata.copy()
-    await two.stop()
-    await lab.change_master(one)
+    await lab.fail_over(two, one)
     assert await lab.client.bodies(one, topic="T") == [b"old"]
 
 
@@ -284,8 +280,7 @@ async def test_too_many_deletions_bring_no_topic_back(lab: Lab, monkeypatch: pyt
     assert await lab.client.bodies(one, topic="C") == [b"x"], "it is there as it was"
     await two.process.metadata.copy()
     await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
-    await one.stop()
-    await lab.change_master(two)
+    await lab.fail_over(one, two)
     assert {"A", "B", "C"} & await topics_of(lab.client, two) == {"C"}
 
 

@@ -19,8 +19,7 @@ async def test_a_master_that_is_stopped_serves_until_somebody_else_is_master(lab
     one.stop_event.set()
     await lab.client.store(one, *numbered(3))
     assert not one.task.done()
-    lab.controller.decide(2)
-    await lab.controller.notify(1)
+    await lab.controller.elect(2, 1)
     # Routes still name it: whoever connects anew is sent away at once, and does not wait for an address that is gone.
     assert (await Client().send(one.address, b"late")).code == ResponseCode.SYSTEM_BUSY
     await asyncio.wait_for(one.task, 15)
@@ -72,22 +71,17 @@ async def test_a_master_that_is_elected_again_while_it_leaves_hands_over_again(
     monkeypatch.setattr(roles, "_SEND_AWAY_SECONDS", 60.0)
     one, two = await lab.pair(stopHandOverTimeout=60_000)
     one.stop_event.set()
-    lab.controller.decide(2)
-    await lab.controller.notify(1)
-    await lab.controller.notify(2)
+    await lab.controller.elect(2, 1, 2)
     await eventually(lambda: two.role == "MASTER")
     assert not one.process.ha_client.linked
-    lab.controller.decide(1)
-    await lab.controller.notify(1)
+    await lab.controller.elect(1, 1)
     await eventually(lambda: one.role == "MASTER")
     await lab.controller.notify(2)
     await eventually(lambda: one.process.broker.has_successors)
     await lab.client.store(one, b"kept")
     assert not one.task.done()
     monkeypatch.setattr(roles, "_SEND_AWAY_SECONDS", 0.0)
-    lab.controller.decide(2)
-    await lab.controller.notify(1)
-    await lab.controller.notify(2)
+    await lab.controller.elect(2, 1, 2)
     await asyncio.wait_for(one.task, 15)
     assert not one.process.ha_client.linked
     assert await lab.client.bodies(two) == [b"kept"]
@@ -111,14 +105,18 @@ async def test_a_slave_that_is_stopped_acknowledges_until_it_is_left_out_of_the_
     await lab.client.store(one, b"alone")
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["nobody leaves it out", "no controller knows the group"])
+@pytest.mark.parametrize("why", ["nobody leaves it out", "no controller knows the group", "no controller comes back"])
 async def test_a_slave_that_is_not_left_out_of_the_set_ends_nevertheless(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, *, known: bool
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    monkeypatch.setattr(roles, "_LEAVE_SET_SECONDS", 0.1 if known else roles._LEAVE_SET_SECONDS)
-    _one, two = await lab.pair(stopHandOverTimeout=60_000)
-    refuse_another_set(lab.controller)
-    if not known:
+    if why == "nobody leaves it out":
+        monkeypatch.setattr(roles, "_LEAVE_SET_SECONDS", 0.1)
+    _one, two = await lab.pair(stopHandOverTimeout=200 if why == "no controller comes back" else 60_000)
+    if why == "no controller comes back":
+        await lab.controller.go_away()
+    else:
+        refuse_another_set(lab.controller)
+    if why == "no controller knows the group":
         unknown = ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
         lab.controller.refused[RequestCode.CONTROLLER_GET_REPLICA_INFO] = unknown
     await asyncio.wait_for(two.stop(), 15)
@@ -165,13 +163,6 @@ async def test_a_slave_acknowledges_until_a_controller_is_back_and_leaves_it_out
     await asyncio.wait_for(two.task, 15)
     assert lab.controller.members == {1}
     await lab.client.store(one, b"alone")
-
-
-async def test_a_slave_ends_though_no_controller_comes_back(lab: Lab) -> None:
-    _one, two = await lab.pair(stopHandOverTimeout=200)
-    await lab.controller.go_away()
-    await asyncio.wait_for(two.stop(), 15)
-    assert lab.controller.members == {1, 2}
 
 
 @pytest.mark.parametrize("first", ["master", "slave"])

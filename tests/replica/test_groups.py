@@ -75,8 +75,7 @@ async def test_nothing_acknowledged_is_lost_over_a_failover_and_the_old_master_i
     old_end = one.process.store.max_offset
 
     lab.controller.refused = {RequestCode.CONTROLLER_GET_REPLICA_INFO: ResponseCode.SYSTEM_ERROR}
-    lab.controller.decide(two.broker_id)
-    assert (await lab.controller.notify(two.broker_id)).code == ResponseCode.SUCCESS
+    assert (await lab.controller.elect(two.broker_id, two.broker_id)).code == ResponseCode.SUCCESS
     assert two.role == "MASTER"
     assert (await lab.controller.notify(three.broker_id)).code == ResponseCode.SUCCESS
     await eventually(lambda: lab.controller.members == {two.broker_id, three.broker_id})

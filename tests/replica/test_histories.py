@@ -26,7 +26,7 @@ from rocketmq_replica.ha.frames import Handshake, HandshakeAnswer, MasterFrameRe
 from rocketmq_replica.ha.links import MasterLink, SlaveLink
 from rocketmq_replica.log.epochs import DivergedLogError, EpochCache
 from rocketmq_replica.topics import Topic
-from tests.replica.crashing_disk import DiskModel, Recorder, materialize
+from tests.replica.crashing_disk import crashes, materialize, recording
 from tests.replica.stores import handshake, linked, log_of, open_store, put
 from tests.replica.test_crash_safety import ROOT, Replica, boundaries
 from tests.replica.test_deleted_topics import shown
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rocketmq_replica.log.side_files import Deletion
+    from tests.replica.crashing_disk import Recorder
     from tests.replica.stores import Stores
 
 
@@ -246,32 +247,21 @@ class Life:
 
 def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skips: Callable[[str], bool]) -> tuple[int, int]:
     """How many operations this life has, and how many starts were looked at; AssertionError for the first bad one."""
-    root = tmp_path / "life"
-    root.mkdir()
-    recorder = Recorder(root, DiskModel(), skips=skips)
-    with monkeypatch.context() as patched:
-        recorder.install(patched)
-        life = Life(root, recorder)
-    model, seen, starts = DiskModel(), set(), 0
-    for point, operation in enumerate(recorder.journal, start=1):
-        model.apply(operation)
-        for what, image in model.images(operation):
-            key = (
-                frozenset(image.items()),
-                tuple(end <= point for end in life.ends.values()),
-                point in life.ends.values(),
-            )
-            if key in seen:
-                continue
-            seen.add(key)
-            starts += 1
-            folder = tmp_path / "crashed"
-            materialize(image, folder)
-            try:
-                life.judge(point, folder)
-            except Exception as error:
-                raise AssertionError(f"operation {point}, {what}, {life.ends}: {error!r}") from error
-    return len(recorder.journal), starts
+    with recording(tmp_path / "life", monkeypatch, skips) as recorder:
+        life = Life(recorder.root, recorder)
+    seen = set()
+    ends = life.ends.values()
+    for point, what, image in crashes(recorder.journal):
+        key = (frozenset(image.items()), tuple(end <= point for end in ends), point in ends)
+        if key in seen:
+            continue
+        seen.add(key)
+        materialize(image, tmp_path / "crashed")
+        try:
+            life.judge(point, tmp_path / "crashed")
+        except Exception as error:
+            raise AssertionError(f"operation {point}, {what}, {life.ends}: {error!r}") from error
+    return len(recorder.journal), len(seen)
 
 
 @pytest.mark.sampled

@@ -111,8 +111,7 @@ async def test_a_role_change_stops_writes_first_and_closes_links_then(
     monkeypatch.setattr(changing.process.ha_server, "close_links", closing)
     monkeypatch.setattr(changing.process.ha_client, "leave", leaving)
     monkeypatch.setattr(broker.store, "begin_epoch", beginning)
-    lab.controller.decide(2)
-    await lab.controller.notify(changing.broker_id)
+    await lab.controller.elect(2, changing.broker_id)
     assert seen
     assert all(state == (True, Role.FENCED) for state in seen[:2])
     assert broker.role is then

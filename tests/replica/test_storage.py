@@ -290,8 +290,7 @@ async def test_no_space_left_anywhere_ends_nothing(lab: Lab, monkeypatch: pytest
     assert "No space" in (answer.remark or "")
     old.process.pulls._offsets.put("G", "Topic", 0, 1)
     await old.process.save_loop._save_if_there_is_room()
-    lab.controller.decide(new.broker_id)
-    await lab.controller.notify(new.broker_id)
+    await lab.controller.elect(new.broker_id, new.broker_id)
     assert new.role == "FENCED", "an epoch that cannot be written down is no epoch"
     monkeypatch.undo()
     await lab.controller.notify(new.broker_id)
