@@ -50,7 +50,7 @@ REFUSED = (
 )  # fmt: skip
 
 
-def test_it_takes() -> None:
+def test_addresses_that_are_taken() -> None:
     for text, printed in TAKEN.items():
         address = Address.parse(text, "field")
         assert str(address) == printed

@@ -188,7 +188,7 @@ async def test_ten_thousand_requests_of_one_opaque_get_ten_thousand_answers(serv
 
 
 @pytest.mark.usefixtures("handler")
-async def test_answers_nobody_asked_for_are_dropped() -> None:
+async def test_answers_without_a_request_are_dropped() -> None:
     """A server that answers opaques it was not asked for, then the right one, then the same one again."""
 
     async def answer_wildly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -160,7 +160,7 @@ async def test_the_deadline_covers_connecting(client: RemotingClient) -> None:
 
 
 @pytest.mark.parametrize("host", [HOST, "localhost"])
-async def test_a_refused_connection_is_told_from_others(client: RemotingClient, host: str) -> None:
+async def test_a_refused_connection_is_distinguished_from_others(client: RemotingClient, host: str) -> None:
     with socket.socket() as reserved:
         reserved.bind((HOST, 0))
         with pytest.raises(RemotingConnectError) as raised:
@@ -271,7 +271,7 @@ async def test_stopping_does_not_wait_for_ever(client: RemotingClient, handler: 
 
 
 async def test_a_handler_goes_on_when_its_peer_is_gone(server: RemotingServer, handler: Handler) -> None:
-    """A decision half made is worse than an answer nobody reads."""
+    """A decision half made is worse than an answer that is not read."""
     _, writer = await asyncio.open_connection(server.host, server.port)
     writer.write(encode(request(LATER, body=b"a")))
     await eventually(lambda: len(handler.gates) == 1)
@@ -308,7 +308,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 class LaterHandler(QuietHandler):
-    """Answers nothing by itself, or at once if told so."""
+    """Answers when the test says so, or at once with ``at_once``."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[RemotingCommand, LaterAnswer]] = []
@@ -383,7 +383,7 @@ async def test_what_was_given_is_sent_before_the_connection_closes(later: LaterH
     await asyncio.sleep(0)
 
 
-async def test_who_waits_for_all_answers_waits_for_those_given_later(later: LaterHandler) -> None:
+async def test_waiting_for_all_answers_includes_those_given_later(later: LaterHandler) -> None:
     connection, _ = connected(later)
     ask(connection, 1, 2)
     waiting = asyncio.create_task(connection.wait_answered())
@@ -410,12 +410,12 @@ async def test_given_up_answers_are_not_waited_for_and_not_sent(later: LaterHand
     connection.connection_lost(None)
 
 
-async def test_they_count_as_being_handled(later: LaterHandler) -> None:
+async def test_answers_given_later_count_as_being_handled(later: LaterHandler) -> None:
     connection, transport = connected(later, max_in_flight=2)
     ask(connection, *range(5))
     assert len(later.waiting) == 2
     later.give(0)
-    assert len(later.waiting) == 2, "who gives an answer must not find himself in another handler"
+    assert len(later.waiting) == 2, "giving an answer must not enter another handler"
     await asyncio.sleep(0)
     assert len(later.waiting) == 3
     later.give(1, 2)

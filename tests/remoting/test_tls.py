@@ -1,4 +1,4 @@
-"""TLS on the port of the plain frames: who gets in, what a renewed certificate changes, and what half a handshake costs."""
+"""TLS on the port of the plain frames: which peers are served, what a renewed certificate changes, what half a handshake costs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """An authority that nobody believes."""
+    """An authority that no peer trusts."""
     made = make_authority(tmp_path_factory.mktemp("stranger"), "stranger")
     made.issue("client")
     return made
@@ -119,7 +119,7 @@ def test_what_a_mode_serves(
         (ClientCertificates.REQUIRED, "ours", True, ("client", "group-a.namespace-a")),
     ],
 )
-async def test_a_client_certificate_is_asked_for_checked_and_told(
+async def test_a_client_certificate_is_asked_for_checked_and_named(
     authority: Authority,
     stranger: Authority,
     wanted: ClientCertificates,
@@ -222,21 +222,21 @@ async def test_a_broken_new_certificate_is_reported_and_not_used_until_it_is_who
     settings = TlsServerSettings(mode=TlsMode.ENFORCING, files=files, check_files_seconds=0.01)
     caplog.set_level(logging.INFO, logger="rocketmq_remoting.tls")
 
-    def told(level: int) -> list[str]:
+    def logged(level: int) -> list[str]:
         return [record.getMessage() for record in caplog.records if record.levelno == level]
 
     async with serving(tls=settings) as (server, _):
         files.certificate.write_text("-----BEGIN CERTIFICATE-----\nhalf of it", encoding="utf-8")
-        await eventually(lambda: bool(told(logging.ERROR)))
+        await eventually(lambda: bool(logged(logging.ERROR)))
         assert await ask(server, TlsFiles(ca=authority.certificate)) == b"x"
         files.certificate.unlink()
-        await eventually(lambda: len(told(logging.ERROR)) == 2)
+        await eventually(lambda: len(logged(logging.ERROR)) == 2)
         assert await ask(server, TlsFiles(ca=authority.certificate)) == b"x"
         shutil.move(kept, files.certificate)
-        await eventually(lambda: bool(told(logging.INFO)))
+        await eventually(lambda: bool(logged(logging.INFO)))
         assert await ask(server, TlsFiles(ca=authority.certificate)) == b"x"
-    assert "cannot be used, the old ones stay in force" in told(logging.ERROR)[0]
-    assert str(files.certificate) in told(logging.ERROR)[0]
+    assert "cannot be used, the old ones stay in force" in logged(logging.ERROR)[0]
+    assert str(files.certificate) in logged(logging.ERROR)[0]
 
 
 def test_a_certificate_and_the_key_of_another_do_not_load(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_certificate_and_the_key_of_another_do_not_load(tmp_path: Path) -> Non
         RemotingServer(Handler(), tls=TlsServerSettings(mode=TlsMode.PERMISSIVE, files=replace(one, key=other.key)))
 
 
-def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+def test_a_key_with_a_password_is_refused_without_a_prompt(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     files = authority.issue("server")
     locked = tmp_path / "locked.key"
@@ -340,7 +340,7 @@ def _asked_over(
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda version: version.name)
 async def test_no_session_outlives_the_files_it_was_made_under(tmp_path: Path, version: ssl.TLSVersion) -> None:
-    """Or whoever an authority let in that is not believed any more would come in again. (OpenSSL resumes TLS 1.2 by number.)"""
+    """Else a peer of an authority that is no longer trusted would be served again. (OpenSSL resumes TLS 1.2 by number.)"""
     authority = make_authority(tmp_path)
     settings = TlsServerSettings(mode=TlsMode.ENFORCING, files=authority.issue("server"), check_files_seconds=0.01)
     context = client_context(TlsFiles(ca=authority.certificate))
@@ -358,7 +358,7 @@ async def test_no_session_outlives_the_files_it_was_made_under(tmp_path: Path, v
 
 
 async def test_renegotiation_is_refused(authority: Authority) -> None:
-    """TLS 1.2 knows it: a peer that asks for a new handshake on a standing connection burns our time, not his."""
+    """TLS 1.2 knows it: a peer that asks for a new handshake on a standing connection costs our processor time, not its own."""
     settings = settings_of(authority)
     async with serving(tls=settings) as (server, handler):
         program = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""A small controller, a client, and replicas in one event loop, for the end-to-end tests."""
+"""A controller, a client and replicas in one event loop, for tests of running replicas."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def fresh_address() -> str:
 
 @dataclass
 class FakeController(QuietHandler):
-    """Just enough of a controller: one group, decisions by the test."""
+    """A controller of one group, whose decisions the test makes."""
 
     address: str = ""
     next_id: int = 1

@@ -127,7 +127,7 @@ async def group_then(lab: Lab, **keys: object) -> tuple[RunningReplica, RunningR
     return found
 
 
-async def test_who_waits_for_nothing_does_not_wait_for_a_slave(lab: Lab) -> None:
+async def test_a_send_that_waits_for_nothing_does_not_wait_for_a_slave(lab: Lab) -> None:
     master, slave = await group_then(lab, slaveTimeout=60_000)
     slave.process.ha_client.leave()
     waiting = asyncio.create_task(lab.client.send(master, b"waits", timeout_seconds=30.0))

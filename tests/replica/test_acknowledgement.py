@@ -216,7 +216,7 @@ def test_a_set_in_doubt_that_would_shrink_is_waited_for_whole() -> None:
     assert each.propose(now_seconds=2.0, allowed_lag_seconds=LAG) is None, "nothing is doubted that we do not wait for"
 
 
-def test_who_leaves_and_who_joins_are_two_proposals_and_a_refused_one_holds_up_no_other() -> None:
+def test_leaving_and_joining_are_two_proposals_and_a_refused_one_holds_up_no_other() -> None:
     """A set that adds and drops is taken for one that was computed from an older set."""
     each = state({1, 2}, {3: 100})
     each.acknowledged(each.links[3], 100, max_offset=100, now_seconds=20.0)
@@ -307,7 +307,7 @@ def test_auto_in_sync_replicas_asks_for_no_more_than_there_are(
 
 
 class Log:
-    """A store that is only as long as it is."""
+    """A store of which only the length is known."""
 
     def __init__(self, end: int) -> None:
         self.max_offset = end
@@ -356,7 +356,7 @@ ACTIONS = st.lists(st.tuples(st.integers(WAIT, CLEAR), st.integers(1, 20)), max_
 
 @dataclass
 class NaiveRoom:
-    """Who waits: name to (end offset, deadline)."""
+    """The waiters: name to (end offset, deadline)."""
 
     waiting: dict[int, tuple[int, float]] = field(default_factory=dict)
 
@@ -376,7 +376,7 @@ class NaiveRoom:
 
 
 @given(ACTIONS)
-def test_nobody_is_forgotten_or_told_twice(actions: list[tuple[int, int]]) -> None:
+def test_each_waiter_is_released_exactly_once(actions: list[tuple[int, int]]) -> None:
     room: PendingAcks[int] = PendingAcks()
     naive = NaiveRoom()
     end_offset, now_seconds = 0, 0.0

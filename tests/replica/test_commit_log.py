@@ -231,7 +231,7 @@ def test_the_confirm_offset_survives_and_is_clamped_to_the_log(stores: Stores) -
 
 
 def test_what_was_once_confirmed_is_known_after_any_restart(tmp_path: Path, stores: Stores) -> None:
-    """A log that nobody relied on may be cut to nothing for a master without common history; this one may not."""
+    """A log of which nothing was ever confirmed may be cut to nothing for a master without common history; this one may not."""
     store = stores.open()
     end = put(store, b"x")
     assert store.never_confirmed

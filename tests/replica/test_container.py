@@ -157,7 +157,7 @@ async def test_three_groups_in_containers_fail_over_each_for_itself(world: World
     await eventually(lambda: world.complete("orders", size=2) and world.container_of_master("orders") is not first)
     await eventually(lambda: all(world.complete(group, size=2) for group in GROUPS))
     for group in ("payments", "stock"):
-        assert world.record(group).master_epoch == epochs[group], "nobody was elected where the master lives"
+        assert world.record(group).master_epoch == epochs[group], "no election in a group whose master runs"
     await eventually(lambda: all(world.container_of_master(group).role(group) == "MASTER" for group in GROUPS))
     for group in GROUPS:
         assert await client.bodies(world.master(group)) == numbered(20)
@@ -200,7 +200,7 @@ async def test_a_replica_whose_fsync_fails_dies_alone_and_comes_back(
     assert await client.bodies(world.master("orders")) == numbered(6)
 
 
-async def test_a_store_that_needs_somebody_is_tried_again_and_keeps_the_others_running(
+async def test_a_store_that_a_person_must_repair_is_tried_again_and_keeps_the_others_running(
     world: World, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_container, "FIRST_PAUSE_SECONDS", 0.05)
@@ -323,7 +323,7 @@ async def test_brokers_are_added_listed_and_removed(administered: RunningContain
 @pytest.mark.parametrize(
     "signed_as", [None, Credentials(access_key="admin", secret_key="another")], ids=["unsigned", "wrong"]
 )
-async def test_only_who_signs_changes_or_reads_a_container(
+async def test_only_signed_requests_change_or_read_a_container(
     administered: RunningContainer, tmp_path: Path, signed_as: Credentials | None
 ) -> None:
     read = request(RequestCode.GET_BROKER_CONFIG)

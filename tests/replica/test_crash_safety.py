@@ -59,7 +59,7 @@ ROOT = "data/store"  # two folders deep: the names of folders can be lost too
 
 
 class NoLinks:
-    """HA links that nobody dials."""
+    """HA links that are never dialled."""
 
     def follow(self, master: object) -> None: ...
 
@@ -180,8 +180,8 @@ class OtherMaster:
 
     def feed(self, slave: MessageStore, limit_bytes: int = 1 << 20) -> None:
         """One link from the handshake to the end of what there is, or a part of it: then in pieces that split records."""
-        master, link, told = handshake(self.store, slave, broker_id=7)
-        master.receive(told, now_seconds=0.0)
+        master, link, acknowledgement = handshake(self.store, slave, broker_id=7)
+        master.receive(acknowledgement, now_seconds=0.0)
         down = b"".join(master.frames(confirm_offset=self.store.max_offset, now_seconds=0.0, limit_bytes=1 << 20))
         link.receive(down[:limit_bytes], now_seconds=0.0)
 

@@ -151,7 +151,7 @@ async def test_a_deleted_topic_stays_so_over_a_restart_and_its_numbers_go_on(lab
 
 
 async def test_a_deletion_that_no_slave_copied_ends_with_its_master(lab: Lab) -> None:
-    """The new master lists the topic, so its messages are there again, at the old master too: nobody loses what others serve."""
+    """The new master lists the topic, so its messages are back, at the old master too: no replica loses what others serve."""
     one, two = await lab.pair()
     await lab.client.store(one, b"old", topic="T")
     await two.process.metadata.copy()
@@ -174,10 +174,10 @@ async def test_a_pull_that_waits_at_a_deleted_topic_is_answered(lab: Lab) -> Non
     assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_a_master_that_tells_no_deletions_brings_a_listed_topic_back_and_no_other(
+async def test_a_master_without_a_list_of_deletions_brings_a_listed_topic_back_and_no_other(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a Java master: what it lists it serves whole; of what it does not list the slave's own mark is the only word."""
+    """As a Java master: what it lists it serves whole; of what it does not list the slave's own mark decides."""
     one, two = await lab.pair()
     for topic in ("Listed", "Gone"):
         await lab.client.store(one, b"x", topic=topic)
@@ -197,7 +197,7 @@ async def test_a_master_that_tells_no_deletions_brings_a_listed_topic_back_and_n
     assert await lab.client.bodies(two, topic="Listed") == [b"x"]
 
 
-async def test_a_master_whose_log_begins_above_a_mark_takes_it_away_from_nobody(lab: Lab) -> None:
+async def test_a_master_whose_log_begins_above_a_mark_takes_it_away_from_no_slave(lab: Lab) -> None:
     """It drops marks of messages that it has no more; a slave keeps its log for longer, and they would be there again."""
     one, two = await lab.pair()
     await lab.client.store(one, b"x", topic="T")
@@ -268,7 +268,7 @@ def test_what_is_deleted_is_what_was_there_before_in_every_file_and_after_every_
 
 
 async def test_too_many_deletions_bring_no_topic_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may make topics may delete them, again and again."""
+    """A client that may make topics may delete them, again and again."""
     monkeypatch.setattr(side_files, "MAX_DELETED_TOPICS", 2)
     one, two = await lab.pair()
     for topic in ("A", "B", "C"):

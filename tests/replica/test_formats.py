@@ -314,9 +314,9 @@ def test_a_torn_file_is_named_and_never_taken_for_a_new_one(
     path = tmp_path / "a-file"
     for content in contents:
         path.write_text(content)
-        with pytest.raises(StoreFileError, match=message) as told:
+        with pytest.raises(StoreFileError, match=message) as raised:
             read(path)
-        assert str(path) in str(told.value), content
+        assert str(path) in str(raised.value), content
 
 
 def test_epochs_come_from_the_backup_where_the_file_is_torn(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A replica that is asked to stop: a master until somebody else is master, a slave until the set does without it."""
+"""A replica that is asked to stop: a master serves until another replica is master, a slave until it has left the SyncStateSet."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.waiting import eventually
 SUCCESS = ResponseCode.SUCCESS
 
 
-async def test_a_master_that_is_stopped_serves_until_somebody_else_is_master(lab: Lab) -> None:
+async def test_a_master_that_is_stopped_serves_until_another_replica_is_master(lab: Lab) -> None:
     one, two = await lab.pair(stopHandOverTimeout=60_000)
     one.stop_event.set()
     await lab.client.store(one, *numbered(3))
     assert not one.task.done()
     await lab.controller.elect(2, 1)
-    # Routes still name it: whoever connects anew is sent away at once, and does not wait for an address that is gone.
+    # Routes still name it: a new client is refused at once, and does not wait for an address that is gone.
     assert (await Client().send(one.address, b"late")).code == ResponseCode.SYSTEM_BUSY
     await asyncio.wait_for(one.task, 15)
     await lab.controller.notify(2)
@@ -28,7 +28,7 @@ async def test_a_master_that_is_stopped_serves_until_somebody_else_is_master(lab
     assert await lab.client.bodies(two) == [b"0", b"1", b"2"]
 
 
-async def test_a_master_whose_slaves_are_taken_from_it_a_moment_before_it_is_told_hands_over(
+async def test_a_master_whose_slaves_leave_a_moment_before_its_notification_hands_over(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Our operator's order: commit, slaves sent to nowhere, then 1008 for the old master."""
@@ -105,11 +105,11 @@ async def test_a_slave_that_is_stopped_acknowledges_until_it_is_left_out_of_the_
     await lab.client.store(one, b"alone")
 
 
-@pytest.mark.parametrize("why", ["nobody leaves it out", "no controller knows the group", "no controller comes back"])
+@pytest.mark.parametrize("why", ["the master keeps it", "no controller knows the group", "no controller comes back"])
 async def test_a_slave_that_is_not_left_out_of_the_set_ends_nevertheless(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    if why == "nobody leaves it out":
+    if why == "the master keeps it":
         monkeypatch.setattr(roles, "_LEAVE_SET_SECONDS", 0.1)
     _one, two = await lab.pair(stopHandOverTimeout=200 if why == "no controller comes back" else 60_000)
     if why == "no controller comes back":
@@ -133,7 +133,7 @@ async def test_a_learner_is_in_no_set_and_waits_for_no_controller(lab: Lab) -> N
 
 
 async def relinked(replica: RunningReplica, before: object) -> None:
-    """It has stepped back: another link stands."""
+    """Wait until the slave has a new link."""
     client = replica.process.ha_client
     await eventually(lambda: client.linked and client.connection is not before)
 
@@ -142,7 +142,7 @@ async def relinked(replica: RunningReplica, before: object) -> None:
 async def test_a_slave_acknowledges_until_a_controller_is_back_and_leaves_it_out(
     lab: Lab, *, answered_first: bool
 ) -> None:
-    """The only operator was killed as a pod of a rolling update was told to end: nothing was acknowledged until it was back."""
+    """The only operator was killed while a rolling update ended this pod: nothing was acknowledged until the operator was back."""
     one, two = await lab.pair(stopHandOverTimeout=60_000)
     before = two.process.ha_client.connection
     if answered_first:
@@ -179,13 +179,13 @@ async def test_a_slave_whose_master_is_gone_too_waits_for_no_controller(lab: Lab
     assert lab.controller.members == {1, 2}
 
 
-async def test_a_master_whom_nobody_could_succeed_is_not_kept(lab: Lab) -> None:
+async def test_a_master_without_a_successor_is_not_kept(lab: Lab) -> None:
     one, two = await lab.pair(stopHandOverTimeout=60_000)
     one.stop_event.set()
     await asyncio.wait_for(two.stop(), 15)
     await asyncio.wait_for(one.task, 15)
 
 
-async def test_a_hand_over_that_nobody_sees_to_ends(lab: Lab) -> None:
+async def test_a_hand_over_without_an_election_ends(lab: Lab) -> None:
     one, _two = await lab.pair(stopHandOverTimeout=100)
     await asyncio.wait_for(one.stop(), 15)

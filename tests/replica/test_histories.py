@@ -53,7 +53,7 @@ class Group:
         self.master = 0
 
     def elect(self, number: int) -> None:
-        """Anybody may be elected, also one that lacks what others have: then the logs diverge."""
+        """Elect any replica, also one that lacks what others have: then the logs diverge."""
         self.epoch += 1
         self.master = number
         self.stores[number].cut_to_whole_record()
@@ -327,7 +327,7 @@ class Marked(Group):
         assert not self.records(self.master, visible=True)
 
     def ask(self, number: int) -> None:
-        """21 to anybody: the answer is read later."""
+        """21 to a replica: the answer is read later."""
         self.answers.append((number, dict(self.stores[number].deleted_topics)))
 
     def copy(self, number: int) -> None:

@@ -85,7 +85,9 @@ async def test_topics_are_served_two_ports_lower_too_where_a_java_slave_looks_fo
     assert "TBW102" in (await lab.client.table(fast_address, RequestCode.GET_ALL_TOPIC_CONFIG))["topicConfigTable"]
 
 
-async def test_a_fast_port_that_is_taken_is_told_and_nothing_else(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_fast_port_that_is_taken_is_logged_and_the_replica_serves(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
     address = fresh_address()
     with socket.create_server((address, 10909)):
         one = await lab.master(address=address)
@@ -173,7 +175,7 @@ def test_a_group_that_is_known_keeps_its_settings_and_a_new_one_gets_javas_defau
     assert groups.to_json()["dataVersion"] != before, "a Java slave takes only another version"
 
 
-def test_delay_offsets_of_nobody_do_not_replace_those_of_somebody(tmp_path: Path) -> None:
+def test_empty_delay_offsets_replace_no_others(tmp_path: Path) -> None:
     delays = DelayOffsets(tmp_path / "delays.json")
     delays.replace(JAVA_DELAYS)
     delays.replace({"offsetTable": {}})
@@ -236,7 +238,9 @@ async def test_what_is_read_at_a_slave_without_its_master_is_known_to_that_maste
     assert (await committed(lab.client, one), await committed(lab.client, two)) == (7, 7)
     assert await lab.client.commit(one, 2) == SUCCESS, "a consumer that goes back on purpose"
     await two.process.metadata.copy()
-    assert (await committed(lab.client, one), await committed(lab.client, two)) == (2, 2), "told once, and not again"
+    assert (await committed(lab.client, one), await committed(lab.client, two)) == (2, 2), (
+        "reported once, and not again"
+    )
 
 
 async def test_two_consumers_of_one_group_at_master_and_slave_move_it_forward_only(lab: Lab) -> None:
@@ -254,14 +258,14 @@ async def test_two_consumers_of_one_group_at_master_and_slave_move_it_forward_on
     assert await read_and_commit(lab.client, two, 9, 9) == MESSAGES[9:]
     await two.process.metadata.copy()
     assert (await committed(lab.client, one), await committed(lab.client, two)) == (9, 9), (
-        "a pull's commit is told as well"
+        "a pull's commit is reported as well"
     )
     await lab.fail_over(one, two)
     assert await committed(lab.client, two) == 9
     assert await read_and_commit(lab.client, two, 9, 9) == MESSAGES[9:], "none is skipped"
 
 
-async def test_a_master_that_does_not_take_it_is_told_once(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_commit_that_the_master_refuses_is_reported_once(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """A Java master answers 26 for a group that it does not know."""
     one, two = await written_pair(lab)
     handlers, asked = one.process.dispatcher._handlers, []
@@ -280,7 +284,7 @@ async def test_a_master_that_does_not_take_it_is_told_once(lab: Lab, caplog: pyt
     assert await committed(lab.client, two) == 4
 
 
-async def test_a_master_that_has_no_role_yet_is_told_again(lab: Lab) -> None:
+async def test_a_commit_is_reported_again_to_a_master_without_a_role_yet(lab: Lab) -> None:
     """The slave asks as soon as that process listens: it serves its table, and takes nothing before it is master."""
     one, two = await written_pair(lab)
     await one.stop()
@@ -371,7 +375,7 @@ async def test_a_replica_without_a_role_takes_no_offset(lab: Lab) -> None:
     assert await lab.client.commit(one, 1) == ResponseCode.SYSTEM_ERROR
 
 
-def test_a_deleted_topic_leaves_nothing_to_tell(tmp_path: Path) -> None:
+def test_a_deleted_topic_leaves_nothing_to_report(tmp_path: Path) -> None:
     offsets = ConsumerOffsets(tmp_path / "consumerOffset.json")
     offsets.take("CG", "Gone", 0, 3)
     offsets.take("CG", "Kept", 0, 3)

@@ -100,7 +100,7 @@ async def test_everything_asked_of_a_controller_is_signed(controller: StrictCont
 
 
 @pytest.mark.parametrize("signed_as", [None, STRANGER, LIAR], ids=["unsigned", "unknown key", "wrong signature"])
-async def test_nobody_but_the_operator_changes_a_replica(
+async def test_only_the_operator_changes_a_replica(
     controller: StrictController, lab: Lab, signed_as: Credentials | None
 ) -> None:
     assert set(OPERATORS_REQUESTS) == OPERATORS_ONLY
@@ -141,7 +141,7 @@ async def test_the_check_can_be_turned_off_like_javas(controller: StrictControll
 async def test_a_key_can_be_changed_without_a_time_in_which_the_operator_is_not_heard(
     controller: StrictController, lab: Lab
 ) -> None:
-    """The check is turned off by who has the old key, and stays on where there is none to check with."""
+    """A request signed with the old key turns the check off; a replica without a key cannot turn it on."""
     replica = await lab.start("one", **KEYS)
     await eventually(lambda: replica.role == "MASTER")
     update = RequestCode.UPDATE_BROKER_CONFIG
@@ -167,7 +167,7 @@ async def test_a_check_without_a_key_cannot_be_turned_on(lab: Lab) -> None:
     assert replica.process.broker.policy.min_in_sync_replicas == 1, "all of a request or nothing"
 
 
-async def test_the_secret_is_told_to_nobody(
+async def test_the_secret_is_shown_nowhere(
     controller: StrictController, lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):

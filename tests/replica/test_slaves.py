@@ -40,7 +40,7 @@ async def test_a_learner_has_every_byte_and_is_never_in_the_set(lab: Lab) -> Non
     assert sorted(link.in_sync for link in status.ha_connection_info) == [False, True]
     assert lab.controller.members == {1, 2}
     await learner.stop()
-    await lab.client.store(master, b"nobody waits for it")
+    await lab.client.store(master, b"without waiting for it")
     assert lab.controller.members == {1, 2}
     assert member.role == "SLAVE"
 
@@ -61,7 +61,7 @@ async def test_an_empty_slave_that_wants_the_last_file_only_begins_there(lab: La
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_a_slave_serves_reads_where_it_is_told_to(lab: Lab, enabled: bool) -> None:
+async def test_a_slave_serves_reads_if_its_configuration_says_so(lab: Lab, enabled: bool) -> None:
     master, slave = await lab.pair(slaveReadEnable=str(enabled).lower())
     await lab.client.store(master, *numbered(5))
     if not enabled:
@@ -85,7 +85,7 @@ async def test_a_slave_serves_reads_where_it_is_told_to(lab: Lab, enabled: bool)
 async def test_a_role_change_stops_writes_first_and_closes_links_then(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, then: Role
 ) -> None:
-    """With links closed first a send could be acknowledged by nobody but the old master."""
+    """With links closed first, the old master alone could acknowledge a send."""
     one, two = await lab.pair()
     changing = one if then is Role.SLAVE else two
     broker = changing.process.broker
@@ -180,7 +180,7 @@ async def test_a_failed_fsync_ends_the_replica_and_nothing_more_is_written(
     with pytest.raises(ExceptionGroup) as raised:
         await master.task
     assert raised.group_contains(OSError, match="Input/output error")
-    assert (checkpoint.read_bytes() if checkpoint.exists() else None) == before, "it would speak of bytes nobody has"
+    assert (checkpoint.read_bytes() if checkpoint.exists() else None) == before, "it would name bytes that are nowhere"
     monkeypatch.undo()
     again = await lab.master()
     assert (await lab.client.pull_all(again))[0].body == b"held"
@@ -217,7 +217,7 @@ async def test_a_promoted_slave_confirms_all_it_holds(lab: Lab) -> None:
     assert await lab.client.bodies(two) == [b"message %d" % n for n in range(10)]
 
 
-def test_a_link_tells_the_bytes_of_its_last_whole_second() -> None:
+def test_a_link_reports_the_bytes_of_its_last_whole_second() -> None:
     flow = FlowMeter(10.0)
     flow.add(300, 10.2)
     flow.add(200, 10.9)
@@ -229,7 +229,7 @@ def test_a_link_tells_the_bytes_of_its_last_whole_second() -> None:
     assert flow.bytes_in_last_second(14.0) == 0, "it has been idle since"
 
 
-async def test_both_ends_of_a_link_tell_how_fast_it_is(lab: Lab) -> None:
+async def test_both_ends_of_a_link_report_how_fast_it_is(lab: Lab) -> None:
     """004: replication speed; it was always 0."""
     one, two = await lab.pair()
     seen: list[tuple[int, int]] = []
@@ -264,7 +264,7 @@ def test_in_sync_is_judged_by_time_and_not_by_bytes(behind_bytes: int) -> None:
     assert state.propose(now_seconds=25.1, allowed_lag_seconds=15.0) == Proposal(frozenset({1}), 5)
 
 
-async def test_a_slave_behind_javas_gap_is_in_sync_and_its_lag_in_bytes_is_told(lab: Lab) -> None:
+async def test_a_slave_behind_javas_gap_is_in_sync_and_its_lag_in_bytes_is_reported(lab: Lab) -> None:
     keys = {"haMaxGapNotInSync": 1, "allAckInSyncStateSet": "false", "haMaxTimeSlaveNotCatchup": 600_000}
     one, two = await lab.pair(**keys)
     connection = two.process.ha_client.connection

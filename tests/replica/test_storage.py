@@ -64,7 +64,7 @@ def test_expired_files_go_at_their_hour_from_the_oldest_on_and_never_the_last() 
     )
 
 
-def test_nothing_goes_that_somebody_may_still_read() -> None:
+def test_no_file_is_deleted_that_a_slave_may_still_read() -> None:
     full = DiskSpace(99.0, 1)
     for barrier, expected in ((0, 0), (99, 0), (100, 1), (250, 2), (400, 3)):
         assert deleted(files(100, 100, 100, 100), barrier=barrier) == expected

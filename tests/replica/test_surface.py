@@ -111,7 +111,7 @@ async def test_a_master_whose_mastership_was_taken_is_fenced_and_asks_for_an_ele
     await eventually(lambda: one.role in ("MASTER", "SLAVE"))
 
 
-async def test_the_ops_requests_tell_what_is(lab: Lab) -> None:
+async def test_the_requests_of_operators_report_the_state(lab: Lab) -> None:
     one, two = await lab.pair()
     await lab.client.send(one, b"x")
     status = await lab.client.status(one)
@@ -228,7 +228,7 @@ async def test_replicas_register_with_the_name_server(lab: Lab, name_server: Fak
 
 
 async def test_issue_52_a_new_list_of_name_servers_needs_no_restart(lab: Lab, name_server: FakeNameServer) -> None:
-    """apache/rocketmq-operator #52: the replica is at the new NameServer at once, and says what it was told."""
+    """apache/rocketmq-operator #52: the replica registers with the new NameServer at once, and reports the new list."""
     one = await lab.master(namesrvAddr="127.0.0.1:1")
     assert not name_server.registered
     code = RequestCode.UPDATE_BROKER_CONFIG
@@ -402,19 +402,19 @@ def test_locks_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     locks = QueueLocks()
     assert all(locks.lock("G", "made up", number, "a", now_seconds=0.0) for number in range(3))
     assert not locks.lock("G", "T", 0, "b", now_seconds=1.0)
-    assert locks.lock("G", "made up", 0, "a", now_seconds=1.0), "who holds one may go on"
+    assert locks.lock("G", "made up", 0, "a", now_seconds=1.0), "the holder of a lock may go on"
     assert locks.lock("G", "T", 0, "b", now_seconds=1.0 + EXPIRY_SECONDS), "the others have expired"
 
 
 async def test_ordered_consumers_lock_their_queues(lab: Lab, one: RunningReplica) -> None:
     queues: list[dict[str, Any]] = [{"topic": "T", "brokerName": "broker-a", "queueId": number} for number in (0, 1)]
 
-    async def ask(code: int, who: str, wanted: list[dict[str, Any]]) -> RemotingCommand:
-        body = {"consumerGroup": "CG", "clientId": who, "mqSet": wanted}
+    async def ask(code: int, client_id: str, wanted: list[dict[str, Any]]) -> RemotingCommand:
+        body = {"consumerGroup": "CG", "clientId": client_id, "mqSet": wanted}
         return await lab.client.ask(one, code, body=json.dumps(body).encode())
 
-    async def locked(who: str, wanted: list[dict[str, Any]]) -> list[int]:
-        answer = await ask(RequestCode.LOCK_BATCH_MQ, who, wanted)
+    async def locked(client_id: str, wanted: list[dict[str, Any]]) -> list[int]:
+        answer = await ask(RequestCode.LOCK_BATCH_MQ, client_id, wanted)
         assert answer.code == ResponseCode.SUCCESS
         return [queue["queueId"] for queue in json.loads(answer.body or b"")["lockOKMQSet"]]
 
