@@ -162,15 +162,8 @@ class FakeController(QuietHandler):
             self.master_id = None  # rule 6: a new process of the master gets a new epoch
         self.forgotten = False
         self.addresses[header.broker_id] = header.broker_address or ""
-        fields = RegisterBrokerToControllerResponseHeader(cluster_name=header.cluster_name)
-        if self.master_id is not None:
-            fields = RegisterBrokerToControllerResponseHeader(
-                cluster_name=header.cluster_name,
-                master_broker_id=self.master_id,
-                master_address=self.addresses[self.master_id],
-                master_epoch=self.master_epoch,
-                sync_state_set_epoch=self.set_epoch,
-            )
+        master = {} if self.master_id is None else self._master()
+        fields = RegisterBrokerToControllerResponseHeader(cluster_name=header.cluster_name, **master)
         return command.answer(0, ext_fields=fields.encode(), body=self.set_body())
 
     def _elect(self, command: RemotingCommand) -> RemotingCommand:
@@ -181,22 +174,25 @@ class FakeController(QuietHandler):
                 return command.answer(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED)
             code = 0
             self.decide(header.broker_id or 0)
-        assert self.master_id is not None
-        fields = ElectMasterResponseHeader(
-            master_broker_id=self.master_id,
-            master_address=self.addresses[self.master_id],
-            master_epoch=self.master_epoch,
-            sync_state_set_epoch=self.set_epoch,
-        )
+        fields = ElectMasterResponseHeader(**self._master())
         body = ElectMasterResponseBody(sync_state_set=self.members).encode()
         return command.answer(code, ext_fields=fields.encode(), body=body)
+
+    def _master(self) -> dict[str, Any]:
+        """The fields about the master that several answers and the notification have in common."""
+        return {
+            "master_broker_id": self.master_id,
+            "master_address": self.master_address,
+            "master_epoch": self.master_epoch,
+            "sync_state_set_epoch": self.set_epoch,
+        }
 
     def _info(self, command: RemotingCommand) -> RemotingCommand:
         if self.forgotten:
             return command.answer(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST)
         fields = GetReplicaInfoResponseHeader(
             master_broker_id=self.master_id,
-            master_address=None if self.master_id is None else self.addresses[self.master_id],
+            master_address=None if self.master_id is None else self.master_address,
             master_epoch=self.master_epoch,
         )
         return command.answer(0, ext_fields=fields.encode(), body=self.set_body())
@@ -252,13 +248,7 @@ class FakeController(QuietHandler):
         await eventually(lambda: self.requests.count(code) >= expected)
 
     def notification(self) -> RemotingCommand:
-        assert self.master_id is not None
-        header = NotifyBrokerRoleChangedRequestHeader(
-            master_address=self.addresses[self.master_id],
-            master_broker_id=self.master_id,
-            master_epoch=self.master_epoch,
-            sync_state_set_epoch=self.set_epoch,
-        )
+        header = NotifyBrokerRoleChangedRequestHeader(**self._master())
         return request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=header.encode(), body=self.set_body())
 
 
@@ -436,6 +426,17 @@ class Lab:
         await eventually(lambda: replica.role == "MASTER")
         return replica
 
+    async def join(self, name: str, **keys: Any) -> RunningReplica:
+        """A replica beside another one, as soon as both are in the SyncStateSet."""
+        replica = await self.start(name, **keys)
+        await eventually(lambda: self.controller.members == {1, 2})
+        return replica
+
+    async def rejoin(self, replica: RunningReplica) -> None:
+        """Notify one of two replicas of the master, until both are in the SyncStateSet."""
+        await self.controller.notify(replica.broker_id)
+        await eventually(lambda: self.controller.members == {1, 2})
+
     async def group(self, count: int = 3, **keys: Any) -> tuple[RunningReplica, ...]:
         """Replicas started one after the other, so that the first is master; all in sync."""
         replicas = []
@@ -490,13 +491,19 @@ def tls_keys(authority: Authority, *, mode: str, client_auth: str = "none") -> d
     }
 
 
+async def start_process(log: Path, *arguments: str) -> asyncio.subprocess.Process:
+    """A replica as a process of its own; what it logs is appended to the file."""
+    with log.open("ab") as stream:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rocketmq_replica", *arguments, stderr=stream, cwd=Path.cwd()
+        )
+
+
 async def run_process(config: Path, stop_when: Callable[[], bool] | None = None) -> tuple[int, str]:
-    """Exit code and stderr of a replica's process that ends by itself, or on SIGTERM once ``stop_when`` holds."""
-    command = (sys.executable, "-m", "rocketmq_replica", "--config", str(config))
-    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, cwd=Path.cwd())
+    """Exit code and log of a replica's process that ends by itself, or on SIGTERM once ``stop_when`` holds."""
+    log = config.with_suffix(".log")
+    process = await start_process(log, "--config", str(config))
     if stop_when is not None:
         await eventually(stop_when, within_seconds=30)
         process.send_signal(signal.SIGTERM)
-    _, errors = await asyncio.wait_for(process.communicate(), 30)
-    assert process.returncode is not None
-    return process.returncode, errors.decode()
+    return await asyncio.wait_for(process.wait(), 30), log.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -316,38 +317,28 @@ class Log:
         self.flushed_offset = 0
 
 
-@pytest.mark.parametrize("all_ack", [True, False])
-@pytest.mark.parametrize("in_sync", [1, 2])
-@pytest.mark.parametrize("minimum", [1, 2])
-@pytest.mark.parametrize("members", [{1}, {1, 2}])
-@pytest.mark.parametrize("sync_flush", [True, False])
-@pytest.mark.parametrize("paused", [True, False])
-def test_what_is_acknowledged_at_once_is_what_waiting_would_acknowledge(
-    all_ack: bool, in_sync: int, minimum: int, members: set[int], sync_flush: bool, paused: bool
-) -> None:
-    answers = []
-    for fast in (True, False):
-        store = Log(100)
-        term: MasterTerm[str] = MasterTerm(
-            cast("MessageStore", store),
-            AcknowledgementPolicy(all_ack, in_sync, minimum),
-            sync_state=state(members, {}),
-            master_epoch=1,
-            sync_flush=sync_flush,
-            max_pause_seconds=5.0,
-            now_seconds=0.0,
-        )
+def test_what_is_acknowledged_at_once_is_what_waiting_would_acknowledge() -> None:
+    for case in itertools.product((True, False), (1, 2), (1, 2), ({1}, {1, 2}), (True, False), (True, False)):
+        all_ack, in_sync, minimum, members, sync_flush, paused = case
+        enough = minimum <= len(members) and (members == {1} if all_ack else in_sync == 1)
         now = 9.0 if paused else 1.0
-        if fast and term.acknowledges_at_once(100, now_seconds=now):
-            answers.append(True)
-            assert store.confirm_offset == 100
-        else:
-            term.wait("w", end_offset=100, deadline_seconds=99.0)
-            answers.append(term.settle(now_seconds=now) == ["w"])
-    assert answers[0] == answers[1]
-    assert answers[1] is (
-        not sync_flush and not paused and minimum <= len(members) and (members == {1} if all_ack else in_sync == 1)
-    )
+        for fast in (True, False):
+            store = Log(100)
+            term: MasterTerm[str] = MasterTerm(
+                cast("MessageStore", store),
+                AcknowledgementPolicy(all_ack, in_sync, minimum),
+                sync_state=state(members, {}),
+                master_epoch=1,
+                sync_flush=sync_flush,
+                max_pause_seconds=5.0,
+                now_seconds=0.0,
+            )
+            if acknowledged := fast and term.acknowledges_at_once(100, now_seconds=now):
+                assert store.confirm_offset == 100, case
+            else:
+                term.wait("w", end_offset=100, deadline_seconds=99.0)
+                acknowledged = term.settle(now_seconds=now) == ["w"]
+            assert acknowledged is (enough and not sync_flush and not paused), (case, fast)
 
 
 WAIT, RELEASE, EXPIRE, PROLONG, CLEAR = range(5)

@@ -14,12 +14,12 @@ import pytest
 from rocketmq_remoting.message_record import BLANK_MAGIC
 from rocketmq_replica.log.commit_log import CommitLog
 from rocketmq_replica.log.disk import StoreFileError
-from rocketmq_replica.log.message_store import MessageStore, MessageTooLargeError
 from tests.replica.stores import FILE_BYTES, damage, log_of, open_store, put
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rocketmq_replica.log.message_store import MessageStore
     from tests.replica.stores import Stores
 
 
@@ -200,13 +200,6 @@ def test_files_of_another_size_are_refused(stores: Stores) -> None:
     stores.close()
     with pytest.raises(StoreFileError, match=r"has 4096 bytes, mappedFileSizeCommitLog says 8192"):
         stores.open(file_size_bytes=8192)
-
-
-def test_a_record_larger_than_a_file_is_refused(stores: Stores) -> None:
-    store = stores.open()
-    with pytest.raises(MessageTooLargeError):
-        put(store, b"x" * FILE_BYTES)
-    assert store.max_offset == 0
 
 
 def test_consumers_see_nothing_above_the_confirm_offset(stores: Stores) -> None:

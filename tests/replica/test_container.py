@@ -7,7 +7,6 @@ import errno
 import itertools
 import os
 import signal
-import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +38,15 @@ from rocketmq_replica.configuration import (
 )
 from rocketmq_replica.log import disk
 from rocketmq_replica.property_values import ConfigurationError
-from tests.replica.support import Client, configuration_text, fresh_address, is_complete, numbered, record_of
+from tests.replica.support import (
+    Client,
+    configuration_text,
+    fresh_address,
+    is_complete,
+    numbered,
+    record_of,
+    start_process,
+)
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -253,10 +260,7 @@ async def test_a_killed_container_is_replaced_by_others_at_once(world: World, cl
 
 async def _start_process(container: RunningContainer, groups: tuple[str, ...]) -> asyncio.subprocess.Process:
     files = [str(container.root / f"{group}.conf") for group in groups]
-    with (container.root / "log").open("ab") as log:
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "rocketmq_replica", "--container", *files, stderr=log, cwd=Path.cwd()
-        )
+    return await start_process(container.root / "log", "--container", *files)
 
 
 # ---------------------------------------------------------------------------------------------------- the container's port

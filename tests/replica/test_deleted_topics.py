@@ -136,8 +136,7 @@ async def test_a_deleted_topic_stays_so_over_a_restart_and_its_numbers_go_on(lab
     await one.stop()
     one = await lab.master()
     assert "T" not in await topics_of(lab.client, one)
-    await lab.controller.notify(2)
-    await eventually(lambda: lab.controller.members == {1, 2})
+    await lab.rejoin(two)
     answer = await lab.client.send(one, b"new", topic="T")
     assert (answer.code, (answer.ext_fields or {})["queueOffset"]) == (SUCCESS, "3")
     await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
@@ -158,8 +157,7 @@ async def test_a_deletion_that_no_slave_copied_ends_with_its_master(lab: Lab) ->
     assert await delete(lab.client, one, "T") == (SUCCESS, "")
     await lab.fail_over(one, two)
     assert await lab.client.bodies(two, topic="T") == [b"old"]
-    one = await lab.start("r1")
-    await eventually(lambda: lab.controller.members == {1, 2})
+    one = await lab.join("r1")
     await one.process.metadata.copy()
     await lab.fail_over(two, one)
     assert await lab.client.bodies(one, topic="T") == [b"old"]

@@ -8,9 +8,7 @@ import itertools
 import os
 import signal
 import socket
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -42,6 +40,7 @@ from tests.replica.support import (
     is_complete,
     numbered,
     record_of,
+    start_process,
     start_replica,
     tls_keys,
 )
@@ -49,6 +48,7 @@ from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from tests.controller.conftest import StartPlane
     from tests.security.certificates import Authority
@@ -121,6 +121,9 @@ async def test_a_slave_serves_no_slave(lab: Lab) -> None:
     writer.close()
 
 
+QUICK_KEYS: dict[str, Any] = {"syncBrokerMetadataPeriod": 300, "minInSyncReplicas": 2}
+
+
 @dataclass
 class Process:
     """One replica process; each start gets another address, as a pod does."""
@@ -134,18 +137,9 @@ class Process:
         self.address = fresh_address()
         self.root.mkdir(exist_ok=True)
         config = self.root / "broker.conf"
-        text = configuration_text(
-            self.root / "store",
-            self.controller.address,
-            self.address,
-            syncBrokerMetadataPeriod=300,
-            minInSyncReplicas=2,
-        )
+        text = configuration_text(self.root / "store", self.controller.address, self.address, **QUICK_KEYS)
         config.write_text(text)
-        with (self.root / "log").open("ab") as log:
-            self.started = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "rocketmq_replica", "--config", str(config), stderr=log, cwd=Path.cwd()
-            )
+        self.started = await start_process(self.root / "log", "--config", str(config))
 
     def signal(self, number: signal.Signals) -> None:
         assert self.started is not None
@@ -243,7 +237,6 @@ SIGNING: dict[str, Any] = {
     "innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"planted-secret-of-the-group"}'
 }
 WRONG_KEY = {"innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"another"}'}
-QUICK_KEYS: dict[str, Any] = {"syncBrokerMetadataPeriod": 300, "minInSyncReplicas": 2}
 SIGNED_ONLY = FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED)
 
 

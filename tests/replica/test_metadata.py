@@ -57,8 +57,7 @@ async def test_what_a_java_master_keeps_beside_the_log_survives_two_failovers_an
     for name, document in (("topics", topics), ("subscriptionGroup", JAVA_GROUPS), ("delayOffset", JAVA_DELAYS)):
         (config / f"{name}.json").write_text(json.dumps(document))
     one = await lab.master()
-    two = await lab.start("r2")
-    await eventually(lambda: lab.controller.members == {1, 2})
+    two = await lab.join("r2")
     await two.process.metadata.copy()
     await one.stop()
     await two.stop()
@@ -219,8 +218,7 @@ async def test_what_is_read_at_a_slave_without_its_master_is_known_after_the_fai
     assert await committed(lab.client, two) == 9, "a copy that cannot be had takes nothing away"
     await lab.change_master(two)
     assert await committed(lab.client, two) == 9
-    one = await lab.start("r1", slaveReadEnable="true")
-    await eventually(lambda: lab.controller.members == {1, 2})
+    one = await lab.join("r1", slaveReadEnable="true")
     await one.process.metadata.copy()
     assert await committed(lab.client, one) == 9, "the old master comes back with 4"
 
@@ -231,8 +229,7 @@ async def test_what_is_read_at_a_slave_without_its_master_is_known_to_that_maste
     assert await lab.client.commit(two, 7) == SUCCESS
     await two.process.metadata.copy()
     one = await lab.master(slaveReadEnable="true")
-    await lab.controller.notify(2)
-    await eventually(lambda: lab.controller.members == {1, 2})
+    await lab.rejoin(two)
     assert await committed(lab.client, one) == 4
     await two.process.metadata.copy()
     assert (await committed(lab.client, one), await committed(lab.client, two)) == (7, 7)
@@ -297,8 +294,7 @@ async def test_a_commit_is_reported_again_to_a_master_without_a_role_yet(lab: La
     assert (one.role, await committed(lab.client, one), await committed(lab.client, two)) == ("FENCED", 4, 7)
     lab.controller.silent -= silent
     await eventually(lambda: one.role == "MASTER")
-    await lab.controller.notify(2)
-    await eventually(lambda: lab.controller.members == {1, 2})
+    await lab.rejoin(two)
     await two.process.metadata.copy()
     assert (await committed(lab.client, one), await committed(lab.client, two)) == (7, 7)
 
@@ -356,8 +352,7 @@ async def test_a_slave_that_became_master_reports_nothing_of_before(lab: Lab) ->
     one, two = await written_pair(lab)
     assert await lab.client.commit(two, 7) == SUCCESS
     await lab.change_master(two)
-    await lab.controller.notify(1)
-    await eventually(lambda: lab.controller.members == {1, 2})
+    await lab.rejoin(one)
     assert await lab.client.commit(two, 2) == SUCCESS, "a consumer that goes back on purpose"
     await one.process.metadata.copy()
     await lab.change_master(one)

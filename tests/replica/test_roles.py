@@ -127,8 +127,7 @@ async def test_a_1001_whose_outcome_is_open_is_waited_for_until_it_is_known(
         lab.controller.silent |= {RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET}
     else:
         lab.controller.granted_but_answered[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = code
-    two = await lab.start("r2", slaveTimeout=400)
-    await eventually(lambda: lab.controller.members == {1, 2})
+    two = await lab.join("r2", slaveTimeout=400)
     assert one.term.sync_state.members == {1}
     two.process.ha_client.leave()
     await eventually(lambda: not one.process.ha_server.connections)

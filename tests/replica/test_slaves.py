@@ -51,8 +51,7 @@ async def test_an_empty_slave_that_wants_the_last_file_only_begins_there(lab: La
     log = master.process.store.log
     last_file = log.max_offset - log.max_offset % log.file_size_bytes
     assert last_file > 0
-    late = await lab.start("r2", syncFromLastFile="true")
-    await eventually(lambda: lab.controller.members == {1, 2})
+    late = await lab.join("r2", syncFromLastFile="true")
     await lab.client.store(master, b"to both")
     await eventually(lambda: late.process.store.max_offset == log.max_offset)
     assert late.process.store.log.min_offset == last_file
