@@ -14,7 +14,7 @@ from rocketmq_remoting.serialization import decode_properties
 from rocketmq_remoting.signature import Credentials, SignatureState, sign_command, verify
 from rocketmq_remoting.tls import ClientTls, TlsFiles
 from rocketmq_replica.controller.operator_requests import OPERATORS_ONLY
-from tests.replica.support import Client, FakeController, Lab, tls_keys
+from tests.replica.support import Client, FakeController, Lab, RunningReplica, tls_keys
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -78,13 +78,13 @@ async def controller() -> AsyncIterator[StrictController]:
 
 
 async def ask(
-    client: Client, address: str, code: int, signed_as: Credentials | None, **extra: object
+    client: Client, at: RunningReplica, code: int, signed_as: Credentials | None, **extra: object
 ) -> RemotingCommand:
     fields, body = OPERATORS_REQUESTS.get(RequestCode(code), ({}, None))
     command = request(code, ext_fields=extra.get("ext_fields", fields), body=extra.get("body", body))  # type: ignore[arg-type]
     if signed_as is not None:
         command = sign_command(command, signed_as)
-    return await client.remoting.invoke(address, command, timeout_seconds=5.0)
+    return await client.remoting.invoke(at.address, command, timeout_seconds=5.0)
 
 
 async def test_everything_asked_of_a_controller_is_signed(controller: StrictController, lab: Lab) -> None:
@@ -104,12 +104,11 @@ async def test_only_the_operator_changes_a_replica(
     controller: StrictController, lab: Lab, signed_as: Credentials | None
 ) -> None:
     assert set(OPERATORS_REQUESTS) == OPERATORS_ONLY
-    replica = await lab.start("one", **KEYS)
-    await eventually(lambda: replica.role == "MASTER")
+    replica = await lab.master(**KEYS)
     await lab.client.store(replica, b"x", topic="T")
     before = (replica.process.broker.master, replica.process.broker.policy.min_in_sync_replicas)
     for code in OPERATORS_REQUESTS:
-        answer = await ask(lab.client, replica.address, code, signed_as)
+        answer = await ask(lab.client, replica, code, signed_as)
         assert answer.code == REFUSED, code
         assert not answer.body
         assert SECRET not in (answer.remark or "")
@@ -117,24 +116,22 @@ async def test_only_the_operator_changes_a_replica(
     assert replica.role == "MASTER"
     assert await lab.client.bodies(replica, topic="T") == [b"x"]
     for code in QUESTIONS:  # by a slave that has not been restarted with the key yet, or a controller with a wrong one
-        assert (await ask(lab.client, replica.address, code, signed_as, ext_fields={}, body=None)).code == SUCCESS, code
+        assert (await ask(lab.client, replica, code, signed_as, ext_fields={}, body=None)).code == SUCCESS, code
 
 
 async def test_the_operator_is_heard(controller: StrictController, lab: Lab) -> None:
-    replica = await lab.start("one", **KEYS)
-    await eventually(lambda: replica.role == "MASTER")
+    replica = await lab.master(**KEYS)
     for code in OPERATORS_REQUESTS.keys() - {RequestCode.NOTIFY_BROKER_ROLE_CHANGED}:
-        assert (await ask(lab.client, replica.address, code, GROUP)).code == SUCCESS, code
+        assert (await ask(lab.client, replica, code, GROUP)).code == SUCCESS, code
     assert replica.process.broker.policy.min_in_sync_replicas == 99
-    assert (await ask(lab.client, replica.address, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, GROUP)).code == SUCCESS
+    assert (await ask(lab.client, replica, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, GROUP)).code == SUCCESS
     assert replica.role == "SLAVE"
     assert replica.process.broker.master.broker_id == 9
 
 
 async def test_the_check_can_be_turned_off_like_javas(controller: StrictController, lab: Lab) -> None:
-    replica = await lab.start("one", **KEYS, authenticationEnabled="false")
-    await eventually(lambda: replica.role == "MASTER")
-    assert (await ask(lab.client, replica.address, RequestCode.UPDATE_BROKER_CONFIG, None)).code == SUCCESS
+    replica = await lab.master(**KEYS, authenticationEnabled="false")
+    assert (await ask(lab.client, replica, RequestCode.UPDATE_BROKER_CONFIG, None)).code == SUCCESS
     assert controller.unsigned == []
 
 
@@ -142,16 +139,15 @@ async def test_a_key_can_be_changed_without_a_time_in_which_the_operator_is_not_
     controller: StrictController, lab: Lab
 ) -> None:
     """A request signed with the old key turns the check off; a replica without a key cannot turn it on."""
-    replica = await lab.start("one", **KEYS)
-    await eventually(lambda: replica.role == "MASTER")
+    replica = await lab.master(**KEYS)
     update = RequestCode.UPDATE_BROKER_CONFIG
-    assert (await ask(lab.client, replica.address, update, LIAR, body=b"authenticationEnabled=false")).code == REFUSED
-    assert (await ask(lab.client, replica.address, update, GROUP, body=b"authenticationEnabled=false")).code == SUCCESS
-    assert (await ask(lab.client, replica.address, update, LIAR, body=b"minInSyncReplicas=2")).code == SUCCESS
-    shown = await ask(lab.client, replica.address, RequestCode.GET_BROKER_CONFIG, None)
+    assert (await ask(lab.client, replica, update, LIAR, body=b"authenticationEnabled=false")).code == REFUSED
+    assert (await ask(lab.client, replica, update, GROUP, body=b"authenticationEnabled=false")).code == SUCCESS
+    assert (await ask(lab.client, replica, update, LIAR, body=b"minInSyncReplicas=2")).code == SUCCESS
+    shown = await ask(lab.client, replica, RequestCode.GET_BROKER_CONFIG, None)
     assert decode_properties(shown.body)["authenticationEnabled"] == "false"
-    assert (await ask(lab.client, replica.address, update, LIAR, body=b"authenticationEnabled=true")).code == SUCCESS
-    assert (await ask(lab.client, replica.address, update, LIAR, body=b"minInSyncReplicas=1")).code == REFUSED
+    assert (await ask(lab.client, replica, update, LIAR, body=b"authenticationEnabled=true")).code == SUCCESS
+    assert (await ask(lab.client, replica, update, LIAR, body=b"minInSyncReplicas=1")).code == REFUSED
     controller.unsigned.clear()
 
 
@@ -159,9 +155,7 @@ async def test_a_check_without_a_key_cannot_be_turned_on(lab: Lab) -> None:
     replica = await lab.start("one")
     update = RequestCode.UPDATE_BROKER_CONFIG
     await eventually(replica.process.listening.is_set)
-    answer = await ask(
-        lab.client, replica.address, update, None, body=b"minInSyncReplicas=3\nauthenticationEnabled=true"
-    )
+    answer = await ask(lab.client, replica, update, None, body=b"minInSyncReplicas=3\nauthenticationEnabled=true")
     assert answer.code == REFUSED
     assert "authenticationEnabled=true: expected innerClient" in (answer.remark or "")
     assert replica.process.broker.policy.min_in_sync_replicas == 1, "all of a request or nothing"
@@ -171,10 +165,9 @@ async def test_the_secret_is_shown_nowhere(
     controller: StrictController, lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        replica = await lab.start("one", **KEYS)
-        await eventually(lambda: replica.role == "MASTER")
-        answer = await ask(lab.client, replica.address, RequestCode.GET_BROKER_CONFIG, GROUP)
-        await ask(lab.client, replica.address, RequestCode.GET_BROKER_CONFIG, LIAR)
+        replica = await lab.master(**KEYS)
+        answer = await ask(lab.client, replica, RequestCode.GET_BROKER_CONFIG, GROUP)
+        await ask(lab.client, replica, RequestCode.GET_BROKER_CONFIG, LIAR)
         await replica.stop()
     assert "innerClientAuthenticationCredentials" not in decode_properties(answer.body)
     assert SECRET.encode() not in (answer.body or b"")
@@ -184,8 +177,7 @@ async def test_the_secret_is_shown_nowhere(
 
 async def test_permissive_takes_both(controller: StrictController, lab: Lab, authority: Authority) -> None:
     keys = tls_keys(authority, mode="permissive") | {"tls.enable": "false"} | KEYS
-    replica = await lab.start("one", **keys)
-    await eventually(lambda: replica.role == "MASTER")
+    replica = await lab.master(**keys)
     await lab.client.store(replica, b"plainly")
     sealed = RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))
     try:
