@@ -383,7 +383,7 @@ async def world_on_ipv6(
         controller=ControllerSettings(expected_replicas=3),
         metrics_listen=(ipv6_loopback, metrics_port),
     )
-    standalone = asyncio.create_task(run_standalone(settings, stop))
+    running = asyncio.create_task(run_standalone(settings, stop))
     for number in (1, 2, 3):
         port = free_port()
         keys = {"listenPort": port, "haListenPort": port + 1, "namesrvAddr": routes.address}
@@ -393,7 +393,7 @@ async def world_on_ipv6(
         if not replica.task.done():
             await replica.stop()
     stop.set()
-    await standalone
+    await running
     await routes.stop()
 
 
