@@ -110,7 +110,7 @@ async def swallow(reader: asyncio.StreamReader) -> None:
     ids=["uvloop", "asyncio"],
 )
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
-def test_fuzzed_frames_harm_nobody(
+def test_fuzzed_frames_harm_no_other_peer(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     loop_factory: Callable[[], asyncio.AbstractEventLoop],
@@ -177,7 +177,7 @@ async def half_way(port: int, dice: random.Random, files: TlsFiles) -> None:
 
 
 @pytest.mark.sampled
-async def test_broken_tls_records_harm_nobody(tmp_path: Path) -> None:
+async def test_broken_tls_records_harm_no_other_peer(tmp_path: Path) -> None:
     files = make_authority(tmp_path).issue("server")
     dice = random.Random(4)
     async with serving(Echo(), tls=TlsServerSettings(mode=TlsMode.ENFORCING, files=files)) as (server, _):

@@ -1,4 +1,4 @@
-"""TLS on the port of the plain frames: who gets in, what a renewed certificate changes, and what half a handshake costs."""
+"""TLS on the port of the plain frames: which peers are served, what a renewed certificate changes, what half a handshake costs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """An authority that nobody believes."""
+    """An authority that no peer trusts."""
     made = make_authority(tmp_path_factory.mktemp("stranger"), "stranger")
     made.issue("client")
     return made
@@ -62,11 +62,16 @@ def files_of(authority: Authority, name: str) -> TlsFiles:
     )
 
 
+def settings_of(authority: Authority, mode: TlsMode = TlsMode.ENFORCING, **more: Any) -> TlsServerSettings:
+    """What a server with the authority's certificate for ``server`` is started with."""
+    return TlsServerSettings(mode=mode, files=files_of(authority, "server"), **more)
+
+
 async def ask(server: RemotingServer, tls: TlsFiles | None, body: bytes = b"x") -> bytes | None:
     """What comes back; None where there was no connection or it was closed instead of an answer."""
     client = RemotingClient(tls=ClientTls(tls) if tls is not None else None, connect_timeout_seconds=5)
     try:
-        return (await client.invoke(f"{HOST}:{server.port}", request(ECHO, body=body), timeout_seconds=5)).body
+        return (await client.invoke(server.address, request(ECHO, body=body), timeout_seconds=5)).body
     except RemotingError:
         return None
     finally:
@@ -85,7 +90,7 @@ def test_what_a_mode_serves(
     tls_served: bool,
     loop_factory: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    settings = TlsServerSettings(mode=mode, files=files_of(authority, "server"))
+    settings = settings_of(authority, mode)
     long_body = bytes(range(256)) * 4096
 
     async def scenario() -> None:
@@ -114,7 +119,7 @@ def test_what_a_mode_serves(
         (ClientCertificates.REQUIRED, "ours", True, ("client", "group-a.namespace-a")),
     ],
 )
-async def test_a_client_certificate_is_asked_for_checked_and_told(
+async def test_a_client_certificate_is_asked_for_checked_and_named(
     authority: Authority,
     stranger: Authority,
     wanted: ClientCertificates,
@@ -122,9 +127,7 @@ async def test_a_client_certificate_is_asked_for_checked_and_told(
     served: bool,
     names: tuple[str, ...],
 ) -> None:
-    settings = TlsServerSettings(
-        mode=TlsMode.ENFORCING, files=files_of(authority, "server"), client_certificates=wanted
-    )
+    settings = settings_of(authority, client_certificates=wanted)
     shows = {None: TlsFiles(), "ours": files_of(authority, "client"), "stranger": files_of(stranger, "client")}[shown]
     async with serving(tls=settings) as (server, handler):
         answer = await ask(server, replace(shows, ca=authority.certificate))
@@ -134,11 +137,11 @@ async def test_a_client_certificate_is_asked_for_checked_and_told(
 
 
 async def test_a_client_does_not_speak_to_a_server_it_cannot_check(authority: Authority, stranger: Authority) -> None:
-    settings = TlsServerSettings(mode=TlsMode.ENFORCING, files=files_of(authority, "server"))
+    settings = settings_of(authority)
     async with serving(tls=settings) as (server, handler):
         client = RemotingClient(tls=ClientTls(TlsFiles(ca=stranger.certificate)))
         with pytest.raises(RemotingConnectError, match="TLS handshake failed") as raised:
-            await client.invoke(f"{HOST}:{server.port}", request(ECHO), timeout_seconds=5)
+            await client.invoke(server.address, request(ECHO), timeout_seconds=5)
         assert not raised.value.refused
         assert not handler.asked_over
         await client.close()
@@ -163,7 +166,7 @@ async def test_a_tls_client_gives_up_on_a_server_that_never_answers_its_hello() 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_1], ids=lambda version: version.name)
 async def test_nothing_older_than_tls_1_2_is_spoken(authority: Authority, version: ssl.TLSVersion) -> None:
-    settings = TlsServerSettings(mode=TlsMode.PERMISSIVE, files=files_of(authority, "server"))
+    settings = settings_of(authority, TlsMode.PERMISSIVE)
     context = ssl.create_default_context(cafile=str(authority.certificate))
     context.check_hostname = False
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
@@ -200,12 +203,12 @@ async def test_a_renewed_certificate_serves_new_connections_and_leaves_old_ones_
 
         before = await serial()
         old = RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))
-        assert (await old.invoke(f"{HOST}:{server.port}", request(ECHO, body=b"1"), timeout_seconds=5)).body == b"1"
+        assert (await old.invoke(server.address, request(ECHO, body=b"1"), timeout_seconds=5)).body == b"1"
         authority.issue("server")
         async with asyncio.timeout(10):
             while await serial() == before:  # noqa: ASYNC110 - it changes in a file
                 await asyncio.sleep(0.01)
-        assert (await old.invoke(f"{HOST}:{server.port}", request(ECHO, body=b"2"), timeout_seconds=5)).body == b"2"
+        assert (await old.invoke(server.address, request(ECHO, body=b"2"), timeout_seconds=5)).body == b"2"
         await old.close()
 
 
@@ -219,21 +222,21 @@ async def test_a_broken_new_certificate_is_reported_and_not_used_until_it_is_who
     settings = TlsServerSettings(mode=TlsMode.ENFORCING, files=files, check_files_seconds=0.01)
     caplog.set_level(logging.INFO, logger="rocketmq_remoting.tls")
 
-    def told(level: int) -> list[str]:
+    def logged(level: int) -> list[str]:
         return [record.getMessage() for record in caplog.records if record.levelno == level]
 
     async with serving(tls=settings) as (server, _):
         files.certificate.write_text("-----BEGIN CERTIFICATE-----\nhalf of it", encoding="utf-8")
-        await eventually(lambda: bool(told(logging.ERROR)))
+        await eventually(lambda: bool(logged(logging.ERROR)))
         assert await ask(server, TlsFiles(ca=authority.certificate)) == b"x"
         files.certificate.unlink()
-        await eventually(lambda: len(told(logging.ERROR)) == 2)
+        await eventually(lambda: len(logged(logging.ERROR)) == 2)
         assert await ask(server, TlsFiles(ca=authority.certificate)) == b"x"
         shutil.move(kept, files.certificate)
-        await eventually(lambda: bool(told(logging.INFO)))
+        await eventually(lambda: bool(logged(logging.INFO)))
         assert await ask(server, TlsFiles(ca=authority.certificate)) == b"x"
-    assert "cannot be used, the old ones stay in force" in told(logging.ERROR)[0]
-    assert str(files.certificate) in told(logging.ERROR)[0]
+    assert "cannot be used, the old ones stay in force" in logged(logging.ERROR)[0]
+    assert str(files.certificate) in logged(logging.ERROR)[0]
 
 
 def test_a_certificate_and_the_key_of_another_do_not_load(tmp_path: Path) -> None:
@@ -243,7 +246,7 @@ def test_a_certificate_and_the_key_of_another_do_not_load(tmp_path: Path) -> Non
         RemotingServer(Handler(), tls=TlsServerSettings(mode=TlsMode.PERMISSIVE, files=replace(one, key=other.key)))
 
 
-def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+def test_a_key_with_a_password_is_refused_without_a_prompt(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     files = authority.issue("server")
     locked = tmp_path / "locked.key"
@@ -282,9 +285,7 @@ def hello_of() -> bytes:
 
 @pytest.mark.parametrize("sent", [0, 1, 40, -1], ids=["nothing", "first-byte", "half", "whole-hello"])
 async def test_half_a_handshake_is_closed_in_time(authority: Authority, sent: int) -> None:
-    settings = TlsServerSettings(
-        mode=TlsMode.ENFORCING, files=files_of(authority, "server"), handshake_timeout_seconds=0.1
-    )
+    settings = settings_of(authority, handshake_timeout_seconds=0.1)
     hello = hello_of()
     async with serving(tls=settings) as (server, handler):
         reader, writer = await asyncio.open_connection(HOST, server.port)
@@ -298,9 +299,7 @@ async def test_half_a_handshake_is_closed_in_time(authority: Authority, sent: in
 
 async def test_a_plain_peer_that_says_nothing_is_not_hurried(authority: Authority) -> None:
     """Java brokers connect to look whether a controller is there, long before they ask."""
-    settings = TlsServerSettings(
-        mode=TlsMode.PERMISSIVE, files=files_of(authority, "server"), handshake_timeout_seconds=0.02
-    )
+    settings = settings_of(authority, TlsMode.PERMISSIVE, handshake_timeout_seconds=0.02)
     async with serving(tls=settings) as (server, _):
         reader, writer = await asyncio.open_connection(HOST, server.port)
         await asyncio.sleep(0.1)
@@ -310,9 +309,7 @@ async def test_a_plain_peer_that_says_nothing_is_not_hurried(authority: Authorit
 
 
 async def test_handshakes_under_way_are_bounded_and_their_places_come_back(authority: Authority) -> None:
-    settings = TlsServerSettings(
-        mode=TlsMode.PERMISSIVE, files=files_of(authority, "server"), max_handshakes=3, handshake_timeout_seconds=0.5
-    )
+    settings = settings_of(authority, TlsMode.PERMISSIVE, max_handshakes=3, handshake_timeout_seconds=0.5)
     async with serving(tls=settings) as (server, handler):
         writers = []
         for _ in range(5):
@@ -343,7 +340,7 @@ def _asked_over(
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda version: version.name)
 async def test_no_session_outlives_the_files_it_was_made_under(tmp_path: Path, version: ssl.TLSVersion) -> None:
-    """Or whoever an authority let in that is not believed any more would come in again. (OpenSSL resumes TLS 1.2 by number.)"""
+    """Else a peer of an authority that is no longer trusted would be served again. (OpenSSL resumes TLS 1.2 by number.)"""
     authority = make_authority(tmp_path)
     settings = TlsServerSettings(mode=TlsMode.ENFORCING, files=authority.issue("server"), check_files_seconds=0.01)
     context = client_context(TlsFiles(ca=authority.certificate))
@@ -361,8 +358,8 @@ async def test_no_session_outlives_the_files_it_was_made_under(tmp_path: Path, v
 
 
 async def test_renegotiation_is_refused(authority: Authority) -> None:
-    """TLS 1.2 knows it: a peer that asks for a new handshake on a standing connection burns our time, not his."""
-    settings = TlsServerSettings(mode=TlsMode.ENFORCING, files=files_of(authority, "server"))
+    """TLS 1.2 knows it: a peer that asks for a new handshake on a standing connection costs our processor time, not its own."""
+    settings = settings_of(authority)
     async with serving(tls=settings) as (server, handler):
         program = await asyncio.create_subprocess_exec(
             *("openssl", "s_client", "-connect", f"{HOST}:{server.port}", "-tls1_2"),
@@ -384,10 +381,10 @@ async def test_renegotiation_is_refused(authority: Authority) -> None:
 
 
 async def test_plain_bytes_inside_an_established_connection_close_it(authority: Authority) -> None:
-    settings = TlsServerSettings(mode=TlsMode.PERMISSIVE, files=files_of(authority, "server"))
+    settings = settings_of(authority, TlsMode.PERMISSIVE)
     async with serving(tls=settings) as (server, handler):
         client = RemotingClient(tls=ClientTls(TlsFiles()))
-        await client.invoke(f"{HOST}:{server.port}", request(ECHO), timeout_seconds=5)
+        await client.invoke(server.address, request(ECHO), timeout_seconds=5)
         [connection] = server.connections
         transport = next(iter(client._connections.values()))._transport
         assert isinstance(transport, FrontTransport)
@@ -398,9 +395,7 @@ async def test_plain_bytes_inside_an_established_connection_close_it(authority: 
 
 
 async def test_tls_changes_nothing_of_the_frame_limits(authority: Authority) -> None:
-    settings = TlsServerSettings(
-        mode=TlsMode.ENFORCING, files=files_of(authority, "server"), client_certificates=ClientCertificates.OPTIONAL
-    )
+    settings = settings_of(authority, client_certificates=ClientCertificates.OPTIONAL)
     limits = FrameLimits(max_frame_bytes=100_000, max_frame_bytes_until_known=1000)
     async with serving(tls=settings, limits=limits) as (server, _):
         assert await ask(server, TlsFiles(), bytes(2000)) is None
@@ -409,9 +404,7 @@ async def test_tls_changes_nothing_of_the_frame_limits(authority: Authority) -> 
 
 
 async def test_unknown_peers_take_places_from_each_other_only(authority: Authority) -> None:
-    settings = TlsServerSettings(
-        mode=TlsMode.PERMISSIVE, files=files_of(authority, "server"), client_certificates=ClientCertificates.OPTIONAL
-    )
+    settings = settings_of(authority, TlsMode.PERMISSIVE, client_certificates=ClientCertificates.OPTIONAL)
     known = RemotingClient(tls=ClientTls(files_of(authority, "client")))
     async with serving(tls=settings, max_unknown_connections=3, max_unknown_connections_per_host=3) as (
         server,

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.controller.conftest import start_plane
+from tests.replica.stores import Stores
 from tests.replica.support import Client, FakeController, Lab
 from tests.security.certificates import Authority, make_authority
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 __all__ = ["start_plane"]
@@ -47,3 +48,10 @@ async def lab(controller: FakeController, client: Client, tmp_path: Path) -> Asy
     for replica in made.started:
         if not replica.task.done():
             await replica.stop()
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[Stores]:
+    made = Stores(tmp_path)
+    yield made
+    made.close_all()

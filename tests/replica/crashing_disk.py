@@ -14,6 +14,7 @@ A process that is killed while the machine goes on loses nothing: then the same 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -274,6 +275,27 @@ class Recorder:
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.root))
+
+
+@contextlib.contextmanager
+def recording(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, skips: Callable[[str], bool] = lambda _sync: False
+) -> Iterator[Recorder]:
+    """Record what is done to a new disk in this folder."""
+    folder.mkdir()
+    recorder = Recorder(folder, DiskModel(), skips=skips)
+    with monkeypatch.context() as patched:
+        recorder.install(patched)
+        yield recorder
+
+
+def crashes(journal: list[Operation], *, start: int = 1) -> Iterator[tuple[int, str, Image]]:
+    """Every disk that a power cut can leave after an operation, from the ``start``-th on: its number, what is lost, the disk."""
+    model = DiskModel()
+    for point, operation in enumerate(journal, start=1):
+        model.apply(operation)
+        if point >= start:
+            yield from ((point, what, image) for what, image in model.images(operation))
 
 
 def materialize(image: Image, root: Path) -> None:

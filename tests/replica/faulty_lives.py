@@ -258,11 +258,11 @@ class _Process:
         try:
             stored = self.store.put(message(self.life.epoch, self.draw.choice((0, 20, 200))), store_timestamp_ms=3)
         except OSError:
-            return  # the producer is told
+            return  # the producer gets an error
         end = stored.end_offset
-        term.wait(lambda outcome: self._told(outcome, end), end_offset=end, deadline_seconds=float("inf"))
+        term.wait(lambda outcome: self._outcome(outcome, end), end_offset=end, deadline_seconds=float("inf"))
 
-    def _told(self, outcome: Outcome, end_offset: int) -> None:
+    def _outcome(self, outcome: Outcome, end_offset: int) -> None:
         if outcome is Outcome.STORED:
             self.life.acknowledged += 1
             self._promise(end_offset)
@@ -294,11 +294,11 @@ class _Process:
 
     def settle(self) -> None:
         self.replica.broker.settle()
-        if self.link is not None and (told := self.link.flushed(now_seconds=0.0)):
-            self._acknowledged(told)
+        if self.link is not None and (acknowledgement := self.link.flushed(now_seconds=0.0)):
+            self._acknowledged(acknowledgement)
 
-    def _acknowledged(self, told: bytes) -> None:
-        self._promise(int.from_bytes(told[-8:], "big"))
+    def _acknowledged(self, acknowledgement: bytes) -> None:
+        self._promise(int.from_bytes(acknowledgement[-8:], "big"))
 
     def checkpoint(self) -> None:
         with contextlib.suppress(OSError):
@@ -346,9 +346,9 @@ class _Process:
         return other
 
     def _connect(self, other: OtherMaster) -> None:
-        master, link, told = handshake(other.store, self.store, broker_id=SELF, sync_flush=True)
-        self._acknowledged(told)
-        master.receive(told, now_seconds=0.0)
+        master, link, acknowledgement = handshake(other.store, self.store, broker_id=SELF, sync_flush=True)
+        self._acknowledged(acknowledgement)
+        master.receive(acknowledgement, now_seconds=0.0)
         confirm = self.draw.choice((0, other.store.max_offset))
         self.down = b"".join(master.frames(confirm_offset=confirm, now_seconds=0.0, limit_bytes=1 << 20))
         self.link = link
@@ -359,12 +359,12 @@ class _Process:
         size = self.draw.choice((len(self.down), self.draw.randint(1, len(self.down))))
         part, self.down = self.down[:size], self.down[size:]
         try:
-            told = self.link.receive(part, now_seconds=0.0)
+            acknowledgement = self.link.receive(part, now_seconds=0.0)
         except OSError:
             self.link = None  # the link is closed
             return
-        if told:
-            self._acknowledged(told)
+        if acknowledgement:
+            self._acknowledged(acknowledgement)
 
     def abandon(self) -> None:
         for flush in self.begun:

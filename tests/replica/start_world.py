@@ -50,7 +50,7 @@ TROUBLE_SECONDS = 15.0
 # a controller that does not answer, and the search for another one.
 SETTLES_WITHIN_SECONDS = 10.0
 QUIET_SECONDS = 4.0
-# Half a second between two tries, and each may ask every controller who leads.
+# Half a second between two tries, and each may ask every controller for the leader.
 MOST_ASKED_A_SECOND = 12.0
 MOST_TURNS = 200_000
 
@@ -68,7 +68,7 @@ class Leads(enum.Enum):
     """What the record says about the master when the replica starts."""
 
     OTHER = "other"
-    NOBODY = "nobody"
+    NONE = "no master"
 
 
 class Fault(enum.Enum):
@@ -87,7 +87,7 @@ class Fault(enum.Enum):
     NOT_LEADER = 2007
     GROUP_UNKNOWN = 2008
     NOT_REGISTERED = 2010
-    NOBODY_ELECTED = 2012
+    NO_CANDIDATE = 2012
     ID_REFUSED = 2014
 
 
@@ -95,11 +95,11 @@ class Event(enum.Enum):
     """What happens at a moment of the start."""
 
     NONE = "none"
-    TOLD_OTHER = "1008 names another"
-    TOLD_SELF = "1008 names this one"
+    NOTIFIED_OF_OTHER = "1008 names another"
+    NOTIFIED_OF_SELF = "1008 names this one"
     POINTED = "906"
     MASTER_MOVED = "the master has another address"
-    MASTER_LOST = "nobody is master"
+    MASTER_LOST = "there is no master"
     FORGOTTEN = "the record is lost"
     RESTARTED = "a new process at another address"
     CONTROLLER_DIES = "the controller that was asked dies and returns"
@@ -120,7 +120,7 @@ class Planes(enum.Enum):
 
 @dataclass(frozen=True)
 class Moment:
-    """Before a request is looked at, or when it was done and is not answered yet; None: before the first request."""
+    """Before a request is handled, or after it was handled and before its answer; None: before the first request."""
 
     code: RequestCode | None = None
     done: bool = False
@@ -221,7 +221,7 @@ class InlineLoop(VirtualLoop):
 
 @dataclass
 class StartWorld:
-    """`run` plays one walk and returns what is wrong at its end: nothing, if all is well."""
+    """`run` plays one walk; `complaints` then says what is wrong at its end."""
 
     walk: Walk
     folder: Path
@@ -231,7 +231,7 @@ class StartWorld:
         self.record = FakeController()
         self.planes = [Plane(self, number) for number in range(1 if self.walk.planes is Planes.ONE else 3)]
         self.registrations: list[Registration] = []
-        self.told: list[RemotingCommand | RemotingError] = []
+        self.answered: list[RemotingCommand | RemotingError] = []
         self.happened = False
         self.fault_hits = 0
         self.asked = 0
@@ -285,14 +285,14 @@ class StartWorld:
 
     async def _happen(self, plane: Plane) -> None:  # noqa: C901 - one case for each event
         match self.walk.event:
-            case Event.TOLD_OTHER:
+            case Event.NOTIFIED_OF_OTHER:
                 self._let_lead(OTHER_ID)
-                self._spawn(self._tell())
-            case Event.TOLD_SELF:
+                self._spawn(self._notify())
+            case Event.NOTIFIED_OF_SELF:
                 self._let_lead(self.own_id)
-                self._spawn(self._tell())
+                self._spawn(self._notify())
             case Event.POINTED:
-                self._spawn(self._point())
+                self._spawn(self._send_ha_address())
             case Event.MASTER_MOVED:
                 self.record.addresses[OTHER_ID] = OTHER_ADDRESS_LATER
             case Event.MASTER_LOST:
@@ -327,19 +327,19 @@ class StartWorld:
         self.record.decide(broker_id)
         self.record.members |= {self.own_id}
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         await self._call(self.record.notification())
 
-    async def _point(self) -> None:
+    async def _send_ha_address(self) -> None:
         header = ExchangeHAInfoRequestHeader(master_ha_address=OTHER_ADDRESS)
         await self._call(request(RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=header.encode()))
 
     async def _call(self, command: RemotingCommand) -> None:
         client = RemotingClient()
         try:
-            self.told.append(await client.invoke(self.address, command, timeout_seconds=3.0))
+            self.answered.append(await client.invoke(self.address, command, timeout_seconds=3.0))
         except RemotingError as error:
-            self.told.append(error)
+            self.answered.append(error)
         await client.close()
 
     # ---- the replica
@@ -377,7 +377,7 @@ class StartWorld:
             record.addresses[1] = "10.3.0.77:10911"
         if disk is Disk.WAS_MASTER:
             _leave_a_term(self.folder, epoch=record.master_epoch)
-            if self.walk.leads is Leads.NOBODY:  # its earlier process, as far as the record knows
+            if self.walk.leads is Leads.NONE:  # its earlier process, as far as the record knows
                 record.master_id, record.members = 1, frozenset({1})
 
     async def run(self) -> None:

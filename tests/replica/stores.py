@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.message_record import Host
@@ -19,6 +20,30 @@ FILE_BYTES = 4096
 def open_store(root: Path, file_size_bytes: int = FILE_BYTES) -> MessageStore:
     paths = StorePaths(root, root / "commitlog", root / "epochFileCheckpoint")
     return MessageStore(paths, file_size_bytes=file_size_bytes, store_host=HOST)
+
+
+@dataclass
+class Stores:
+    """Stores of one test, each in a folder of its name below ``root``; what the test leaves open is closed at its end."""
+
+    root: Path
+    _open: dict[str, MessageStore] = field(default_factory=dict)
+
+    def open(self, name: str = "", file_size_bytes: int = FILE_BYTES) -> MessageStore:
+        self._open[name] = store = open_store(self.root / name, file_size_bytes)
+        return store
+
+    def close(self, name: str = "") -> None:
+        self._open.pop(name).close()
+
+    def reopen(self, name: str = "", file_size_bytes: int = FILE_BYTES) -> MessageStore:
+        """The store as a process finds it that starts after this one has ended."""
+        self.close(name)
+        return self.open(name, file_size_bytes)
+
+    def close_all(self) -> None:
+        while self._open:
+            self.close(next(iter(self._open)))
 
 
 def message(body: bytes, topic: str = "T", queue_id: int = 0, properties: bytes = b"k\x01v\x02") -> NewMessage:

@@ -1,4 +1,4 @@
-"""A small controller, a client, and replicas in one event loop, for the end-to-end tests."""
+"""A controller, a client and replicas in one event loop, for tests of running replicas."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def fresh_address() -> str:
 
 @dataclass
 class FakeController(QuietHandler):
-    """Just enough of a controller: one group, decisions by the test."""
+    """A controller of one group, whose decisions the test makes."""
 
     address: str = ""
     next_id: int = 1
@@ -86,7 +86,7 @@ class FakeController(QuietHandler):
     @property
     def master_address(self) -> str:
         if self.master_id is None:
-            raise KeyError("nobody is master")
+            raise KeyError("no master")
         return self.addresses[self.master_id]
 
     async def start(self) -> None:
@@ -100,11 +100,11 @@ class FakeController(QuietHandler):
         await self.server.stop(grace_seconds=0.1)
 
     async def go_away(self) -> None:
-        """Every connection to it is reset, and nobody listens any more."""
+        """Reset every connection, and listen no more."""
         await self.server.stop(grace_seconds=0)
 
     async def come_back(self) -> None:
-        """At the address it had, with what it knew."""
+        """Listen again at the same address, with the same record."""
         self.server = RemotingServer(self)
         host, _, port = self.address.rpartition(":")
         await self.server.start(host, int(port))
@@ -162,15 +162,8 @@ class FakeController(QuietHandler):
             self.master_id = None  # rule 6: a new process of the master gets a new epoch
         self.forgotten = False
         self.addresses[header.broker_id] = header.broker_address or ""
-        fields = RegisterBrokerToControllerResponseHeader(cluster_name=header.cluster_name)
-        if self.master_id is not None:
-            fields = RegisterBrokerToControllerResponseHeader(
-                cluster_name=header.cluster_name,
-                master_broker_id=self.master_id,
-                master_address=self.addresses[self.master_id],
-                master_epoch=self.master_epoch,
-                sync_state_set_epoch=self.set_epoch,
-            )
+        master = {} if self.master_id is None else self._master()
+        fields = RegisterBrokerToControllerResponseHeader(cluster_name=header.cluster_name, **master)
         return command.answer(0, ext_fields=fields.encode(), body=self.set_body())
 
     def _elect(self, command: RemotingCommand) -> RemotingCommand:
@@ -181,22 +174,25 @@ class FakeController(QuietHandler):
                 return command.answer(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED)
             code = 0
             self.decide(header.broker_id or 0)
-        assert self.master_id is not None
-        fields = ElectMasterResponseHeader(
-            master_broker_id=self.master_id,
-            master_address=self.addresses[self.master_id],
-            master_epoch=self.master_epoch,
-            sync_state_set_epoch=self.set_epoch,
-        )
+        fields = ElectMasterResponseHeader(**self._master())
         body = ElectMasterResponseBody(sync_state_set=self.members).encode()
         return command.answer(code, ext_fields=fields.encode(), body=body)
+
+    def _master(self) -> dict[str, Any]:
+        """The fields about the master that several answers and the notification have in common."""
+        return {
+            "master_broker_id": self.master_id,
+            "master_address": self.master_address,
+            "master_epoch": self.master_epoch,
+            "sync_state_set_epoch": self.set_epoch,
+        }
 
     def _info(self, command: RemotingCommand) -> RemotingCommand:
         if self.forgotten:
             return command.answer(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST)
         fields = GetReplicaInfoResponseHeader(
             master_broker_id=self.master_id,
-            master_address=None if self.master_id is None else self.addresses[self.master_id],
+            master_address=None if self.master_id is None else self.master_address,
             master_epoch=self.master_epoch,
         )
         return command.answer(0, ext_fields=fields.encode(), body=self.set_body())
@@ -226,7 +222,7 @@ class FakeController(QuietHandler):
         return SyncStateSetBody(sync_state_set=self.members, sync_state_set_epoch=self.set_epoch).encode()
 
     def decide(self, broker_id: int) -> None:
-        """Commit an election; nobody is told."""
+        """Commit an election without a notification."""
         self.master_id = broker_id
         self.master_epoch += 1
         self.members = frozenset({broker_id})
@@ -241,14 +237,18 @@ class FakeController(QuietHandler):
         """1008 as an RPC."""
         return await self.client.invoke(self.addresses[broker_id], self.notification(), timeout_seconds=6.0)
 
+    async def elect(self, broker_id: int, *notified: int) -> RemotingCommand:
+        """Commit an election and notify these brokers one after the other; the answer of the last one."""
+        self.decide(broker_id)
+        return [await self.notify(each) for each in notified][-1]
+
+    async def asked_again(self, code: int, times: int = 1) -> None:
+        """Wait for so many more requests of this code."""
+        expected = self.requests.count(code) + times
+        await eventually(lambda: self.requests.count(code) >= expected)
+
     def notification(self) -> RemotingCommand:
-        assert self.master_id is not None
-        header = NotifyBrokerRoleChangedRequestHeader(
-            master_address=self.addresses[self.master_id],
-            master_broker_id=self.master_id,
-            master_epoch=self.master_epoch,
-            sync_state_set_epoch=self.set_epoch,
-        )
+        header = NotifyBrokerRoleChangedRequestHeader(**self._master())
         return request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=header.encode(), body=self.set_body())
 
 
@@ -321,6 +321,11 @@ def send_fields(topic: str = "Topic", *, properties: str = "", queue_id: int = 0
     return fields | {"i": properties} | more
 
 
+def numbered(count: int) -> list[bytes]:
+    """Bodies of messages: b"0", b"1" and so on."""
+    return [b"%d" % number for number in range(count)]
+
+
 class Client:
     """A producer and consumer; it asks a replica, or whatever listens at an address."""
 
@@ -342,6 +347,12 @@ class Client:
         return await self.ask(
             at, RequestCode.SEND_MESSAGE_V2, timeout_seconds=timeout_seconds, ext_fields=fields, body=body
         )
+
+    async def store(self, at: RunningReplica | str, *bodies: bytes, **more: Any) -> None:
+        """Send each body; AssertionError if one is not acknowledged."""
+        for body in bodies:
+            answer = await self.send(at, body, **more)
+            assert answer.code == ResponseCode.SUCCESS, answer
 
     async def pull(
         self,
@@ -415,6 +426,17 @@ class Lab:
         await eventually(lambda: replica.role == "MASTER")
         return replica
 
+    async def join(self, name: str, **keys: Any) -> RunningReplica:
+        """A replica beside another one, as soon as both are in the SyncStateSet."""
+        replica = await self.start(name, **keys)
+        await eventually(lambda: self.controller.members == {1, 2})
+        return replica
+
+    async def rejoin(self, replica: RunningReplica) -> None:
+        """Notify one of two replicas of the master, until both are in the SyncStateSet."""
+        await self.controller.notify(replica.broker_id)
+        await eventually(lambda: self.controller.members == {1, 2})
+
     async def group(self, count: int = 3, **keys: Any) -> tuple[RunningReplica, ...]:
         """Replicas started one after the other, so that the first is master; all in sync."""
         replicas = []
@@ -433,10 +455,14 @@ class Lab:
         return one, two
 
     async def change_master(self, to: RunningReplica) -> None:
-        """An election that the new master alone is told."""
-        self.controller.decide(to.broker_id)
-        await self.controller.notify(to.broker_id)
+        """Elect a replica, and notify it alone."""
+        await self.controller.elect(to.broker_id, to.broker_id)
         await eventually(lambda: to.role == "MASTER")
+
+    async def fail_over(self, old: RunningReplica, to: RunningReplica) -> None:
+        """Stop the master, and elect another replica."""
+        await old.stop()
+        await self.change_master(to)
 
 
 def record_of(plane: ControllerPlane, name: str = BROKER_NAME) -> BrokerGroupRecord | None:
@@ -465,13 +491,19 @@ def tls_keys(authority: Authority, *, mode: str, client_auth: str = "none") -> d
     }
 
 
+async def start_process(log: Path, *arguments: str) -> asyncio.subprocess.Process:
+    """A replica as a process of its own; what it logs is appended to the file."""
+    with log.open("ab") as stream:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rocketmq_replica", *arguments, stderr=stream, cwd=Path.cwd()
+        )
+
+
 async def run_process(config: Path, stop_when: Callable[[], bool] | None = None) -> tuple[int, str]:
-    """Exit code and stderr of a replica's process that ends by itself, or on SIGTERM once ``stop_when`` holds."""
-    command = (sys.executable, "-m", "rocketmq_replica", "--config", str(config))
-    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, cwd=Path.cwd())
+    """Exit code and log of a replica's process that ends by itself, or on SIGTERM once ``stop_when`` holds."""
+    log = config.with_suffix(".log")
+    process = await start_process(log, "--config", str(config))
     if stop_when is not None:
         await eventually(stop_when, within_seconds=30)
         process.send_signal(signal.SIGTERM)
-    _, errors = await asyncio.wait_for(process.communicate(), 30)
-    assert process.returncode is not None
-    return process.returncode, errors.decode()
+    return await asyncio.wait_for(process.wait(), 30), log.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -216,7 +217,7 @@ def test_a_set_in_doubt_that_would_shrink_is_waited_for_whole() -> None:
     assert each.propose(now_seconds=2.0, allowed_lag_seconds=LAG) is None, "nothing is doubted that we do not wait for"
 
 
-def test_who_leaves_and_who_joins_are_two_proposals_and_a_refused_one_holds_up_no_other() -> None:
+def test_leaving_and_joining_are_two_proposals_and_a_refused_one_holds_up_no_other() -> None:
     """A set that adds and drops is taken for one that was computed from an older set."""
     each = state({1, 2}, {3: 100})
     each.acknowledged(each.links[3], 100, max_offset=100, now_seconds=20.0)
@@ -307,7 +308,7 @@ def test_auto_in_sync_replicas_asks_for_no_more_than_there_are(
 
 
 class Log:
-    """A store that is only as long as it is."""
+    """A store of which only the length is known."""
 
     def __init__(self, end: int) -> None:
         self.max_offset = end
@@ -316,38 +317,28 @@ class Log:
         self.flushed_offset = 0
 
 
-@pytest.mark.parametrize("all_ack", [True, False])
-@pytest.mark.parametrize("in_sync", [1, 2])
-@pytest.mark.parametrize("minimum", [1, 2])
-@pytest.mark.parametrize("members", [{1}, {1, 2}])
-@pytest.mark.parametrize("sync_flush", [True, False])
-@pytest.mark.parametrize("paused", [True, False])
-def test_what_is_acknowledged_at_once_is_what_waiting_would_acknowledge(
-    all_ack: bool, in_sync: int, minimum: int, members: set[int], sync_flush: bool, paused: bool
-) -> None:
-    answers = []
-    for fast in (True, False):
-        store = Log(100)
-        term: MasterTerm[str] = MasterTerm(
-            cast("MessageStore", store),
-            AcknowledgementPolicy(all_ack, in_sync, minimum),
-            sync_state=state(members, {}),
-            master_epoch=1,
-            sync_flush=sync_flush,
-            max_pause_seconds=5.0,
-            now_seconds=0.0,
-        )
+def test_what_is_acknowledged_at_once_is_what_waiting_would_acknowledge() -> None:
+    for case in itertools.product((True, False), (1, 2), (1, 2), ({1}, {1, 2}), (True, False), (True, False)):
+        all_ack, in_sync, minimum, members, sync_flush, paused = case
+        enough = minimum <= len(members) and (members == {1} if all_ack else in_sync == 1)
         now = 9.0 if paused else 1.0
-        if fast and term.acknowledges_at_once(100, now_seconds=now):
-            answers.append(True)
-            assert store.confirm_offset == 100
-        else:
-            term.wait("w", end_offset=100, deadline_seconds=99.0)
-            answers.append(term.settle(now_seconds=now) == ["w"])
-    assert answers[0] == answers[1]
-    assert answers[1] is (
-        not sync_flush and not paused and minimum <= len(members) and (members == {1} if all_ack else in_sync == 1)
-    )
+        for fast in (True, False):
+            store = Log(100)
+            term: MasterTerm[str] = MasterTerm(
+                cast("MessageStore", store),
+                AcknowledgementPolicy(all_ack, in_sync, minimum),
+                sync_state=state(members, {}),
+                master_epoch=1,
+                sync_flush=sync_flush,
+                max_pause_seconds=5.0,
+                now_seconds=0.0,
+            )
+            if acknowledged := fast and term.acknowledges_at_once(100, now_seconds=now):
+                assert store.confirm_offset == 100, case
+            else:
+                term.wait("w", end_offset=100, deadline_seconds=99.0)
+                acknowledged = term.settle(now_seconds=now) == ["w"]
+            assert acknowledged is (enough and not sync_flush and not paused), (case, fast)
 
 
 WAIT, RELEASE, EXPIRE, PROLONG, CLEAR = range(5)
@@ -356,7 +347,7 @@ ACTIONS = st.lists(st.tuples(st.integers(WAIT, CLEAR), st.integers(1, 20)), max_
 
 @dataclass
 class NaiveRoom:
-    """Who waits: name to (end offset, deadline)."""
+    """The waiters: name to (end offset, deadline)."""
 
     waiting: dict[int, tuple[int, float]] = field(default_factory=dict)
 
@@ -376,7 +367,7 @@ class NaiveRoom:
 
 
 @given(ACTIONS)
-def test_nobody_is_forgotten_or_told_twice(actions: list[tuple[int, int]]) -> None:
+def test_each_waiter_is_released_exactly_once(actions: list[tuple[int, int]]) -> None:
     room: PendingAcks[int] = PendingAcks()
     naive = NaiveRoom()
     end_offset, now_seconds = 0, 0.0

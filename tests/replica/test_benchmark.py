@@ -1,4 +1,4 @@
-"""The benchmark of the replica: it counts what was acknowledged, notices what is missing, and says which end is the worst."""
+"""The benchmark of the replica: it counts what was acknowledged, notices what is missing, and reports the worst run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_every_answer_is_a_message_and_a_missing_one_is_noticed(lab: Lab, 
         await group.client.close()
 
 
-def test_the_worst_is_the_slowest_and_refused_sends_are_told() -> None:
+def test_the_worst_is_the_slowest_and_refused_sends_are_counted() -> None:
     figures = Figures()
     for rate, wait in ((10.0, 1.0), (30.0, 3.0), (20.0, 2.0)):
         figures.add("sends_per_second", rate, more_is_better=True)
@@ -49,7 +49,7 @@ def test_the_worst_is_the_slowest_and_refused_sends_are_told() -> None:
     assert summary["runs"] == 3
 
 
-def test_what_waiting_for_the_slaves_costs_is_told_run_by_run() -> None:
+def test_what_waiting_for_the_slaves_costs_is_shown_run_by_run() -> None:
     synchronous, asynchronous = Figures(), Figures()
     for waited, alone in ((9.0, 10.0), (40.0, 50.0), (30.0, 20.0)):
         synchronous.add("sends_per_second", waited, more_is_better=True)

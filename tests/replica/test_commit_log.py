@@ -14,15 +14,17 @@ import pytest
 from rocketmq_remoting.message_record import BLANK_MAGIC
 from rocketmq_replica.log.commit_log import CommitLog
 from rocketmq_replica.log.disk import StoreFileError
-from rocketmq_replica.log.message_store import MessageStore, MessageTooLargeError
 from tests.replica.stores import FILE_BYTES, damage, log_of, open_store, put
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rocketmq_replica.log.message_store import MessageStore
+    from tests.replica.stores import Stores
 
-def test_records_never_cross_a_file_and_the_rest_is_a_blank(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
+
+def test_records_never_cross_a_file_and_the_rest_is_a_blank(tmp_path: Path, stores: Stores) -> None:
+    store = stores.open()
     ends = [put(store, b"x" * 300) for _ in range(40)]
     assert max(ends) > 3 * FILE_BYTES
     data = log_of(store)
@@ -35,63 +37,59 @@ def test_records_never_cross_a_file_and_the_rest_is_a_blank(tmp_path: Path) -> N
         f"{number * FILE_BYTES:020d}" for number in range(max(ends) // FILE_BYTES + 1)
     ]
     assert {path.stat().st_size for path in (tmp_path / "commitlog").iterdir()} == {FILE_BYTES}
-    store.close()
 
 
-def test_what_was_closed_is_read_again(tmp_path: Path) -> None:
+def test_what_was_closed_is_read_again(stores: Stores) -> None:
     """Also what was never confirmed: no number is given twice (upstream #7689)."""
-    store = open_store(tmp_path)
+    store = stores.open()
     for number in range(40):
         put(store, b"x" * number * 10, queue_id=number % 3)
     data, end = log_of(store), store.max_offset
-    store.close()
-    store = open_store(tmp_path)
+    store = stores.reopen()
     assert (store.recovery.end_offset, store.recovery.reason) == (end, "")
     assert log_of(store) == data
     assert [store.queues.queue("T", queue_id).next_offset for queue_id in range(3)] == [14, 13, 13]
-    store.close()
 
 
 @pytest.mark.parametrize("properties", [b"", b"k\x01v\x02"])
 @pytest.mark.parametrize("body", [b"", b"hello", bytes(10)])
 def test_a_tail_torn_at_any_byte_is_cut_to_the_whole_records_before_it(
-    tmp_path: Path, properties: bytes, body: bytes
+    tmp_path: Path, stores: Stores, properties: bytes, body: bytes
 ) -> None:
-    store = open_store(tmp_path)
+    store = stores.open()
     keep = put(store, b"keep")
     end = put(store, body, properties=properties)
-    store.close()
+    stores.close()
     path = tmp_path / "commitlog" / f"{0:020d}"
     whole = path.read_bytes()
     trailing_zeros = len(whole[keep:end]) - len(whole[keep:end].rstrip(b"\0"))
     for torn_at in range(keep, end - trailing_zeros):
         path.write_bytes(whole[:torn_at].ljust(FILE_BYTES, b"\0"))
-        store = open_store(tmp_path)
+        store = stores.open()
         assert store.recovery.end_offset == keep, f"torn at byte {torn_at - keep} of {end - keep}"
         assert bool(store.recovery.reason) == (torn_at - keep > 3), "a begun record is reported"
         assert store.queues.queue("T", 0).next_offset == 1
-        store.close()
+        stores.close()
         assert path.read_bytes() == whole[:keep].ljust(FILE_BYTES, b"\0"), "what was cut is gone from the disk"
 
 
-def test_garbage_in_the_middle_cuts_there_and_drops_later_files(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
+def test_garbage_in_the_middle_cuts_there_and_drops_later_files(tmp_path: Path, stores: Stores) -> None:
+    store = stores.open()
     ends = [put(store, b"x" * 300) for _ in range(40)]
-    store.close()
+    stores.close()
     path = tmp_path / "commitlog" / f"{0:020d}"
     damage(path, ends[1] + 90)
     shutil.rmtree(tmp_path / "indexed")  # with it only the last file would be read
-    store = open_store(tmp_path)
+    store = stores.open()
     assert store.recovery.end_offset == ends[1]
     assert "CRC" in store.recovery.reason
     assert [each.name for each in (tmp_path / "commitlog").iterdir()] == [f"{0:020d}"]
     put(store, b"goes on")
-    store.close()
 
 
-def test_truncation_zeroes_the_disk(tmp_path: Path) -> None:
+def test_truncation_zeroes_the_disk(tmp_path: Path, stores: Stores) -> None:
     """Upstream #10666: else the cut bytes come back after a crash."""
-    store = open_store(tmp_path)
+    store = stores.open()
     ends = [put(store, b"x" * 300) for _ in range(40)]
     before = log_of(store)
     store.truncate(ends[2])
@@ -103,11 +101,10 @@ def test_truncation_zeroes_the_disk(tmp_path: Path) -> None:
     again = [put(store, b"x" * 300) for _ in range(37)]
     assert again == ends[3:]
     assert log_of(store) == before
-    store.close()
 
 
-def test_truncation_to_nothing_forgets_the_epochs_too(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
+def test_truncation_to_nothing_forgets_the_epochs_too(tmp_path: Path, stores: Stores) -> None:
+    store = stores.open()
     store.begin_epoch(1)
     put(store, b"a")
     store.begin_epoch(2)
@@ -115,52 +112,45 @@ def test_truncation_to_nothing_forgets_the_epochs_too(tmp_path: Path) -> None:
     store.forget_epochs_after(0)
     assert not (tmp_path / "epochFileCheckpoint").exists()
     assert store.epochs.entries == ()
-    store.close()
-    store = open_store(tmp_path)
+    store = stores.reopen()
     assert (store.max_offset, store.epochs.entries) == (0, ())
-    store.close()
 
 
-def test_a_new_master_cuts_the_half_record_at_its_end(tmp_path: Path) -> None:
-    master = open_store(tmp_path / "m")
+def test_a_new_master_cuts_the_half_record_at_its_end(stores: Stores) -> None:
+    master = stores.open("m")
     first = put(master, b"first")
     put(master, b"second")
     data = log_of(master)
-    slave = open_store(tmp_path / "s")
+    slave = stores.open("s")
     slave.append_replicated(0, data[:-3])
     slave.confirm_offset = first
     assert slave.cut_to_whole_record() == first
     assert slave.max_offset == first
     slave.begin_epoch(7)
     put(slave, b"other")
-    slave.close()
-    slave = open_store(tmp_path / "s")
+    slave = stores.reopen("s")
     assert slave.queues.queue("T", 0).next_offset == 2
     assert slave.recovery.reason == ""
     assert slave.epochs.entries[0].start_offset == first
-    slave.close()
-    master.close()
 
 
-def test_bad_bytes_from_a_master_are_not_written(tmp_path: Path) -> None:
-    master = open_store(tmp_path / "m")
+def test_bad_bytes_from_a_master_are_not_written(stores: Stores) -> None:
+    master = stores.open("m")
     put(master, b"first")
     data = bytearray(log_of(master))
     data[90] ^= 1
-    slave = open_store(tmp_path / "s")
+    slave = stores.open("s")
     with pytest.raises(ValueError, match="CRC"):
         slave.append_replicated(0, bytes(data))
     assert slave.max_offset == 0
     slave.append_replicated(0, log_of(master))
     assert slave.max_offset == master.max_offset
-    slave.close()
-    master.close()
 
 
 def test_a_full_disk_keeps_what_is_there_and_goes_on_when_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    master, slave = open_store(tmp_path / "m"), open_store(tmp_path / "s")
+    master, slave = stores.open("m"), stores.open("s")
     put(master, b"first")
     half = master.max_offset // 2
     data = log_of(master)
@@ -186,80 +176,62 @@ def test_a_full_disk_keeps_what_is_there_and_goes_on_when_there_is_room(
     slave.append_replicated(len(data), log_of(master)[len(data) :])
     assert log_of(slave) == log_of(master)
     assert slave.queues.queue("T", 0).next_offset == master.queues.queue("T", 0).next_offset == 2
-    slave.close()
-    master.close()
 
 
-def test_an_empty_slave_may_begin_at_a_later_file(tmp_path: Path) -> None:
-    master = open_store(tmp_path / "m")
+def test_an_empty_slave_may_begin_at_a_later_file(stores: Stores) -> None:
+    master = stores.open("m")
     while master.max_offset < 2 * FILE_BYTES:
         put(master, b"x" * 200)
     put(master, b"last")
-    slave = open_store(tmp_path / "s")
+    slave = stores.open("s")
     slave.append_replicated(2 * FILE_BYTES, master.log.read(2 * FILE_BYTES, FILE_BYTES))
     assert (slave.log.min_offset, slave.max_offset) == (2 * FILE_BYTES, master.max_offset)
-    slave.close()
-    slave = open_store(tmp_path / "s")
+    slave = stores.reopen("s")
     assert (slave.log.min_offset, slave.max_offset) == (2 * FILE_BYTES, master.max_offset)
-    slave.close()
-    other = open_store(tmp_path / "t")
+    stores.close("s")
+    other = stores.open("t")
     with pytest.raises(StoreFileError, match="no multiple of mappedFileSizeCommitLog"):
         other.append_replicated(100, b"x")
-    other.close()
-    master.close()
 
 
-def test_files_of_another_size_are_refused(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
+def test_files_of_another_size_are_refused(stores: Stores) -> None:
+    store = stores.open()
     put(store, b"a")
-    store.close()
+    stores.close()
     with pytest.raises(StoreFileError, match=r"has 4096 bytes, mappedFileSizeCommitLog says 8192"):
-        open_store(tmp_path, 8192)
+        stores.open(file_size_bytes=8192)
 
 
-def test_a_record_larger_than_a_file_is_refused(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    with pytest.raises(MessageTooLargeError):
-        put(store, b"x" * FILE_BYTES)
-    assert store.max_offset == 0
-    store.close()
-
-
-def test_consumers_see_nothing_above_the_confirm_offset(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
+def test_consumers_see_nothing_above_the_confirm_offset(stores: Stores) -> None:
+    store = stores.open()
     ends = [put(store, b"x") for _ in range(5)]
     queue = store.queues.queue("T", 0)
     for confirmed, visible in ((0, 0), (ends[0] - 1, 0), (ends[0], 1), (ends[3] + 5, 4), (ends[4], 5)):
         store.confirm_offset = confirmed
         assert queue.visible_end(store.confirm_offset) == visible
-    store.close()
 
 
-def test_the_confirm_offset_survives_and_is_clamped_to_the_log(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
+def test_the_confirm_offset_survives_and_is_clamped_to_the_log(stores: Stores) -> None:
+    store = stores.open()
     ends = [put(store, b"x") for _ in range(3)]
     store.confirm_offset = ends[1]
-    store.close()
-    store = open_store(tmp_path)
+    store = stores.reopen()
     assert store.confirm_offset == ends[1]
     store.confirm_offset = ends[2]
     store.save_checkpoint()
     store.truncate(ends[0])
     assert store.confirm_offset == ends[0]
-    store.close()
 
 
-def test_what_was_once_confirmed_is_known_after_any_restart(tmp_path: Path) -> None:
-    """A log that nobody relied on may be cut to nothing for a master without common history; this one may not."""
-    store = open_store(tmp_path)
+def test_what_was_once_confirmed_is_known_after_any_restart(tmp_path: Path, stores: Stores) -> None:
+    """A log of which nothing was ever confirmed may be cut to nothing for a master without common history; this one may not."""
+    store = stores.open()
     end = put(store, b"x")
     assert store.never_confirmed
     store.confirm_offset = end
     assert not open_copy(tmp_path, tmp_path.parent / f"{tmp_path.name}-killed").never_confirmed
-    store.close()
-    store = open_store(tmp_path)
+    store = stores.reopen()
     assert not store.never_confirmed
-    store.close()
 
 
 def open_copy(root: Path, copy: Path) -> MessageStore:
@@ -270,14 +242,13 @@ def open_copy(root: Path, copy: Path) -> MessageStore:
     return store
 
 
-def test_a_record_boundary_is_recognised(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
+def test_a_record_boundary_is_recognised(stores: Stores) -> None:
+    store = stores.open()
     ends = [put(store, b"x" * 300) for _ in range(12)]
     for boundary in (0, *ends):
         assert store.is_record_boundary(boundary)
     for other in (1, ends[0] - 1, ends[0] + 1, ends[-1] + 1):
         assert not store.is_record_boundary(other)
-    store.close()
 
 
 def test_what_is_sent_to_slaves_is_what_was_written_whatever_is_cut_or_filled(tmp_path: Path) -> None:

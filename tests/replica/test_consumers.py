@@ -34,7 +34,6 @@ from tests.support.quiet_handler import QuietHandler
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from rocketmq_remoting.connection import RemotingConnection
@@ -120,7 +119,7 @@ class Consumer(QuietHandler):
     def __init__(self, name: str, address: str) -> None:
         self.name = name
         self.address = address
-        self.told: list[str | None] = []
+        self.notified_of: list[str | None] = []
         self.remoting = RemotingClient(request_handler=self)
 
     async def beat(self, *groups: str) -> None:
@@ -138,51 +137,42 @@ class Consumer(QuietHandler):
     def handle(self, request: RemotingCommand, connection: RemotingConnection) -> None:
         assert request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
         assert request.is_oneway
-        self.told.append(NotifyConsumerIdsChangedRequestHeader.decode(request.ext_fields).consumer_group)
+        self.notified_of.append(NotifyConsumerIdsChangedRequestHeader.decode(request.ext_fields).consumer_group)
 
 
-@pytest.fixture
-async def consumers(one: RunningReplica) -> AsyncIterator[list[Consumer]]:
-    found = [Consumer(name, one.address) for name in ("one", "two", "other")]
-    await found[2].beat("Others")
-    await eventually(lambda: found[2].told == ["Others"])
-    for count, each in enumerate(found[:2], start=1):
-        await each.beat("CG")
-        await eventually(lambda count=count: len(found[0].told) == count)  # type: ignore[misc]
-    await eventually(lambda: found[1].told == ["CG"])
-    yield found
-    for each in found:
-        await each.remoting.close()
+async def test_members_of_a_group_are_notified_of_joins_and_leaves_and_of_nothing_else(
+    lab: Lab, one: RunningReplica
+) -> None:
+    first, second, other = consumers = [Consumer(name, one.address) for name in ("one", "two", "other")]
+    await other.beat("Others")
+    await eventually(lambda: other.notified_of == ["Others"])
+    await first.beat("CG")
+    await eventually(lambda: first.notified_of == ["CG"])
+    await second.beat("CG")
+    await eventually(lambda: (first.notified_of, second.notified_of) == (["CG"] * 2, ["CG"]))
+    assert other.notified_of == ["Others"], "a consumer of another group"
 
+    await first.beat("CG")
+    await second.beat("CG", "Second")
+    await eventually(lambda: second.notified_of == ["CG", "Second"])
+    assert first.notified_of == ["CG"] * 2, "a heartbeat of a member changes nothing"
 
-async def test_who_is_in_the_group_hears_of_who_comes(consumers: list[Consumer]) -> None:
-    assert consumers[0].told == ["CG", "CG"]
-    assert consumers[2].told == ["Others"], "another group's consumer is not told"
+    await second.leave("CG")
+    await eventually(lambda: first.notified_of == ["CG"] * 3)
+    await second.leave("CG")
+    await second.leave("Unknown")
+    await first.beat("CG")
+    assert (first.notified_of, second.notified_of) == (["CG"] * 3, ["CG", "Second"])
 
-
-async def test_a_heartbeat_of_a_member_changes_nothing(consumers: list[Consumer]) -> None:
-    await consumers[0].beat("CG")
-    await consumers[1].beat("CG", "Second")
-    await eventually(lambda: consumers[1].told == ["CG", "Second"])
-    assert consumers[0].told == ["CG", "CG"]
-
-
-async def test_who_stays_hears_of_who_leaves(consumers: list[Consumer]) -> None:
-    await consumers[1].leave("CG")
-    await eventually(lambda: consumers[0].told == ["CG"] * 3)
-    await consumers[1].leave("CG")
-    await consumers[1].leave("Unknown")
-    await consumers[0].beat("CG")
-    assert consumers[0].told == ["CG"] * 3
-    assert consumers[1].told == ["CG"]
-
-
-async def test_a_broken_connection_is_a_leave(lab: Lab, one: RunningReplica, consumers: list[Consumer]) -> None:
-    await consumers[1].remoting.close()
-    await eventually(lambda: consumers[0].told == ["CG"] * 3)
+    await second.beat("CG", "Second")
+    await eventually(lambda: first.notified_of == ["CG"] * 4)
+    await second.remoting.close()
+    await eventually(lambda: first.notified_of == ["CG"] * 5)
     code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
     assert (await lab.client.table(one, code, consumerGroup="CG"))["consumerIdList"] == ["one"]
     assert (await lab.client.ask(one, code, ext_fields={"consumerGroup": "Unknown"})).code == ResponseCode.SYSTEM_ERROR
+    for each in consumers:
+        await each.remoting.close()
 
 
 def test_a_client_that_spoke_over_another_connection_since_stays() -> None:
@@ -196,7 +186,7 @@ def test_a_client_that_spoke_over_another_connection_since_stays() -> None:
     assert clients.members("G", now_seconds=1.0) == ()
 
 
-def test_who_was_silent_for_too_long_comes_anew() -> None:
+def test_a_client_without_heartbeats_for_too_long_is_a_new_member() -> None:
     clients = Clients()
     connection: Any = object()
     clients.heartbeat("one", ["G"], connection, now_seconds=0.0)
@@ -229,7 +219,7 @@ def test_the_level_is_javas(asked: int, times: int, level: int) -> None:
     assert destination(message, header).delay_level == level
 
 
-async def test_it_waits_for_its_level_and_not_longer(lab: Lab) -> None:
+async def test_a_message_sent_back_waits_for_its_level_and_not_longer(lab: Lab) -> None:
     one = await lab.master(messageDelayLevel=f"{NEVER} 1h")
     await lab.client.send(one, b"again")
     assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
@@ -302,12 +292,10 @@ async def test_nothing_counts_as_delivered_before_it_is_confirmed(lab: Lab, monk
 
 async def test_another_master_delivers_what_waits(lab: Lab) -> None:
     one = await lab.master(messageDelayLevel=NEVER)
-    two = await lab.start("r2", messageDelayLevel="0s")
-    await eventually(lambda: lab.controller.members == {1, 2})
+    two = await lab.join("r2", messageDelayLevel="0s")
     await lab.client.send(one, b"again")
     assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
-    await one.stop()
-    await lab.change_master(two)
+    await lab.fail_over(one, two)
     await eventually(lambda: two.process.broker.topics.find(RETRY_TOPIC))
     await until_retried(lab.client, two, [b"again"])
 

@@ -7,7 +7,6 @@ import errno
 import itertools
 import os
 import signal
-import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +38,15 @@ from rocketmq_replica.configuration import (
 )
 from rocketmq_replica.log import disk
 from rocketmq_replica.property_values import ConfigurationError
-from tests.replica.support import Client, configuration_text, fresh_address, is_complete, record_of
+from tests.replica.support import (
+    Client,
+    configuration_text,
+    fresh_address,
+    is_complete,
+    numbered,
+    record_of,
+    start_process,
+)
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -151,18 +158,17 @@ async def test_three_groups_in_containers_fail_over_each_for_itself(world: World
     await eventually(lambda: [world.connections_from(container) for container in world.containers] == [1, 1, 1])
     for number in range(20):
         for group in GROUPS:
-            assert (await client.send(world.master(group), b"%d" % number)).code == SUCCESS
+            await client.store(world.master(group), b"%d" % number)
     epochs = {group: world.record(group).master_epoch for group in GROUPS}
     await first.stop()
     await eventually(lambda: world.complete("orders", size=2) and world.container_of_master("orders") is not first)
     await eventually(lambda: all(world.complete(group, size=2) for group in GROUPS))
     for group in ("payments", "stock"):
-        assert world.record(group).master_epoch == epochs[group], "nobody was elected where the master lives"
+        assert world.record(group).master_epoch == epochs[group], "no election in a group whose master runs"
     await eventually(lambda: all(world.container_of_master(group).role(group) == "MASTER" for group in GROUPS))
     for group in GROUPS:
-        messages = await client.pull_all(world.master(group))
-        assert [message.body for message in messages] == [b"%d" % number for number in range(20)]
-        assert (await client.send(world.master(group), b"after")).code == SUCCESS
+        assert await client.bodies(world.master(group)) == numbered(20)
+        await client.store(world.master(group), b"after")
 
 
 async def test_a_replica_whose_fsync_fails_dies_alone_and_comes_back(
@@ -174,7 +180,7 @@ async def test_a_replica_whose_fsync_fails_dies_alone_and_comes_back(
     member = container.member("orders")
     identity = container.broker_id("orders")
     for number in range(5):
-        assert (await client.send(world.master("orders"), b"%d" % number)).code == SUCCESS
+        await client.store(world.master("orders"), b"%d" % number)
     assert member.process is not None
     log = os.fstat(member.process.store.log._files[-1].descriptor)
     failing = True
@@ -198,11 +204,10 @@ async def test_a_replica_whose_fsync_fails_dies_alone_and_comes_back(
     assert container.broker_id("orders") == identity
     await eventually(lambda: world.complete("orders"))
     await eventually(lambda: world.container_of_master("orders").role("orders") == "MASTER")
-    messages = await client.pull_all(world.master("orders"))
-    assert [message.body for message in messages] == [b"%d" % number for number in range(6)]
+    assert await client.bodies(world.master("orders")) == numbered(6)
 
 
-async def test_a_store_that_needs_somebody_is_tried_again_and_keeps_the_others_running(
+async def test_a_store_that_a_person_must_repair_is_tried_again_and_keeps_the_others_running(
     world: World, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_container, "FIRST_PAUSE_SECONDS", 0.05)
@@ -215,7 +220,7 @@ async def test_a_store_that_needs_somebody_is_tried_again_and_keeps_the_others_r
     member = container.member("payments")
     await eventually(lambda: member.supervision.failures >= 2)
     assert "do not delete it" in member.problem
-    assert (await client.send(world.master("orders"), b"taken")).code == SUCCESS
+    await client.store(world.master("orders"), b"taken")
     damaged.unlink()
     await eventually(lambda: container.role("payments") == "MASTER")
 
@@ -234,7 +239,7 @@ async def test_a_killed_container_is_replaced_by_others_at_once(world: World, cl
     await eventually(lambda: all(world.complete(group, size=2) for group in groups), within_seconds=30)
     for group in groups:
         assert world.container_of_master(group) is inside
-        assert (await client.send(world.master(group), b"kept")).code == SUCCESS
+        await client.store(world.master(group), b"kept")
     process.kill()
     await process.wait()
     await eventually(lambda: all(world.container_of_master(group) is outside for group in groups), within_seconds=30)
@@ -255,31 +260,34 @@ async def test_a_killed_container_is_replaced_by_others_at_once(world: World, cl
 
 async def _start_process(container: RunningContainer, groups: tuple[str, ...]) -> asyncio.subprocess.Process:
     files = [str(container.root / f"{group}.conf") for group in groups]
-    with (container.root / "log").open("ab") as log:
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "rocketmq_replica", "--container", *files, stderr=log, cwd=Path.cwd()
-        )
+    return await start_process(container.root / "log", "--container", *files)
 
 
 # ---------------------------------------------------------------------------------------------------- the container's port
 
 
-def change(code: int, header: AddBrokerRequestHeader | RemoveBrokerRequestHeader) -> RemotingCommand:
-    return request(code, ext_fields=header.encode())
-
-
 def adding(path: Path) -> RemotingCommand:
-    return change(RequestCode.ADD_BROKER, AddBrokerRequestHeader(config_path=str(path)))
+    return request(RequestCode.ADD_BROKER, ext_fields=AddBrokerRequestHeader(config_path=str(path)).encode())
 
 
-@pytest.fixture
-async def administered(world: World, tmp_path: Path) -> RunningContainer:
+def removing(group: str) -> RemotingCommand:
+    header = RemoveBrokerRequestHeader(broker_cluster_name="DefaultCluster", broker_name=group, broker_id=1)
+    return request(RequestCode.REMOVE_BROKER, ext_fields=header.encode())
+
+
+async def with_orders(world: World, tmp_path: Path, key: Credentials | None) -> RunningContainer:
+    """A container with one broker and a port of its own, and the configuration of a second broker beside it."""
     container = world.containers[0]
-    container.admin = ContainerConfiguration(bind_address=container.address, credentials=ADMIN)
+    container.admin = ContainerConfiguration(bind_address=container.address, credentials=key)
     container.start(("orders",))
     await eventually(lambda: container.role("orders") == "MASTER")
     (tmp_path / "payments.conf").write_text(container.text("payments"))
     return container
+
+
+@pytest.fixture
+async def administered(world: World, tmp_path: Path) -> RunningContainer:
+    return await with_orders(world, tmp_path, ADMIN)
 
 
 async def ask(container: RunningContainer, command: RemotingCommand, signed_as: Credentials | None) -> RemotingCommand:
@@ -306,12 +314,10 @@ async def test_brokers_are_added_listed_and_removed(administered: RunningContain
     assert listed["listenPort"] == "10811"
     assert ADMIN.secret_key not in str(listed)
     assert listed[f"broker.DefaultCluster.payments.{administered.address}:10921"] == "SYNC_MASTER brokerId=1 failures=0"
-    remove = RemoveBrokerRequestHeader(broker_cluster_name="DefaultCluster", broker_name="payments", broker_id=1)
-    assert (await ask(administered, change(RequestCode.REMOVE_BROKER, remove), ADMIN)).code == SUCCESS
+    assert (await ask(administered, removing("payments"), ADMIN)).code == SUCCESS
     assert [member.configuration.broker_name for member in administered.container.members] == ["orders"]
     assert (administered.root / "payments" / "brokerIdentity").exists(), "its data stays"
-    gone = await ask(administered, change(RequestCode.REMOVE_BROKER, remove), ADMIN)
-    assert gone.code == ResponseCode.BROKER_NOT_EXIST
+    assert (await ask(administered, removing("payments"), ADMIN)).code == ResponseCode.BROKER_NOT_EXIST
     assert administered.role("orders") == "MASTER"
     assert (await ask(administered, add, ADMIN)).code == SUCCESS
     await eventually(lambda: administered.role("payments") == "MASTER")
@@ -321,17 +327,11 @@ async def test_brokers_are_added_listed_and_removed(administered: RunningContain
 @pytest.mark.parametrize(
     "signed_as", [None, Credentials(access_key="admin", secret_key="another")], ids=["unsigned", "wrong"]
 )
-async def test_only_who_signs_changes_or_reads_a_container(
+async def test_only_signed_requests_change_or_read_a_container(
     administered: RunningContainer, tmp_path: Path, signed_as: Credentials | None
 ) -> None:
-    for command in (
-        adding(tmp_path / "payments.conf"),
-        change(
-            RequestCode.REMOVE_BROKER,
-            RemoveBrokerRequestHeader(broker_cluster_name="DefaultCluster", broker_name="orders", broker_id=1),
-        ),
-        request(RequestCode.GET_BROKER_CONFIG),
-    ):
+    read = request(RequestCode.GET_BROKER_CONFIG)
+    for command in (adding(tmp_path / "payments.conf"), removing("orders"), read):
         answer = await ask(administered, command, signed_as)
         assert answer.code == ResponseCode.NO_PERMISSION
         assert not answer.body
@@ -341,14 +341,10 @@ async def test_only_who_signs_changes_or_reads_a_container(
 
 
 async def test_a_container_without_a_key_can_be_read_and_not_changed(world: World, tmp_path: Path) -> None:
-    container = world.containers[0]
-    container.admin = ContainerConfiguration(bind_address=container.address)
-    container.start(("orders",))
-    await eventually(lambda: container.role("orders") == "MASTER")
-    (tmp_path / "payments.conf").write_text(container.text("payments"))
-    add = adding(tmp_path / "payments.conf")
-    assert (await ask(container, add, None)).code == ResponseCode.NO_PERMISSION
-    assert (await ask(container, add, ADMIN)).code == ResponseCode.NO_PERMISSION
+    container = await with_orders(world, tmp_path, None)
+    for signed_as in (None, ADMIN):
+        answer = await ask(container, adding(tmp_path / "payments.conf"), signed_as)
+        assert answer.code == ResponseCode.NO_PERMISSION
     assert (await ask(container, request(RequestCode.GET_BROKER_CONFIG), None)).code == SUCCESS
 
 

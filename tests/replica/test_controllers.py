@@ -96,8 +96,8 @@ def test_a_failed_election_begins_with_the_registration_again() -> None:
     assert (each.question, each.info) == (Question.REGISTER, None)
 
 
-def test_an_election_that_found_nobody_is_asked_for_again_without_a_registration() -> None:
-    """As Java's broker does: each registration would make what the other replicas told too old to be elected by."""
+def test_an_election_without_a_candidate_is_asked_for_again_without_a_registration() -> None:
+    """As Java's broker does: each registration would make the reports of the other replicas too old for an election."""
     each = start(CONFIRMED)
     each.registered(info(master=None))
     each.failed(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED)
@@ -148,7 +148,7 @@ A, B, C = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
 
 
 class Controllers:
-    """Three of them. Those in ``cut_off`` answer nothing before the test says that their time is over."""
+    """Three controllers. Those in ``cut_off`` answer nothing, and time out when the test says so."""
 
     def __init__(self) -> None:
         self.cut_off: set[str] = set()
@@ -228,8 +228,7 @@ async def test_1008_has_the_leader_looked_for_anew(lab: Lab, monkeypatch: pytest
     one = await lab.master()
     forgotten: list[bool] = []
     monkeypatch.setattr(one.process.controller, "forget_leader", lambda: forgotten.append(True))
-    lab.controller.decide(1)
-    await lab.controller.notify(1)
+    await lab.controller.elect(1, 1)
     assert forgotten
 
 
@@ -274,8 +273,7 @@ async def test_one_that_cannot_be_reached_is_named_and_delays_nothing(lab: Lab, 
     assert f"no heartbeat to controller {DEAD} for" in shown[f"controllerHeartbeatProblem.{DEAD}"]
     assert "none was ever sent" in shown[f"controllerHeartbeatProblem.{DEAD}"]
     assert f"controllerHeartbeatProblem.{lab.controller.address}" not in shown
-    before = lab.controller.requests.count(RequestCode.BROKER_HEARTBEAT)
-    await eventually(lambda: lab.controller.requests.count(RequestCode.BROKER_HEARTBEAT) > before + 2)
+    await lab.controller.asked_again(RequestCode.BROKER_HEARTBEAT, 3)
     await replica.stop()
 
 
@@ -297,8 +295,7 @@ async def test_a_mastership_from_before_the_registration_is_refused(lab: Lab) ->
     replica = await lab.start("r1")
     await eventually(lambda: RequestCode.CONTROLLER_REGISTER_BROKER in lab.controller.requests)
     lab.controller.addresses[1] = replica.address
-    lab.controller.decide(1)
-    answer = await lab.controller.notify(1)
+    answer = await lab.controller.elect(1, 1)
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "masterEpoch=1: expected one granted to this process" in (answer.remark or "")
     assert replica.role == "FENCED"
@@ -337,13 +334,13 @@ OF_THE_DISK = {
     Disk.KNOWN: (FIND, REGISTER),
     Disk.WAS_MASTER: (FIND, REGISTER),
 }
-FAULTS_OF_ONE = {NEXT_ID: (), APPLY: (Fault.ID_REFUSED,), ELECT: (Fault.NOBODY_ELECTED, Fault.NOT_REGISTERED)}
-FAULTS = [fault for fault in Fault if fault not in (Fault.NONE, Fault.ID_REFUSED, Fault.NOBODY_ELECTED)]
+FAULTS_OF_ONE = {NEXT_ID: (), APPLY: (Fault.ID_REFUSED,), ELECT: (Fault.NO_CANDIDATE, Fault.NOT_REGISTERED)}
+FAULTS = [fault for fault in Fault if fault not in (Fault.NONE, Fault.ID_REFUSED, Fault.NO_CANDIDATE)]
 
 
 def questions(disk: Disk, leads: Leads) -> tuple[RequestCode, ...]:
     """What this start asks, in order."""
-    return (*OF_THE_DISK[disk], *([ELECT] if leads is Leads.NOBODY else []), POLL)
+    return (*OF_THE_DISK[disk], *([ELECT] if leads is Leads.NONE else []), POLL)
 
 
 def starts() -> Iterator[tuple[Disk, Leads]]:
@@ -390,27 +387,31 @@ def test_each_ends_registered_and_heard_by_every_controller(disk: str, leads: st
     assert not wrong
 
 
-# The fault that two real clusters met, and its siblings; each was red before the two facts were told apart.
+# The fault that two real clusters met, and its siblings; each was red before the two facts were separated.
 NAMED = {
-    "a 1008 while 1003 is not answered": Walk(fault=Fault.ANSWER_LOST, event=Event.TOLD_OTHER, moment=Moment(REGISTER)),
-    "a 1008 while 1003 is lost": Walk(fault=Fault.REQUEST_LOST, event=Event.TOLD_OTHER, moment=Moment(REGISTER)),
-    "a 1008 before 1003 is refused": Walk(fault=Fault.CODE_1, event=Event.TOLD_OTHER, moment=Moment(FIND, done=True)),
-    "a 1008 before anything, 1003 too late": Walk(fault=Fault.TOO_LATE, event=Event.TOLD_OTHER),
+    "a 1008 while 1003 is not answered": Walk(
+        fault=Fault.ANSWER_LOST, event=Event.NOTIFIED_OF_OTHER, moment=Moment(REGISTER)
+    ),
+    "a 1008 while 1003 is lost": Walk(fault=Fault.REQUEST_LOST, event=Event.NOTIFIED_OF_OTHER, moment=Moment(REGISTER)),
+    "a 1008 before 1003 is refused": Walk(
+        fault=Fault.CODE_1, event=Event.NOTIFIED_OF_OTHER, moment=Moment(FIND, done=True)
+    ),
+    "a 1008 before anything, 1003 too late": Walk(fault=Fault.TOO_LATE, event=Event.NOTIFIED_OF_OTHER),
     "the first master by a 1008": Walk(
-        Disk.NEW, Leads.NOBODY, fault=Fault.ANSWER_LOST, event=Event.TOLD_SELF, moment=Moment(REGISTER)
+        Disk.NEW, Leads.NONE, fault=Fault.ANSWER_LOST, event=Event.NOTIFIED_OF_SELF, moment=Moment(REGISTER)
     ),
     "the grant of an earlier process": Walk(
-        Disk.WAS_MASTER, Leads.NOBODY, fault=Fault.REQUEST_LOST, event=Event.TOLD_SELF, moment=Moment(REGISTER)
+        Disk.WAS_MASTER, Leads.NONE, fault=Fault.REQUEST_LOST, event=Event.NOTIFIED_OF_SELF, moment=Moment(REGISTER)
     ),
     "1003 is refused as unknown for long": Walk(
-        fault=Fault.NOT_REGISTERED, lasts=True, event=Event.TOLD_OTHER, moment=Moment(REGISTER)
+        fault=Fault.NOT_REGISTERED, lasts=True, event=Event.NOTIFIED_OF_OTHER, moment=Moment(REGISTER)
     ),
     "the controller that was asked dies": Walk(
         planes=Planes.THREE, fault=Fault.ANSWER_LOST, event=Event.CONTROLLER_DIES, moment=Moment(REGISTER)
     ),
     "one plane refuses everything": Walk(Disk.NEW, planes=Planes.ONE_IS_SICK),
     "two are frozen": Walk(
-        planes=Planes.TWO_ARE_FROZEN, fault=Fault.RESET, event=Event.TOLD_OTHER, moment=Moment(REGISTER)
+        planes=Planes.TWO_ARE_FROZEN, fault=Fault.RESET, event=Event.NOTIFIED_OF_OTHER, moment=Moment(REGISTER)
     ),
 }
 

@@ -12,16 +12,13 @@ bytes at which a write is torn. After each start:
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
-import rocketmq_replica
 from rocketmq_remoting.message_record import EntryKind, MessageRecordError, decode_record, inspect_entry
 from rocketmq_replica.broker import Broker, now
 from rocketmq_replica.configuration import parse_configuration
@@ -34,20 +31,22 @@ from rocketmq_replica.tables import ConsumerOffsets
 from rocketmq_replica.topics import Topic, Topics
 from tests.replica import stores
 from tests.replica.crashing_disk import (
-    REPLACED,
     DiskModel,
     Image,
     Operation,
     Recorder,
     SyncFile,
     SyncFolder,
+    crashes,
     materialize,
+    recording,
 )
 from tests.replica.stores import handshake, log_of, open_store
 from tests.support.draws import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from rocketmq_replica.ha.client import HaClient
     from rocketmq_replica.ha.server import HaServer
@@ -60,7 +59,7 @@ ROOT = "data/store"  # two folders deep: the names of folders can be lost too
 
 
 class NoLinks:
-    """HA links that nobody dials."""
+    """HA links that are never dialled."""
 
     def follow(self, master: object) -> None: ...
 
@@ -181,8 +180,8 @@ class OtherMaster:
 
     def feed(self, slave: MessageStore, limit_bytes: int = 1 << 20) -> None:
         """One link from the handshake to the end of what there is, or a part of it: then in pieces that split records."""
-        master, link, told = handshake(self.store, slave, broker_id=7)
-        master.receive(told, now_seconds=0.0)
+        master, link, acknowledgement = handshake(self.store, slave, broker_id=7)
+        master.receive(acknowledgement, now_seconds=0.0)
         down = b"".join(master.frames(confirm_offset=self.store.max_offset, now_seconds=0.0, limit_bytes=1 << 20))
         link.receive(down[:limit_bytes], now_seconds=0.0)
 
@@ -404,12 +403,8 @@ def _writes(operation: Operation) -> bool:
 
 def judged(folder: Path, monkeypatch: pytest.MonkeyPatch, skips: Callable[[str], bool]) -> tuple[int, int]:
     """How many operations a life has, and how many starts were looked at; AssertionError for the first bad one."""
-    root = folder / "life"
-    root.mkdir()
-    recorder = Recorder(root, DiskModel(), skips=skips)
-    with monkeypatch.context() as patched:
-        recorder.install(patched)
-        life = live(root, folder / "other", recorder)
+    with recording(folder / "life", monkeypatch, skips) as recorder:
+        life = live(recorder.root, folder / "other", recorder)
     assert (len(life.now.log), life.now.consumed, set(life.grants.granted)) == (life.now.flushed_offset, 3, {7})
     judge = Judge(life, folder / "crashed", monkeypatch, skips)
     model = DiskModel()
@@ -453,43 +448,34 @@ def test_a_replica_that_forgets_to_sync_is_found_out(
 @pytest.mark.sampled
 def test_every_crash_point_of_deleting_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log begins at a file it began at before or begins at now, the rest is whole, and no queue number comes twice."""
-    root = tmp_path / "life"
-    root.mkdir()
-    recorder = Recorder(root, DiskModel())
-    recorder.install(monkeypatch)
-    store = open_store(root, FILE_BYTES)
-    for epoch in (1, 2):
-        store.begin_epoch(epoch)
-        for _ in range(15):
-            store.put(message(epoch), store_timestamp_ms=3)
-    store.flush()
-    index_all(store)
-    first = len(recorder.journal)
-    assert len(store.log.files()) > 3
-    numbers, log = store.queues.next_offsets(), log_of(store)
-    store.delete_oldest_files(3)
+    with recording(tmp_path / "life", monkeypatch) as recorder:
+        store = open_store(recorder.root, FILE_BYTES)
+        for epoch in (1, 2):
+            store.begin_epoch(epoch)
+            for _ in range(15):
+                store.put(message(epoch), store_timestamp_ms=3)
+        store.flush()
+        index_all(store)
+        first = len(recorder.journal)
+        assert len(store.log.files()) > 3
+        numbers, log = store.queues.next_offsets(), log_of(store)
+        store.delete_oldest_files(3)
     begins = store.log.min_offset
-    starts = 0
-    model = DiskModel()
-    for point, operation in enumerate(recorder.journal, start=1):
-        model.apply(operation)
-        if point < first:
-            continue
-        for what, image in model.images(operation):
-            starts += 1
-            materialize(image, tmp_path / "crashed")
-            Recorder(tmp_path / "crashed", DiskModel.of(image)).install(monkeypatch)
-            found = open_store(tmp_path / "crashed", FILE_BYTES)
-            where = f"operation {point}, {what}"
-            assert found.log.min_offset in range(0, begins + 1, FILE_BYTES), where
-            assert found.recovery.reason == "", where
-            assert found.max_offset == len(log), where
-            assert log_of(found, found.log.min_offset) == log[found.log.min_offset :], where
-            assert found.queues.next_offsets() == numbers, where
-            assert found.epochs.find_by_offset(found.log.min_offset) is not None, where
-            last = found.log.min_offset
-            found.close()
-    assert starts > len(recorder.journal) - first
+    left = list(crashes(recorder.journal, start=first))
+    for point, what, image in left:
+        materialize(image, tmp_path / "crashed")
+        Recorder(tmp_path / "crashed", DiskModel.of(image)).install(monkeypatch)
+        found = open_store(tmp_path / "crashed", FILE_BYTES)
+        where = f"operation {point}, {what}"
+        assert found.log.min_offset in range(0, begins + 1, FILE_BYTES), where
+        assert found.recovery.reason == "", where
+        assert found.max_offset == len(log), where
+        assert log_of(found, found.log.min_offset) == log[found.log.min_offset :], where
+        assert found.queues.next_offsets() == numbers, where
+        assert found.epochs.find_by_offset(found.log.min_offset) is not None, where
+        last = found.log.min_offset
+        found.close()
+    assert len(left) > len(recorder.journal) - first
     assert last == begins == 3 * FILE_BYTES
 
 
@@ -499,35 +485,3 @@ def test_a_truncation_that_only_moves_the_end_is_found_out(tmp_path: Path, monke
     monkeypatch.setattr(commit_log, "_zero_from", lambda _descriptor, _start, _end: None)
     with pytest.raises(AssertionError, match=r"no record|no prefix"):
         judged(tmp_path, monkeypatch, lambda _sync: False)
-
-
-def test_nothing_else_writes_to_the_disk() -> None:
-    """The journal is whole only if every change goes through the functions of ``log/disk.py`` that a Recorder replaces."""
-    changes = {"write", "pwrite", "pwritev", "ftruncate", "truncate", "fsync", "fdatasync", "write_bytes", "write_text"}
-    changes |= {"mkdir", "makedirs", "rename", "replace", "rmdir", "touch", "fallocate", "posix_fallocate", "sendfile"}
-    found = set()
-    for path in Path(rocketmq_replica.__file__).parent.rglob("*.py"):
-        for part in ast.parse(path.read_text()).body:
-            if path.name == "disk.py" and getattr(part, "name", "") in REPLACED:
-                continue
-            for node in ast.walk(part):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in changes:
-                    found.add((path.name, ast.unparse(node.func)))
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
-                    found.add((path.name, "open"))
-                if isinstance(node, ast.Attribute) and node.attr in {"O_CREAT", "O_TRUNC", "O_WRONLY", "O_APPEND"}:
-                    found.add((path.name, node.attr))
-    others = {(name, what) for name, what in found if "transport" not in what and what != "dataclasses.replace"}
-    assert others == {
-        ("commit_log.py", "self.truncate"),
-        ("message_store.py", "self.log.truncate"),
-        ("links.py", "store.truncate"),
-        ("message_store.py", "self.index.write"),
-        ("message_store.py", "self._deleted.replace"),
-        ("side_files.py", "self._file.write"),
-        ("side_files.py", "self.replace"),
-        ("upkeep.py", "table.write"),
-        ("upkeep.py", "self._broker.topics.write"),
-        ("topics.py", "self.write"),
-        ("topics.py", "self._file.write"),
-    }

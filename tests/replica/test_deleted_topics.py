@@ -16,13 +16,15 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.log import disk, side_files
 from rocketmq_replica.log.side_files import TooManyDeletionsError
-from tests.replica.stores import open_store, put
+from tests.replica.stores import put
+from tests.replica.support import numbered
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketmq_replica.log.message_store import MessageStore
+    from tests.replica.stores import Stores
     from tests.replica.support import Client, Lab, RunningReplica
 
 SUCCESS = ResponseCode.SUCCESS
@@ -46,7 +48,7 @@ async def offset_table(client: Client, replica: RunningReplica) -> dict[str, dic
 
 async def test_what_java_answers_is_answered(lab: Lab) -> None:
     one, two = await lab.pair()
-    assert (await lab.client.send(one, b"x", topic="T")).code == SUCCESS
+    await lab.client.store(one, b"x", topic="T")
     assert await delete(lab.client, two, "T") == (ResponseCode.SYSTEM_ERROR, "this broker is no master")
     assert "T" in await topics_of(lab.client, one)
     version = one.process.broker.topics.data_version()
@@ -63,10 +65,9 @@ async def test_what_java_answers_is_answered(lab: Lab) -> None:
 async def test_a_topic_made_and_deleted_within_one_copy_is_not_there_after_a_failover(lab: Lab) -> None:
     one, two = await lab.pair()
     await two.process.metadata.copy()
-    for number in range(3):
-        assert (await lab.client.send(one, b"%d" % number, topic="Passing")).code == SUCCESS
+    await lab.client.store(one, *numbered(3), topic="Passing")
     assert await lab.client.commit(one, 2, topic="Passing") == SUCCESS
-    assert (await lab.client.send(one, b"kept", topic="Kept")).code == SUCCESS
+    await lab.client.store(one, b"kept", topic="Kept")
     assert await lab.client.commit(one, 1, topic="Kept") == SUCCESS
     assert await delete(lab.client, one, "Passing") == (SUCCESS, "")
     assert await lab.client.commit(one, 3, topic="Passing") == ResponseCode.TOPIC_NOT_EXIST, (
@@ -74,8 +75,7 @@ async def test_a_topic_made_and_deleted_within_one_copy_is_not_there_after_a_fai
     )
     await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
     await two.process.metadata.copy()
-    await one.stop()
-    await lab.change_master(two)
+    await lab.fail_over(one, two)
     assert {"Passing", "Kept"} & await topics_of(lab.client, two) == {"Kept"}
     assert (await lab.client.pull(two, 0, topic="Passing")).code == ResponseCode.TOPIC_NOT_EXIST
     assert await offset_table(lab.client, two) == {"Kept@CG": {"0": 1}}
@@ -102,7 +102,7 @@ async def test_a_slave_forgets_the_offsets_of_a_topic_that_is_deleted_a_second_t
 async def test_a_crash_between_the_topics_end_and_that_of_its_offsets_leaves_none(lab: Lab) -> None:
     """Offsets are saved every few seconds."""
     one, _ = await lab.pair()
-    assert (await lab.client.send(one, b"x", topic="Only")).code == SUCCESS
+    await lab.client.store(one, b"x", topic="Only")
     assert await delete(lab.client, one, "Only") == (SUCCESS, "")
     for topic in ("Only", "Kept"):
         one.process._offsets.put("CG", topic, 0, 1)
@@ -114,12 +114,11 @@ async def test_a_crash_between_the_topics_end_and_that_of_its_offsets_leaves_non
 async def test_a_crash_before_a_topic_that_was_made_again_is_saved_keeps_its_offsets(lab: Lab) -> None:
     """Without them a group that begins at the end would skip what it has not read."""
     one, _ = await lab.pair()
-    assert (await lab.client.send(one, b"x", topic="Again")).code == SUCCESS
+    await lab.client.store(one, b"x", topic="Again")
     assert await delete(lab.client, one, "Again") == (SUCCESS, "")
     table = one.process.configuration.root_folder / "config" / "topics.json"
     before = table.read_bytes()
-    for _ in range(2):
-        assert (await lab.client.send(one, b"new", topic="Again")).code == SUCCESS
+    await lab.client.store(one, *[b"new"] * 2, topic="Again")
     assert await lab.client.commit(one, 2, topic="Again") == SUCCESS
     await one.stop()
     table.write_bytes(before)
@@ -131,21 +130,18 @@ async def test_a_crash_before_a_topic_that_was_made_again_is_saved_keeps_its_off
 async def test_a_deleted_topic_stays_so_over_a_restart_and_its_numbers_go_on(lab: Lab) -> None:
     """Java begins with 0 again, and its slaves, which keep their queues, then drop the first messages as repeated."""
     one, two = await lab.pair()
-    for number in range(3):
-        assert (await lab.client.send(one, b"old %d" % number, topic="T")).code == SUCCESS
+    await lab.client.store(one, *(b"old %d" % number for number in range(3)), topic="T")
     assert await delete(lab.client, one, "T") == (SUCCESS, "")
     await two.process.metadata.copy()
     await one.stop()
     one = await lab.master()
     assert "T" not in await topics_of(lab.client, one)
-    await lab.controller.notify(2)
-    await eventually(lambda: lab.controller.members == {1, 2})
+    await lab.rejoin(two)
     answer = await lab.client.send(one, b"new", topic="T")
     assert (answer.code, (answer.ext_fields or {})["queueOffset"]) == (SUCCESS, "3")
     await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
     await two.process.metadata.copy()
-    await one.stop()
-    await lab.change_master(two)
+    await lab.fail_over(one, two)
     moved = await lab.client.pull(two, 0, topic="T")
     assert moved.code == ResponseCode.PULL_OFFSET_MOVED
     assert (moved.ext_fields or {})["nextBeginOffset"] == "3"
@@ -154,38 +150,35 @@ async def test_a_deleted_topic_stays_so_over_a_restart_and_its_numbers_go_on(lab
 
 
 async def test_a_deletion_that_no_slave_copied_ends_with_its_master(lab: Lab) -> None:
-    """The new master lists the topic, so its messages are there again, at the old master too: nobody loses what others serve."""
+    """The new master lists the topic, so its messages are back, at the old master too: no replica loses what others serve."""
     one, two = await lab.pair()
-    assert (await lab.client.send(one, b"old", topic="T")).code == SUCCESS
+    await lab.client.store(one, b"old", topic="T")
     await two.process.metadata.copy()
     assert await delete(lab.client, one, "T") == (SUCCESS, "")
-    await one.stop()
-    await lab.change_master(two)
+    await lab.fail_over(one, two)
     assert await lab.client.bodies(two, topic="T") == [b"old"]
-    one = await lab.start("r1")
-    await eventually(lambda: lab.controller.members == {1, 2})
+    one = await lab.join("r1")
     await one.process.metadata.copy()
-    await two.stop()
-    await lab.change_master(one)
+    await lab.fail_over(two, one)
     assert await lab.client.bodies(one, topic="T") == [b"old"]
 
 
 async def test_a_pull_that_waits_at_a_deleted_topic_is_answered(lab: Lab) -> None:
     one, _ = await lab.pair()
-    assert (await lab.client.send(one, b"x", topic="T")).code == SUCCESS
+    await lab.client.store(one, b"x", topic="T")
     waiting = asyncio.create_task(lab.client.pull(one, 1, topic="T", suspend_ms=9000))
     await eventually(lambda: bool(one.process.pulls._held))
     assert await delete(lab.client, one, "T") == (SUCCESS, "")
     assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_a_master_that_tells_no_deletions_brings_a_listed_topic_back_and_no_other(
+async def test_a_master_without_a_list_of_deletions_brings_a_listed_topic_back_and_no_other(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a Java master: what it lists it serves whole; of what it does not list the slave's own mark is the only word."""
+    """As a Java master: what it lists it serves whole; of what it does not list the slave's own mark decides."""
     one, two = await lab.pair()
     for topic in ("Listed", "Gone"):
-        assert (await lab.client.send(one, b"x", topic=topic)).code == SUCCESS
+        await lab.client.store(one, b"x", topic=topic)
     listed = one.process.broker.topics.find("Listed")
     assert listed is not None
     for topic in ("Listed", "Gone"):
@@ -202,14 +195,14 @@ async def test_a_master_that_tells_no_deletions_brings_a_listed_topic_back_and_n
     assert await lab.client.bodies(two, topic="Listed") == [b"x"]
 
 
-async def test_a_master_whose_log_begins_above_a_mark_takes_it_away_from_nobody(lab: Lab) -> None:
+async def test_a_master_whose_log_begins_above_a_mark_takes_it_away_from_no_slave(lab: Lab) -> None:
     """It drops marks of messages that it has no more; a slave keeps its log for longer, and they would be there again."""
     one, two = await lab.pair()
-    assert (await lab.client.send(one, b"x", topic="T")).code == SUCCESS
+    await lab.client.store(one, b"x", topic="T")
     assert await delete(lab.client, one, "T") == (SUCCESS, "")
     await two.process.metadata.copy()
     mark = two.process.store.deleted_topics["T"]
-    assert (await lab.client.send(one, b"new", topic="T")).code == SUCCESS
+    await lab.client.store(one, b"new", topic="T")
     document = await lab.client.table(one, RequestCode.GET_ALL_TOPIC_CONFIG)
     document |= {"deletedTopics": {}, "logBeginsAt": mark.end_offset}
     two.process.metadata._take_topics(document)
@@ -220,7 +213,7 @@ async def test_a_master_whose_log_begins_above_a_mark_takes_it_away_from_nobody(
 
 async def test_a_disk_that_takes_no_deletion_keeps_the_topic(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     one, _ = await lab.pair()
-    assert (await lab.client.send(one, b"x", topic="T")).code == SUCCESS
+    await lab.client.store(one, b"x", topic="T")
     with monkeypatch.context() as patch:
         patch.setattr(disk, "rename", _no_space)
         code, remark = await delete(lab.client, one, "T")
@@ -239,8 +232,10 @@ def shown(store: MessageStore, topic: str = "T") -> list[int]:
     return [number for number in range(queue.next_offset) if queue.locate(number) is not None]
 
 
-def test_what_is_deleted_is_what_was_there_before_in_every_file_and_after_every_start(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
+def test_what_is_deleted_is_what_was_there_before_in_every_file_and_after_every_start(
+    tmp_path: Path, stores: Stores
+) -> None:
+    store = stores.open()
     store.begin_epoch(1)
     for _ in range(40):
         put(store, b"x" * 200)
@@ -261,22 +256,21 @@ def test_what_is_deleted_is_what_was_there_before_in_every_file_and_after_every_
             41,
             40,
         )
-        store.close()
+        stores.close()
         if wipe_index:
             for path in (tmp_path / "indexed").iterdir():
                 path.unlink()
-        store = open_store(tmp_path)
+        store = stores.open()
     store.delete_oldest_files(1)
     assert (shown(store), store.queues.queue("T", 0).min_offset) == ([40], 40)
-    store.close()
 
 
 async def test_too_many_deletions_bring_no_topic_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may make topics may delete them, again and again."""
+    """A client that may make topics may delete them, again and again."""
     monkeypatch.setattr(side_files, "MAX_DELETED_TOPICS", 2)
     one, two = await lab.pair()
     for topic in ("A", "B", "C"):
-        assert (await lab.client.send(one, b"x", topic=topic)).code == SUCCESS
+        await lab.client.store(one, b"x", topic=topic)
     assert await delete(lab.client, one, "A") == await delete(lab.client, one, "B") == (SUCCESS, "")
     code, remark = await delete(lab.client, one, "C")
     assert code == ResponseCode.SYSTEM_ERROR
@@ -284,14 +278,13 @@ async def test_too_many_deletions_bring_no_topic_back(lab: Lab, monkeypatch: pyt
     assert await lab.client.bodies(one, topic="C") == [b"x"], "it is there as it was"
     await two.process.metadata.copy()
     await eventually(lambda: two.process.store.max_offset == one.process.store.max_offset)
-    await one.stop()
-    await lab.change_master(two)
+    await lab.fail_over(one, two)
     assert {"A", "B", "C"} & await topics_of(lab.client, two) == {"C"}
 
 
-def test_marks_of_messages_that_are_gone_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_of_messages_that_are_gone_make_room(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_files, "MAX_DELETED_TOPICS", 2)
-    store = open_store(tmp_path)
+    store = stores.open()
     store.begin_epoch(1)
     for topic in ("A", "B", "C"):
         put(store, b"x", topic=topic)
@@ -306,8 +299,6 @@ def test_marks_of_messages_that_are_gone_make_room(tmp_path: Path, monkeypatch: 
     assert store.deleted_topics.keys() == {"B", "C"}
     for _ in range(2):
         assert {name for name, _ in store.queues.names()} == {"Other"}
-        store.close()
-        store = open_store(tmp_path)
+        store = stores.reopen()
     assert put(store, b"new", topic="A") == store.max_offset
     assert shown(store, "A") == [1], "its numbers go on"
-    store.close()

@@ -1,4 +1,4 @@
-"""What is said to be on the disk is there, also when an fsync fails, is late or overtaken; with drawn lives (``faulty_lives.py``).
+"""What the replica calls durable is on the disk, also if an fsync fails, is late or overtaken; also in drawn lives.
 
 The disk is made faulty where the operating system is called (``os.fsync``, ``os.fdatasync``), never in the code under test.
 """
@@ -33,7 +33,7 @@ EIO = OSError(errno.EIO, "Input/output error")
 
 
 class Syncs:
-    """Stands in for fsync and fdatasync: each may be told to fail once, or to wait until it is let through."""
+    """Stands in for fsync and fdatasync: each can fail once, or wait until the test lets it through."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.failures = 0

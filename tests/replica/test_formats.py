@@ -100,22 +100,12 @@ def test_records_written_by_java_are_written_again_byte_for_byte() -> None:
 
 
 def encode_again(message: mr.StoredMessage) -> bytes:
-    return mr.encode_record(
-        topic=message.topic,
-        body=message.body,
-        queue_id=message.queue_id,
-        queue_offset=message.queue_offset,
-        physical_offset=message.physical_offset,
-        born_timestamp_ms=message.born_timestamp_ms,
-        born_host=message.born_host,
-        store_timestamp_ms=message.store_timestamp_ms,
-        store_host=message.store_host,
-        properties=message.properties_bytes,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        reconsume_times=message.reconsume_times,
-        prepared_transaction_offset=message.prepared_transaction_offset,
+    same = (
+        "topic body queue_id queue_offset physical_offset born_timestamp_ms born_host store_timestamp_ms store_host"
+        " flag sys_flag reconsume_times prepared_transaction_offset"
     )
+    fields: dict[str, Any] = {name: getattr(message, name) for name in same.split()}
+    return mr.encode_record(properties=message.properties_bytes, **fields)
 
 
 hosts = st.builds(mr.Host, st.ip_addresses().map(str), st.integers(0, 65535))
@@ -314,9 +304,9 @@ def test_a_torn_file_is_named_and_never_taken_for_a_new_one(
     path = tmp_path / "a-file"
     for content in contents:
         path.write_text(content)
-        with pytest.raises(StoreFileError, match=message) as told:
+        with pytest.raises(StoreFileError, match=message) as raised:
             read(path)
-        assert str(path) in str(told.value), content
+        assert str(path) in str(raised.value), content
 
 
 def test_epochs_come_from_the_backup_where_the_file_is_torn(tmp_path: Path) -> None:

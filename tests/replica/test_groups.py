@@ -1,26 +1,34 @@
-"""Whole groups, also as processes that are killed and frozen, signed and under TLS: no acknowledged message is lost."""
+"""Whole groups lose no acknowledged message: killed, frozen, signed, under TLS, and on ``::1`` alone."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import itertools
+import os
 import signal
-import sys
+import socket
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import pytest
 
 from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, SignaturePolicy
 from brokergroup_operator.controller.settings import SecuritySettings
+from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
+from brokergroup_operator.demo.routes import RouteServer
 from brokergroup_operator.records.store import GroupKey
+from controller_core.settings import ControllerSettings
+from rocketmq_remoting.address import join_address
+from rocketmq_remoting.broker_protocol import TopicRouteBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, encode_broker_names
+from rocketmq_remoting.errors import RemotingConnectError, RemotingError
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
+from tests.controller.conftest import QUICK
 from tests.replica.support import (
     BROKER_NAME,
     Client,
@@ -30,7 +38,9 @@ from tests.replica.support import (
     configuration_text,
     fresh_address,
     is_complete,
+    numbered,
     record_of,
+    start_process,
     start_replica,
     tls_keys,
 )
@@ -38,6 +48,7 @@ from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from tests.controller.conftest import StartPlane
     from tests.security.certificates import Authority
@@ -64,8 +75,7 @@ async def test_nothing_acknowledged_is_lost_over_a_failover_and_the_old_master_i
     old_end = one.process.store.max_offset
 
     lab.controller.refused = {RequestCode.CONTROLLER_GET_REPLICA_INFO: ResponseCode.SYSTEM_ERROR}
-    lab.controller.decide(two.broker_id)
-    assert (await lab.controller.notify(two.broker_id)).code == ResponseCode.SUCCESS
+    assert (await lab.controller.elect(two.broker_id, two.broker_id)).code == ResponseCode.SUCCESS
     assert two.role == "MASTER"
     assert (await lab.controller.notify(three.broker_id)).code == ResponseCode.SUCCESS
     await eventually(lambda: lab.controller.members == {two.broker_id, three.broker_id})
@@ -111,6 +121,9 @@ async def test_a_slave_serves_no_slave(lab: Lab) -> None:
     writer.close()
 
 
+QUICK_KEYS: dict[str, Any] = {"syncBrokerMetadataPeriod": 300, "minInSyncReplicas": 2}
+
+
 @dataclass
 class Process:
     """One replica process; each start gets another address, as a pod does."""
@@ -124,18 +137,9 @@ class Process:
         self.address = fresh_address()
         self.root.mkdir(exist_ok=True)
         config = self.root / "broker.conf"
-        text = configuration_text(
-            self.root / "store",
-            self.controller.address,
-            self.address,
-            syncBrokerMetadataPeriod=300,
-            minInSyncReplicas=2,
-        )
+        text = configuration_text(self.root / "store", self.controller.address, self.address, **QUICK_KEYS)
         config.write_text(text)
-        with (self.root / "log").open("ab") as log:
-            self.started = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "rocketmq_replica", "--config", str(config), stderr=log, cwd=Path.cwd()
-            )
+        self.started = await start_process(self.root / "log", "--config", str(config))
 
     def signal(self, number: signal.Signals) -> None:
         assert self.started is not None
@@ -188,7 +192,7 @@ async def produce(
 
 
 async def fail_over(controller: FakeController) -> None:
-    """Elect among the members, the longest log first, and tell everybody who listens."""
+    """Elect the member with the longest log, and notify every replica but the old master."""
     candidates = controller.members - {controller.master_id}
     best = max(candidates, key=lambda each: (controller.heartbeats[each].epoch, controller.heartbeats[each].max_offset))
     old = controller.master_id
@@ -232,11 +236,13 @@ GROUP = Credentials(access_key="group", secret_key="planted-secret-of-the-group"
 SIGNING: dict[str, Any] = {
     "innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"planted-secret-of-the-group"}'
 }
-QUICK_KEYS: dict[str, Any] = {"syncBrokerMetadataPeriod": 300, "minInSyncReplicas": 2}
+WRONG_KEY = {"innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"another"}'}
+SIGNED_ONLY = FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED)
 
 
 @pytest.fixture
 async def replicas() -> AsyncIterator[list[RunningReplica]]:
+    """Replicas that the test starts; those that still run are stopped at its end."""
     started: list[RunningReplica] = []
     yield started
     for replica in started:
@@ -254,7 +260,7 @@ async def test_signed_and_sealed_from_the_first_registration_to_a_failover(
     files = authority.issue("controller")
     served = TlsServerSettings(mode=TlsMode.ENFORCING, files=files, client_certificates=ClientCertificates.REQUIRED)
     plane = await start_plane(
-        directory=FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED),
+        directory=SIGNED_ONLY,
         security=replace(SecuritySettings(), tls=served, broker_tls=files),
         heartbeat_timeout_seconds=5.0,
     )
@@ -264,20 +270,15 @@ async def test_signed_and_sealed_from_the_first_registration_to_a_failover(
     client = Client()
     client.remoting = RemotingClient(tls=ClientTls(authority.issue("producer")))
     try:
-        await eventually(lambda: master(replicas) is not None)
-        first = master(replicas)
-        assert first is not None
-        assert (await client.send(first.address, b"before")).code == ResponseCode.SUCCESS
+        first: RunningReplica = await eventually(lambda: master(replicas))
+        await client.store(first.address, b"before")
         await first.stop()
-        await eventually(lambda: master(replicas) is not None and is_complete(plane, 2))
-        second = master(replicas)
-        assert second is not None
-        assert (await client.send(second.address, b"after")).code == ResponseCode.SUCCESS
+        second: RunningReplica = await eventually(lambda: is_complete(plane, 2) and master(replicas))
+        await client.store(second.address, b"after")
         assert await client.bodies(second.address) == [b"before", b"after"]
         status = await client.ask(second.address, RequestCode.GET_BROKER_HA_STATUS)
         assert status.code == ResponseCode.SUCCESS
-        refused = request(RequestCode.UPDATE_BROKER_CONFIG, body=b"minInSyncReplicas=1")
-        answer = await client.remoting.invoke(second.address, refused, timeout_seconds=5.0)
+        answer = await client.ask(second.address, RequestCode.UPDATE_BROKER_CONFIG, body=b"minInSyncReplicas=1")
         assert answer.code == ResponseCode.NO_PERMISSION, "a client's certificate does not give an operator's rights"
     finally:
         await client.remoting.close()
@@ -292,13 +293,10 @@ async def test_signed_and_sealed_from_the_first_registration_to_a_failover(
 async def test_a_switchover_of_signing_replicas(
     start_plane: StartPlane, replicas: list[RunningReplica], tmp_path: Path
 ) -> None:
-    """25, 1008 and 906 of a switchover are signed with the group's key, and taken."""
-    plane = await start_plane(
-        directory=FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED), heartbeat_timeout_seconds=5.0
-    )
-    replicas += [
-        await start_replica(tmp_path / f"r{number}", plane.address, **SIGNING, **QUICK_KEYS) for number in (1, 2, 3)
-    ]
+    """The controller signs 25, 1008 and 906 of a switchover with the group's key, and the replicas obey them."""
+    plane = await start_plane(directory=SIGNED_ONLY, heartbeat_timeout_seconds=5.0)
+    keys = SIGNING | QUICK_KEYS
+    replicas += [await start_replica(tmp_path / f"r{number}", plane.address, **keys) for number in (1, 2, 3)]
     await eventually(lambda: is_complete(plane, 3))
     record = record_of(plane)
     assert record is not None
@@ -315,15 +313,126 @@ async def test_a_switchover_of_signing_replicas(
 async def test_a_replica_without_the_key_or_with_another_is_not_heard(
     start_plane: StartPlane, replicas: list[RunningReplica], tmp_path: Path
 ) -> None:
-    plane = await start_plane(
-        directory=FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED), heartbeat_timeout_seconds=10.0
-    )
-    other: dict[str, Any] = {"innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"another"}'}
-    replicas.append(await start_replica(tmp_path / "r1", plane.address, **QUICK_KEYS))
-    replicas.append(await start_replica(tmp_path / "r2", plane.address, **other, **QUICK_KEYS))
-    replicas.append(await start_replica(tmp_path / "r3", plane.address, **SIGNING, **QUICK_KEYS))
+    plane = await start_plane(directory=SIGNED_ONLY, heartbeat_timeout_seconds=10.0)
+    for number, keys in enumerate(({}, WRONG_KEY, SIGNING), 1):
+        replicas.append(await start_replica(tmp_path / f"r{number}", plane.address, **keys, **QUICK_KEYS))
     await eventually(lambda: is_complete(plane, 1) and replicas[2].role == "MASTER")
     record = record_of(plane)
     assert record is not None
     assert len(record.replicas) == 1
     assert [each.role for each in replicas] == ["FENCED", "FENCED", "MASTER"]
+
+
+_places = itertools.count()
+# Below the ports that the kernel gives to connections; each process of a run begins elsewhere.
+_FIRST_PORT = 11_000 + os.getpid() % 400 * 45
+
+
+def free_port() -> int:
+    """A port, free in both families, of which a broker can have the fast port two below, and its HA port one above."""
+    while True:
+        port = _FIRST_PORT + next(_places) * 5 % 1_500 + 2
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            for each in (port - 2, port, port + 1):
+                held.enter_context(socket.create_server(("::", each), family=socket.AF_INET6, dualstack_ipv6=True))
+            return port
+
+
+@dataclass
+class World:
+    """A standalone controller, a NameServer and three replicas on one host, as a client sees them."""
+
+    controller: str
+    metrics: str
+    name_server: str
+    replicas: list[RunningReplica]
+    client: Client
+
+    async def has_three_in_sync(self) -> bool:
+        """Whether the controller listens, and 1006 reports three members in sync."""
+        code, body = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, encode_broker_names([BROKER_NAME])
+        with contextlib.suppress(RemotingConnectError):
+            answer = await self.client.ask(self.controller, code, body=body)
+            info = BrokerReplicasInfoBody.decode(answer.body).replicas_info_table.get(BROKER_NAME)
+            return info is not None and len(info.in_sync_replicas) == 3
+        return False
+
+    async def routed_master(self, *, other_than: str = "") -> RunningReplica:
+        """The master that the NameServer gives to clients, as soon as it is another one."""
+
+        async def routed() -> str:
+            code, fields = RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"}
+            answer = await self.client.ask(self.name_server, code, ext_fields=fields)
+            datas = TopicRouteBody.decode(answer.body).broker_datas if answer.code == ResponseCode.SUCCESS else ()
+            return next((one for data in datas if (one := data.broker_addrs.get(0, "")) not in ("", other_than)), "")
+
+        address = await eventually(routed, within_seconds=60.0)
+        return next(one for one in self.replicas if one.address == address)
+
+
+@pytest.fixture
+async def world_on_ipv6(
+    ipv6_loopback: str, replicas: list[RunningReplica], client: Client, tmp_path: Path
+) -> AsyncIterator[World]:
+    routes, stop, port, metrics_port = RouteServer(), asyncio.Event(), free_port(), free_port()
+    await routes.start(ipv6_loopback, 0)
+    controller = join_address(ipv6_loopback, port)
+    settings = StandaloneSettings(
+        plane=replace(QUICK, listen_host=ipv6_loopback, listen_port=port),
+        name_servers=(routes.address,),
+        controller=ControllerSettings(expected_replicas=3),
+        metrics_listen=(ipv6_loopback, metrics_port),
+    )
+    running = asyncio.create_task(run_standalone(settings, stop))
+    for number in (1, 2, 3):
+        port = free_port()
+        keys = {"listenPort": port, "haListenPort": port + 1, "namesrvAddr": routes.address}
+        replicas.append(await start_replica(tmp_path / f"r{number}", controller, address=ipv6_loopback, **keys))
+    yield World(controller, join_address(ipv6_loopback, metrics_port), routes.address, replicas, client)
+    for replica in replicas:
+        if not replica.task.done():
+            await replica.stop()
+    stop.set()
+    await running
+    await routes.stop()
+
+
+async def test_a_group_on_ipv6_alone_elects_acknowledges_fails_over_and_is_read_back(world_on_ipv6: World) -> None:
+    """Reports: apache/rocketmq #10834, #9987, #5858."""
+    world, client = world_on_ipv6, world_on_ipv6.client
+    await eventually(world.has_three_in_sync, within_seconds=60.0)
+    async with aiohttp.ClientSession() as session, session.get(f"http://{world.metrics}/metrics") as response:
+        page = await response.text()
+    assert world.controller in page, "by its address in brackets"
+    assert f'broker_group="{BROKER_NAME}"' in page
+    first = await world.routed_master()
+    assert first.address.startswith("[::1]:")
+    answers = [await client.send(first, b"%d" % number) for number in range(20)]
+    assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+    message_id = (answers[0].ext_fields or {})["msgId"]
+    port = int(first.address.rpartition(":")[2])
+    assert message_id == f"{1:032X}{port:08X}{0:016X}"  # 16 bytes of host, as Java's createMessageId
+
+    await first.stop()
+    second = await world.routed_master(other_than=first.address)
+    await eventually(lambda: second.role == "MASTER")
+    await client.store(second, b"20")
+
+    read = await client.pull_all(second)
+    assert [message.body for message in read] == numbered(21)
+    assert {(message.born_host.ip, message.store_host.ip) for message in read} == {("::1", "::1")}
+    assert {message.sys_flag for message in read} == {0x30}
+
+
+async def test_a_replica_of_both_families_is_reached_by_either_address(
+    ipv6_loopback: str, replicas: list[RunningReplica], client: Client, tmp_path: Path
+) -> None:
+    """A kubelet probes the pod's first address; a replica known by the second one was never ready."""
+    port = free_port()
+    keys = {"listenAddress": "::", "listenPort": port, "haListenPort": port + 1}
+    replicas.append(await start_replica(tmp_path, "[::1]:9", address=ipv6_loopback, **keys))
+    await replicas[0].process.listening.wait()
+    for host in ("127.0.0.1", ipv6_loopback):
+        for each in (port, port - 2):
+            answer = await client.ask(join_address(host, each), RequestCode.GET_BROKER_HA_STATUS)
+            assert answer.code == ResponseCode.SUCCESS

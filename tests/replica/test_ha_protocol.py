@@ -27,13 +27,11 @@ from rocketmq_replica.ha.frames import (
 )
 from rocketmq_replica.ha.links import MasterLink, SlaveIntroduced, SlaveLink
 from rocketmq_replica.log.epochs import ConsistentPoint, DivergedLogError, EpochCache, EpochEntry, consistent_point
-from tests.replica import stores
-from tests.replica.stores import linked, open_store, put
+from tests.replica.stores import linked, put
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rocketmq_replica.log.message_store import MessageStore
+    from tests.replica.stores import Stores
 
 
 RECORDED: list[dict[str, Any]] = [
@@ -95,8 +93,8 @@ def test_impossible_body_sizes_close_the_link(size: str) -> None:
         MasterFrameReader().feed(bytes.fromhex("00000002" + size).ljust(40, b"\0"))
 
 
-def test_an_empty_slave_gets_everything_in_frames_that_cross_nothing(tmp_path: Path) -> None:
-    master, slave = stores.open_store(tmp_path / "m", FILE_BYTES), stores.open_store(tmp_path / "s", FILE_BYTES)
+def test_an_empty_slave_gets_everything_in_frames_that_cross_nothing(stores: Stores) -> None:
+    master, slave = stores.open("m", FILE_BYTES), stores.open("s", FILE_BYTES)
     for epoch in (1, 2, 4):
         master.begin_epoch(epoch)
         for _ in range(40):
@@ -121,13 +119,11 @@ def test_an_empty_slave_gets_everything_in_frames_that_cross_nothing(tmp_path: P
     linked(master, slave)
     assert slave.max_offset == master.max_offset
     assert slave.epochs.entries == master.epochs.entries
-    master.close()
-    slave.close()
 
 
-def test_a_slave_that_acknowledges_one_part_of_many_has_not_caught_up(tmp_path: Path) -> None:
+def test_a_slave_that_acknowledges_one_part_of_many_has_not_caught_up(stores: Stores) -> None:
     """What it has to acknowledge is the end of the log at the time of the sending, not the end of what was sent."""
-    master = stores.open_store(tmp_path / "m", FILE_BYTES)
+    master = stores.open("m", FILE_BYTES)
     master.begin_epoch(1)
     for _ in range(40):
         put(master, b"x" * 1000)
@@ -140,11 +136,10 @@ def test_a_slave_that_acknowledges_one_part_of_many_has_not_caught_up(tmp_path: 
     assert transfer.offset + len(transfer.body) < master.max_offset
     assert link.progress is not None
     assert list(link.progress.marks) == [(master.max_offset, 1.0)]
-    master.close()
 
 
-def test_keepalives_carry_the_next_offset_and_repeat_the_acknowledgement(tmp_path: Path) -> None:
-    master, slave = stores.open_store(tmp_path / "m", FILE_BYTES), stores.open_store(tmp_path / "s", FILE_BYTES)
+def test_keepalives_carry_the_next_offset_and_repeat_the_acknowledgement(stores: Stores) -> None:
+    master, slave = stores.open("m", FILE_BYTES), stores.open("s", FILE_BYTES)
     master.begin_epoch(1)
     end = put(master, b"one")
     master_link, slave_link = linked(master, slave)
@@ -155,19 +150,16 @@ def test_keepalives_carry_the_next_offset_and_repeat_the_acknowledgement(tmp_pat
     assert slave.confirm_offset == end
     assert slave_link.keepalive(now_seconds=4.9, interval_seconds=5.0) == b""
     assert slave_link.keepalive(now_seconds=5.0, interval_seconds=5.0) == Acknowledgement(end).encode()
-    master.close()
-    slave.close()
 
 
-def test_bytes_for_another_offset_drop_the_link(tmp_path: Path) -> None:
-    slave = stores.open_store(tmp_path, FILE_BYTES)
+def test_bytes_for_another_offset_drop_the_link(stores: Stores) -> None:
+    slave = stores.open(file_size_bytes=FILE_BYTES)
     slave.begin_epoch(1)
     put(slave, b"one")
     link = SlaveLink(slave, handshake=Handshake(2), now_seconds=0.0)
     link.receive(HandshakeAnswer(slave.max_offset, 1, slave.epochs.entries).encode(), now_seconds=0.0)
     with pytest.raises(HaFrameError, match="this log ends at"):
         link.receive(Transfer(slave.max_offset + 1, 1, 0, 0).encode(), now_seconds=0.0)
-    slave.close()
 
 
 def point(
@@ -344,10 +336,8 @@ LOG = recorded_log()
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    each = open_store(tmp_path, 1 << 16)
-    yield each
-    each.close()
+def store(stores: Stores) -> MessageStore:
+    return stores.open(file_size_bytes=FILE_BYTES)
 
 
 def fill(store: MessageStore, end: int) -> None:

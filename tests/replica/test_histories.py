@@ -26,7 +26,7 @@ from rocketmq_replica.ha.frames import Handshake, HandshakeAnswer, MasterFrameRe
 from rocketmq_replica.ha.links import MasterLink, SlaveLink
 from rocketmq_replica.log.epochs import DivergedLogError, EpochCache
 from rocketmq_replica.topics import Topic
-from tests.replica.crashing_disk import DiskModel, Recorder, materialize
+from tests.replica.crashing_disk import crashes, materialize, recording
 from tests.replica.stores import handshake, linked, log_of, open_store, put
 from tests.replica.test_crash_safety import ROOT, Replica, boundaries
 from tests.replica.test_deleted_topics import shown
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rocketmq_replica.log.side_files import Deletion
+    from tests.replica.crashing_disk import Recorder
+    from tests.replica.stores import Stores
 
 
 FILE_BYTES = 1024
@@ -51,7 +53,7 @@ class Group:
         self.master = 0
 
     def elect(self, number: int) -> None:
-        """Anybody may be elected, also one that lacks what others have: then the logs diverge."""
+        """Elect any replica, also one that lacks what others have: then the logs diverge."""
         self.epoch += 1
         self.master = number
         self.stores[number].cut_to_whole_record()
@@ -124,8 +126,8 @@ def test_any_history_ends_with_the_common_prefix(steps: list[tuple[object, ...]]
             group.close()
 
 
-def test_9689_a_master_elected_again_goes_on_labelling_live_links(tmp_path: Path) -> None:
-    master, slave = open_store(tmp_path / "m"), open_store(tmp_path / "s")
+def test_9689_a_master_elected_again_goes_on_labelling_live_links(stores: Stores) -> None:
+    master, slave = stores.open("m"), stores.open("s")
     master.begin_epoch(1)
     put(master, b"one")
     link = SlaveLink(slave, handshake=Handshake(2), now_seconds=0.0)
@@ -148,8 +150,6 @@ def test_9689_a_master_elected_again_goes_on_labelling_live_links(tmp_path: Path
         assert labels == {(epoch, begins)}
     assert slave.epochs.entries == master.epochs.entries
     assert log_of(slave) == log_of(master)
-    master.close()
-    slave.close()
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), max_size=12))
@@ -164,9 +164,9 @@ def test_the_epoch_list_is_strictly_ordered_whatever_is_appended(appended: list[
         )
 
 
-def test_a_link_that_comes_back_takes_no_deletion_away(tmp_path: Path) -> None:
+def test_a_link_that_comes_back_takes_no_deletion_away(stores: Stores) -> None:
     """A slave that was away copies the marks first, then its link is made, behind what was deleted."""
-    master, slave = open_store(tmp_path / "master"), open_store(tmp_path / "slave")
+    master, slave = stores.open("master"), stores.open("slave")
     master.begin_epoch(1)
     put(master, b"first", topic="Other")
     linked(master, slave)
@@ -179,11 +179,8 @@ def test_a_link_that_comes_back_takes_no_deletion_away(tmp_path: Path) -> None:
     assert shown(slave) == shown(master) == [3]
     slave.begin_epoch(2)
     assert shown(slave) == [3], "it is master now, and had copied the deletion"
-    slave.close()
-    slave = open_store(tmp_path / "slave")
+    slave = stores.reopen("slave")
     assert shown(slave) == [3]
-    for store in (master, slave):
-        store.close()
 
 
 class Life:
@@ -250,32 +247,21 @@ class Life:
 
 def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skips: Callable[[str], bool]) -> tuple[int, int]:
     """How many operations this life has, and how many starts were looked at; AssertionError for the first bad one."""
-    root = tmp_path / "life"
-    root.mkdir()
-    recorder = Recorder(root, DiskModel(), skips=skips)
-    with monkeypatch.context() as patched:
-        recorder.install(patched)
-        life = Life(root, recorder)
-    model, seen, starts = DiskModel(), set(), 0
-    for point, operation in enumerate(recorder.journal, start=1):
-        model.apply(operation)
-        for what, image in model.images(operation):
-            key = (
-                frozenset(image.items()),
-                tuple(end <= point for end in life.ends.values()),
-                point in life.ends.values(),
-            )
-            if key in seen:
-                continue
-            seen.add(key)
-            starts += 1
-            folder = tmp_path / "crashed"
-            materialize(image, folder)
-            try:
-                life.judge(point, folder)
-            except Exception as error:
-                raise AssertionError(f"operation {point}, {what}, {life.ends}: {error!r}") from error
-    return len(recorder.journal), starts
+    with recording(tmp_path / "life", monkeypatch, skips) as recorder:
+        life = Life(recorder.root, recorder)
+    seen = set()
+    ends = life.ends.values()
+    for point, what, image in crashes(recorder.journal):
+        key = (frozenset(image.items()), tuple(end <= point for end in ends), point in ends)
+        if key in seen:
+            continue
+        seen.add(key)
+        materialize(image, tmp_path / "crashed")
+        try:
+            life.judge(point, tmp_path / "crashed")
+        except Exception as error:
+            raise AssertionError(f"operation {point}, {what}, {life.ends}: {error!r}") from error
+    return len(recorder.journal), len(seen)
 
 
 @pytest.mark.sampled
@@ -341,7 +327,7 @@ class Marked(Group):
         assert not self.records(self.master, visible=True)
 
     def ask(self, number: int) -> None:
-        """21 to anybody: the answer is read later."""
+        """21 to a replica: the answer is read later."""
         self.answers.append((number, dict(self.stores[number].deleted_topics)))
 
     def copy(self, number: int) -> None:

@@ -69,7 +69,7 @@ async def test_mqadmin_adds_and_removes_brokers_and_a_java_producer_finds_them(
     try:
         port = f"{address}:10811"
         with pytest.raises(RealProcessError, match="CODE: 16"):
-            await mqadmin("addBroker", "-c", port, "-b", str(tmp_path / "b.conf"), folder=tmp_path / "nobody")
+            await mqadmin("addBroker", "-c", port, "-b", str(tmp_path / "b.conf"), folder=tmp_path / "without-a-key")
         await change(
             *("addBroker", "-c", port, "-b", str(tmp_path / "b.conf")),
             said=f"add broker to {port} success",
@@ -116,12 +116,12 @@ async def produced(name_server: str) -> list[dict[str, object]]:
         *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
-        told, errors = await asyncio.wait_for(process.communicate(), 120)
+        output, errors = await asyncio.wait_for(process.communicate(), 120)
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    events = [json.loads(line) for line in told.decode().splitlines()]
+    events = [json.loads(line) for line in output.decode().splitlines()]
     acknowledged = [event for event in events if event["event"] == "ack"]
     assert len(acknowledged) == MESSAGES, errors.decode()
     return acknowledged

@@ -19,7 +19,7 @@ from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica.ha import metadata_sync
 from rocketmq_replica.tables import ConsumerOffsets, DelayOffsets, SubscriptionGroups
 from rocketmq_replica.topics import Topics
-from tests.replica.support import Client, Lab, RunningReplica, fresh_address
+from tests.replica.support import Client, Lab, RunningReplica, fresh_address, numbered
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ async def test_what_a_java_master_keeps_beside_the_log_survives_two_failovers_an
     for name, document in (("topics", topics), ("subscriptionGroup", JAVA_GROUPS), ("delayOffset", JAVA_DELAYS)):
         (config / f"{name}.json").write_text(json.dumps(document))
     one = await lab.master()
-    two = await lab.start("r2")
-    await eventually(lambda: lab.controller.members == {1, 2})
+    two = await lab.join("r2")
     await two.process.metadata.copy()
     await one.stop()
     await two.stop()
@@ -85,13 +84,15 @@ async def test_topics_are_served_two_ports_lower_too_where_a_java_slave_looks_fo
     assert "TBW102" in (await lab.client.table(fast_address, RequestCode.GET_ALL_TOPIC_CONFIG))["topicConfigTable"]
 
 
-async def test_a_fast_port_that_is_taken_is_told_and_nothing_else(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_fast_port_that_is_taken_is_logged_and_the_replica_serves(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
     address = fresh_address()
     with socket.create_server((address, 10909)):
         one = await lab.master(address=address)
     assert f"fast port {address}:10909" in caplog.text
     assert "a Java slave of this replica gets no topics" in caplog.text
-    assert (await lab.client.send(one, b"x")).code == ResponseCode.SUCCESS
+    await lab.client.store(one, b"x")
 
 
 async def test_what_is_not_there_is_said_so(lab: Lab) -> None:
@@ -173,7 +174,7 @@ def test_a_group_that_is_known_keeps_its_settings_and_a_new_one_gets_javas_defau
     assert groups.to_json()["dataVersion"] != before, "a Java slave takes only another version"
 
 
-def test_delay_offsets_of_nobody_do_not_replace_those_of_somebody(tmp_path: Path) -> None:
+def test_empty_delay_offsets_replace_no_others(tmp_path: Path) -> None:
     delays = DelayOffsets(tmp_path / "delays.json")
     delays.replace(JAVA_DELAYS)
     delays.replace({"offsetTable": {}})
@@ -181,7 +182,7 @@ def test_delay_offsets_of_nobody_do_not_replace_those_of_somebody(tmp_path: Path
 
 
 SUCCESS = ResponseCode.SUCCESS
-MESSAGES = [b"%d" % number for number in range(10)]
+MESSAGES = numbered(10)
 
 
 async def committed(client: Client, replica: RunningReplica) -> int | None:
@@ -199,8 +200,7 @@ async def read_and_commit(client: Client, replica: RunningReplica, offset: int, 
 async def written_pair(lab: Lab) -> tuple[RunningReplica, RunningReplica]:
     """Ten messages, of which the group has read four; the slave serves reads and has copied that."""
     one, two = await lab.pair(slaveReadEnable="true")
-    for body in MESSAGES:
-        assert (await lab.client.send(one, body)).code == SUCCESS
+    await lab.client.store(one, *MESSAGES)
     assert await lab.client.commit(one, 4) == SUCCESS
     await two.process.metadata.copy()
     await eventually(lambda: two.process.store.confirm_offset == one.process.store.max_offset)
@@ -218,8 +218,7 @@ async def test_what_is_read_at_a_slave_without_its_master_is_known_after_the_fai
     assert await committed(lab.client, two) == 9, "a copy that cannot be had takes nothing away"
     await lab.change_master(two)
     assert await committed(lab.client, two) == 9
-    one = await lab.start("r1", slaveReadEnable="true")
-    await eventually(lambda: lab.controller.members == {1, 2})
+    one = await lab.join("r1", slaveReadEnable="true")
     await one.process.metadata.copy()
     assert await committed(lab.client, one) == 9, "the old master comes back with 4"
 
@@ -230,14 +229,15 @@ async def test_what_is_read_at_a_slave_without_its_master_is_known_to_that_maste
     assert await lab.client.commit(two, 7) == SUCCESS
     await two.process.metadata.copy()
     one = await lab.master(slaveReadEnable="true")
-    await lab.controller.notify(2)
-    await eventually(lambda: lab.controller.members == {1, 2})
+    await lab.rejoin(two)
     assert await committed(lab.client, one) == 4
     await two.process.metadata.copy()
     assert (await committed(lab.client, one), await committed(lab.client, two)) == (7, 7)
     assert await lab.client.commit(one, 2) == SUCCESS, "a consumer that goes back on purpose"
     await two.process.metadata.copy()
-    assert (await committed(lab.client, one), await committed(lab.client, two)) == (2, 2), "told once, and not again"
+    assert (await committed(lab.client, one), await committed(lab.client, two)) == (2, 2), (
+        "reported once, and not again"
+    )
 
 
 async def test_two_consumers_of_one_group_at_master_and_slave_move_it_forward_only(lab: Lab) -> None:
@@ -255,15 +255,14 @@ async def test_two_consumers_of_one_group_at_master_and_slave_move_it_forward_on
     assert await read_and_commit(lab.client, two, 9, 9) == MESSAGES[9:]
     await two.process.metadata.copy()
     assert (await committed(lab.client, one), await committed(lab.client, two)) == (9, 9), (
-        "a pull's commit is told as well"
+        "a pull's commit is reported as well"
     )
-    await one.stop()
-    await lab.change_master(two)
+    await lab.fail_over(one, two)
     assert await committed(lab.client, two) == 9
     assert await read_and_commit(lab.client, two, 9, 9) == MESSAGES[9:], "none is skipped"
 
 
-async def test_a_master_that_does_not_take_it_is_told_once(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_commit_that_the_master_refuses_is_reported_once(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """A Java master answers 26 for a group that it does not know."""
     one, two = await written_pair(lab)
     handlers, asked = one.process.dispatcher._handlers, []
@@ -282,7 +281,7 @@ async def test_a_master_that_does_not_take_it_is_told_once(lab: Lab, caplog: pyt
     assert await committed(lab.client, two) == 4
 
 
-async def test_a_master_that_has_no_role_yet_is_told_again(lab: Lab) -> None:
+async def test_a_commit_is_reported_again_to_a_master_without_a_role_yet(lab: Lab) -> None:
     """The slave asks as soon as that process listens: it serves its table, and takes nothing before it is master."""
     one, two = await written_pair(lab)
     await one.stop()
@@ -295,8 +294,7 @@ async def test_a_master_that_has_no_role_yet_is_told_again(lab: Lab) -> None:
     assert (one.role, await committed(lab.client, one), await committed(lab.client, two)) == ("FENCED", 4, 7)
     lab.controller.silent -= silent
     await eventually(lambda: one.role == "MASTER")
-    await lab.controller.notify(2)
-    await eventually(lambda: lab.controller.members == {1, 2})
+    await lab.rejoin(two)
     await two.process.metadata.copy()
     assert (await committed(lab.client, one), await committed(lab.client, two)) == (7, 7)
 
@@ -354,8 +352,7 @@ async def test_a_slave_that_became_master_reports_nothing_of_before(lab: Lab) ->
     one, two = await written_pair(lab)
     assert await lab.client.commit(two, 7) == SUCCESS
     await lab.change_master(two)
-    await lab.controller.notify(1)
-    await eventually(lambda: lab.controller.members == {1, 2})
+    await lab.rejoin(one)
     assert await lab.client.commit(two, 2) == SUCCESS, "a consumer that goes back on purpose"
     await one.process.metadata.copy()
     await lab.change_master(one)
@@ -373,7 +370,7 @@ async def test_a_replica_without_a_role_takes_no_offset(lab: Lab) -> None:
     assert await lab.client.commit(one, 1) == ResponseCode.SYSTEM_ERROR
 
 
-def test_a_deleted_topic_leaves_nothing_to_tell(tmp_path: Path) -> None:
+def test_a_deleted_topic_leaves_nothing_to_report(tmp_path: Path) -> None:
     offsets = ConsumerOffsets(tmp_path / "consumerOffset.json")
     offsets.take("CG", "Gone", 0, 3)
     offsets.take("CG", "Kept", 0, 3)

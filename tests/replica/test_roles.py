@@ -83,7 +83,7 @@ MASTER: dict[str, Any] = {"known": MasterSeen(5, ME, HERE), "is_master": True, "
         (Case(epoch=1, known=MasterSeen(), last_log_epoch=-1, is_slave=False, linked=False), RoleChange.FOLLOW),
     ],
 )
-def test_each_word(case: Case, change: RoleChange) -> None:
+def test_each_statement_of_a_controller(case: Case, change: RoleChange) -> None:
     assert case.judge() is change
 
 
@@ -127,8 +127,7 @@ async def test_a_1001_whose_outcome_is_open_is_waited_for_until_it_is_known(
         lab.controller.silent |= {RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET}
     else:
         lab.controller.granted_but_answered[RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET] = code
-    two = await lab.start("r2", slaveTimeout=400)
-    await eventually(lambda: lab.controller.members == {1, 2})
+    two = await lab.join("r2", slaveTimeout=400)
     assert one.term.sync_state.members == {1}
     two.process.ha_client.leave()
     await eventually(lambda: not one.process.ha_server.connections)
@@ -137,13 +136,13 @@ async def test_a_1001_whose_outcome_is_open_is_waited_for_until_it_is_known(
     lab.controller.granted_but_answered.clear()
     await eventually(lambda: lab.controller.members == {1})
     await eventually(lambda: one.term.sync_state.waited_for == {1})
-    assert (await lab.client.send(one, b"alone, and everybody knows")).code == ResponseCode.SUCCESS
+    await lab.client.store(one, b"alone, and confirmed")
 
 
 async def test_an_answer_to_a_question_from_before_the_pause_confirms_nothing(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waited in the socket's buffer while somebody else may have been elected."""
+    """The answer waited in the socket's buffer, and another replica may have been elected since."""
     one = await lab.master(slaveTimeout=10_000)
     await lab.start("r2", slaveTimeout=10_000)
     await eventually(lambda: one.term.sync_state.members == {1, 2})
@@ -169,7 +168,7 @@ async def test_an_answer_to_a_question_from_before_the_pause_confirms_nothing(
     assert not term.trusted
     lab.controller.silent.clear()
     await eventually(lambda: term.trusted)
-    assert (await lab.client.send(one, b"after the thaw")).code == ResponseCode.SUCCESS
+    await lab.client.store(one, b"after the thaw")
 
 
 @pytest.mark.parametrize("jump", [9000, 2**31 - 2])
@@ -195,7 +194,7 @@ async def test_an_epoch_from_nowhere_is_obeyed_only_when_a_controller_has_it(lab
 
 
 class Stranger:
-    """Says that it is a broker and that it holds whatever it is sent, and more."""
+    """A peer that claims to be a broker, and to hold all that it is sent, and more."""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -234,7 +233,7 @@ async def test_a_stranger_is_sent_nothing_and_turned_away(lab: Lab, broker_id: i
 
 
 async def test_behind_services_an_id_of_the_group_has_to_do(lab: Lab) -> None:
-    """Members are known by addresses that no connection comes from: who says no id of the group is still turned away."""
+    """Members are known by addresses that no connection comes from: a peer without an id of the group is still turned away."""
     one = await lab.master(bindAddress=(own := fresh_address()))
     await lab.start("r2", bindAddress=(other := fresh_address()))
     await eventually(lambda: lab.controller.heartbeats.keys() == {1, 2})

@@ -18,6 +18,7 @@ from rocketmq_replica.broker import Role
 from rocketmq_replica.ha.links import FlowMeter
 from rocketmq_replica.log import disk
 from rocketmq_replica.sync_state import Proposal, SlaveProgress, SyncState
+from tests.replica.support import numbered
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -33,28 +34,25 @@ async def test_a_learner_has_every_byte_and_is_never_in_the_set(lab: Lab) -> Non
     master, member = await lab.pair()
     learner = await lab.start("r3", asyncLearner="true")
     await eventually(lambda: learner.process.ha_client.linked)
-    for number in range(30):
-        assert (await lab.client.send(master, b"%d" % number)).code == SUCCESS
+    await lab.client.store(master, *numbered(30))
     await eventually(lambda: learner.log == master.log)
     status = await lab.client.status(master)
     assert sorted(link.in_sync for link in status.ha_connection_info) == [False, True]
     assert lab.controller.members == {1, 2}
     await learner.stop()
-    assert (await lab.client.send(master, b"nobody waits for it")).code == SUCCESS
+    await lab.client.store(master, b"without waiting for it")
     assert lab.controller.members == {1, 2}
     assert member.role == "SLAVE"
 
 
 async def test_an_empty_slave_that_wants_the_last_file_only_begins_there(lab: Lab) -> None:
     master = await lab.master()
-    for _ in range(40):
-        assert (await lab.client.send(master, b"x" * 5000)).code == SUCCESS
+    await lab.client.store(master, *[b"x" * 5000] * 40)
     log = master.process.store.log
     last_file = log.max_offset - log.max_offset % log.file_size_bytes
     assert last_file > 0
-    late = await lab.start("r2", syncFromLastFile="true")
-    await eventually(lambda: lab.controller.members == {1, 2})
-    assert (await lab.client.send(master, b"to both")).code == SUCCESS
+    late = await lab.join("r2", syncFromLastFile="true")
+    await lab.client.store(master, b"to both")
     await eventually(lambda: late.process.store.max_offset == log.max_offset)
     assert late.process.store.log.min_offset == last_file
     size = log.max_offset - last_file
@@ -62,16 +60,15 @@ async def test_an_empty_slave_that_wants_the_last_file_only_begins_there(lab: La
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_a_slave_serves_reads_where_it_is_told_to(lab: Lab, enabled: bool) -> None:
+async def test_a_slave_serves_reads_if_its_configuration_says_so(lab: Lab, enabled: bool) -> None:
     master, slave = await lab.pair(slaveReadEnable=str(enabled).lower())
-    for number in range(5):
-        assert (await lab.client.send(master, b"%d" % number)).code == SUCCESS
+    await lab.client.store(master, *numbered(5))
     if not enabled:
         assert (await lab.client.pull(slave, 0)).code == ResponseCode.SYSTEM_BUSY
         return
     await slave.process.metadata.copy()
     await eventually(lambda: slave.process.store.confirm_offset == master.process.store.max_offset)
-    assert await lab.client.bodies(slave) == [b"%d" % number for number in range(5)]
+    assert await lab.client.bodies(slave) == numbered(5)
     slave.process.ha_client.leave()  # the next keepalive would raise it again
     slave.process.store._confirm_offset = decode_records((await lab.client.pull(slave, 0)).body or b"")[
         3
@@ -87,7 +84,7 @@ async def test_a_slave_serves_reads_where_it_is_told_to(lab: Lab, enabled: bool)
 async def test_a_role_change_stops_writes_first_and_closes_links_then(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, then: Role
 ) -> None:
-    """With links closed first a send could be acknowledged by nobody but the old master."""
+    """With links closed first, the old master alone could acknowledge a send."""
     one, two = await lab.pair()
     changing = one if then is Role.SLAVE else two
     broker = changing.process.broker
@@ -113,8 +110,7 @@ async def test_a_role_change_stops_writes_first_and_closes_links_then(
     monkeypatch.setattr(changing.process.ha_server, "close_links", closing)
     monkeypatch.setattr(changing.process.ha_client, "leave", leaving)
     monkeypatch.setattr(broker.store, "begin_epoch", beginning)
-    lab.controller.decide(2)
-    await lab.controller.notify(changing.broker_id)
+    await lab.controller.elect(2, changing.broker_id)
     assert seen
     assert all(state == (True, Role.FENCED) for state in seen[:2])
     assert broker.role is then
@@ -150,8 +146,7 @@ async def offset(client: Client, replica: RunningReplica, code: int, **fields: s
 async def test_the_bounds_of_a_queue_and_the_search_by_time(lab: Lab) -> None:
     master = await lab.master()
     assert await offset(lab.client, master, RequestCode.GET_MAX_OFFSET) == 0
-    for number in range(3):
-        assert (await lab.client.send(master, b"%d" % number)).code == SUCCESS
+    await lab.client.store(master, *numbered(3))
     assert await offset(lab.client, master, RequestCode.GET_MAX_OFFSET) == 3
     assert await offset(lab.client, master, RequestCode.GET_MIN_OFFSET) == 0
     stored = decode_records((await lab.client.pull(master, 0)).body or b"")
@@ -170,7 +165,7 @@ async def test_a_failed_fsync_ends_the_replica_and_nothing_more_is_written(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flush: str
 ) -> None:
     master = await lab.master(flushDiskType=flush)
-    assert (await lab.client.send(master, b"held")).code == SUCCESS
+    await lab.client.store(master, b"held")
     checkpoint = tmp_path / "r1" / "checkpoint"
     before = checkpoint.read_bytes() if checkpoint.exists() else None
 
@@ -184,7 +179,7 @@ async def test_a_failed_fsync_ends_the_replica_and_nothing_more_is_written(
     with pytest.raises(ExceptionGroup) as raised:
         await master.task
     assert raised.group_contains(OSError, match="Input/output error")
-    assert (checkpoint.read_bytes() if checkpoint.exists() else None) == before, "it would speak of bytes nobody has"
+    assert (checkpoint.read_bytes() if checkpoint.exists() else None) == before, "it would name bytes that are nowhere"
     monkeypatch.undo()
     again = await lab.master()
     assert (await lab.client.pull_all(again))[0].body == b"held"
@@ -192,8 +187,7 @@ async def test_a_failed_fsync_ends_the_replica_and_nothing_more_is_written(
 
 async def test_recovery_says_where_it_cut_and_why(lab: Lab, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     replica = await lab.master()
-    for number in range(3):
-        assert (await lab.client.send(replica, b"%d" % number)).code == SUCCESS
+    await lab.client.store(replica, *numbered(3))
     third = (await lab.client.pull_all(replica))[2].physical_offset
     await replica.stop()
     # Without it nothing is known to have been confirmed here; what was is not cut (tests/replica/test_durability.py).
@@ -211,8 +205,7 @@ async def test_recovery_says_where_it_cut_and_why(lab: Lab, caplog: pytest.LogCa
 async def test_a_promoted_slave_confirms_all_it_holds(lab: Lab) -> None:
     """004: the master sent [40-100] and died before the slave heard that 100 was confirmed; the senders were answered."""
     one, two = await lab.pair()
-    for number in range(10):
-        assert (await lab.client.send(one, b"message %d" % number)).code == ResponseCode.SUCCESS
+    await lab.client.store(one, *(b"message %d" % number for number in range(10)))
     store = two.process.store
     await eventually(lambda: store.max_offset == one.process.store.max_offset)
     await one.stop()
@@ -223,7 +216,7 @@ async def test_a_promoted_slave_confirms_all_it_holds(lab: Lab) -> None:
     assert await lab.client.bodies(two) == [b"message %d" % n for n in range(10)]
 
 
-def test_a_link_tells_the_bytes_of_its_last_whole_second() -> None:
+def test_a_link_reports_the_bytes_of_its_last_whole_second() -> None:
     flow = FlowMeter(10.0)
     flow.add(300, 10.2)
     flow.add(200, 10.9)
@@ -235,7 +228,7 @@ def test_a_link_tells_the_bytes_of_its_last_whole_second() -> None:
     assert flow.bytes_in_last_second(14.0) == 0, "it has been idle since"
 
 
-async def test_both_ends_of_a_link_tell_how_fast_it_is(lab: Lab) -> None:
+async def test_both_ends_of_a_link_report_how_fast_it_is(lab: Lab) -> None:
     """004: replication speed; it was always 0."""
     one, two = await lab.pair()
     seen: list[tuple[int, int]] = []
@@ -270,7 +263,7 @@ def test_in_sync_is_judged_by_time_and_not_by_bytes(behind_bytes: int) -> None:
     assert state.propose(now_seconds=25.1, allowed_lag_seconds=15.0) == Proposal(frozenset({1}), 5)
 
 
-async def test_a_slave_behind_javas_gap_is_in_sync_and_its_lag_in_bytes_is_told(lab: Lab) -> None:
+async def test_a_slave_behind_javas_gap_is_in_sync_and_its_lag_in_bytes_is_reported(lab: Lab) -> None:
     keys = {"haMaxGapNotInSync": 1, "allAckInSyncStateSet": "false", "haMaxTimeSlaveNotCatchup": 600_000}
     one, two = await lab.pair(**keys)
     connection = two.process.ha_client.connection
@@ -283,7 +276,7 @@ async def test_a_slave_behind_javas_gap_is_in_sync_and_its_lag_in_bytes_is_told(
 
     connection.link.receive = hold  # type: ignore[method-assign] # a slave whose disk takes nothing for a while
     before = one.process.store.max_offset
-    assert (await lab.client.send(one, b"x" * 5000)).code == ResponseCode.SUCCESS
+    await lab.client.store(one, b"x" * 5000)
     lacks = one.process.store.max_offset - before
     assert lacks > 5000
     status = await lab.client.status(one)

@@ -20,13 +20,14 @@ from rocketmq_replica.log.retention import (
     files_to_delete,
     is_full,
 )
-from tests.replica.stores import FILE_BYTES, damage, log_of, open_store, put
+from tests.replica.stores import FILE_BYTES, damage, log_of, put
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketmq_replica.log.message_store import MessageStore
+    from tests.replica.stores import Stores
     from tests.replica.support import Lab, RunningReplica
 
 HOUR = 3600.0
@@ -63,7 +64,7 @@ def test_expired_files_go_at_their_hour_from_the_oldest_on_and_never_the_last() 
     )
 
 
-def test_nothing_goes_that_somebody_may_still_read() -> None:
+def test_no_file_is_deleted_that_a_slave_may_still_read() -> None:
     full = DiskSpace(99.0, 1)
     for barrier, expected in ((0, 0), (99, 0), (100, 1), (250, 2), (400, 3)):
         assert deleted(files(100, 100, 100, 100), barrier=barrier) == expected
@@ -94,10 +95,11 @@ def test_a_full_disk_makes_it_eager(used: float, free: int, of_old: int, of_youn
     assert is_full(RetentionPolicy(), space) is full
 
 
-def filled(root: Path, messages: int = 60) -> MessageStore:
-    store = open_store(root)
+def filled(stores: Stores, name: str = "") -> MessageStore:
+    """60 messages of two epochs in several files, all confirmed."""
+    store = stores.open(name)
     store.begin_epoch(1)
-    for number in range(messages):
+    for number in range(60):
         if number == 20:
             store.begin_epoch(2)
         put(store, b"x" * 200, queue_id=number % 3, topic="once" if number == 0 else "T")
@@ -109,8 +111,8 @@ def next_offsets(store: MessageStore) -> dict[tuple[str, int], int]:
     return store.queues.next_offsets()
 
 
-def test_deleted_files_take_their_messages_but_no_number_with_them(tmp_path: Path) -> None:
-    store = filled(tmp_path)
+def test_deleted_files_take_their_messages_but_no_number_with_them(stores: Stores) -> None:
+    store = filled(stores)
     numbers, data = next_offsets(store), log_of(store)
     store.delete_oldest_files(2)
     assert store.log.min_offset == 2 * FILE_BYTES
@@ -122,24 +124,21 @@ def test_deleted_files_take_their_messages_but_no_number_with_them(tmp_path: Pat
     assert queue.min_offset > 0
     assert place is not None
     assert place[0] >= 2 * FILE_BYTES
-    store.close()
     for _ in range(2):
-        store = open_store(tmp_path)
+        store = stores.reopen()
         assert next_offsets(store) == numbers, "also of the queue that has no message left"
         assert store.queues.queue("T", 0).min_offset == queue.min_offset
         assert store.recovery.reason == ""
-        store.close()
 
 
-def test_the_last_file_is_never_deleted(tmp_path: Path) -> None:
-    store = filled(tmp_path)
+def test_the_last_file_is_never_deleted(stores: Stores) -> None:
+    store = filled(stores)
     count = len(store.log.files())
     store.delete_oldest_files(count)
     assert len(store.log.files()) == count
     store.delete_oldest_files(count - 1)
     assert len(store.log.files()) == 1
     put(store, b"goes on")
-    store.close()
 
 
 def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -156,22 +155,22 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_start_reads_the_last_file_only_and_knows_as_much_as_one_that_reads_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = filled(tmp_path)
+    store = filled(stores)
     names = list(store.queues.names())
     places = {
         name: [store.queues.queue(*name).locate(n) for n in range(store.queues.queue(*name).next_offset)]
         for name in names
     }
-    store.close()
+    stores.close()
     starts = scanned(monkeypatch)
     for wipe_index in (False, True):
         if wipe_index:
             for path in (tmp_path / "indexed").iterdir():
                 path.unlink()
         starts.clear()
-        store = open_store(tmp_path)
+        store = stores.open()
         count = len(store.log.files())
         assert count > 3
         assert starts == ([n * FILE_BYTES for n in range(count)] if wipe_index else [(count - 1) * FILE_BYTES])
@@ -179,15 +178,17 @@ def test_a_start_reads_the_last_file_only_and_knows_as_much_as_one_that_reads_al
             queue = store.queues.queue(*name)
             assert [queue.locate(number) for number in range(queue.next_offset)] == places[name]
             assert queue.first_stored_at_or_after(2) == 0
-        store.close()
+        stores.close()
     assert len(list((tmp_path / "indexed").iterdir())) == count - 1, "what was lost is written again"
 
 
 @pytest.mark.parametrize("how", ["cut", "flipped", "empty", "not json", "of another log"])
-def test_an_index_that_cannot_be_believed_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    store = filled(tmp_path / "a")
+def test_an_index_that_cannot_be_believed_is_not(
+    tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    store = filled(stores, "a")
     numbers = next_offsets(store)
-    store.close()
+    stores.close("a")
     path = tmp_path / "a" / "indexed" / f"{FILE_BYTES:020d}"
     content = bytearray(path.read_bytes())
     if how == "cut":
@@ -199,24 +200,22 @@ def test_an_index_that_cannot_be_believed_is_not(tmp_path: Path, monkeypatch: py
     elif how == "not json":
         content[0] = 0
     else:
-        other = open_store(tmp_path / "b")
+        other = stores.open("b")
         for _ in range(60):
             put(other, b"y" * 200, topic="U")
-        other.close()
+        stores.close("b")
         content[:] = (tmp_path / "b" / "indexed" / path.name).read_bytes()
     path.write_bytes(content)
     starts = scanned(monkeypatch)
-    store = open_store(tmp_path / "a")
+    store = stores.open("a")
     assert FILE_BYTES in starts
     assert 0 not in starts
     assert next_offsets(store) == numbers
-    store.close()
 
 
-def test_truncation_deletes_the_indexes_it_cuts_into_first(tmp_path: Path) -> None:
-    store = filled(tmp_path)
-    store.close()
-    store = open_store(tmp_path)
+def test_truncation_deletes_the_indexes_it_cuts_into_first(tmp_path: Path, stores: Stores) -> None:
+    store = filled(stores)
+    store = stores.reopen()
     at = store.queues.queue("T", 0).locate(10)
     assert at is not None
     to_index = (0, store.queues.parts(0, FILE_BYTES), store.index.generation)
@@ -227,28 +226,25 @@ def test_truncation_deletes_the_indexes_it_cuts_into_first(tmp_path: Path) -> No
     store.truncate(0)
     store.index.write(*to_index)  # a thread that was late
     assert list((tmp_path / "indexed").iterdir()) == []
-    store.close()
 
 
-def test_damage_below_the_last_file_is_found_when_it_is_read(tmp_path: Path) -> None:
-    store = filled(tmp_path)
+def test_damage_below_the_last_file_is_found_when_it_is_read(tmp_path: Path, stores: Stores) -> None:
+    store = filled(stores)
     place = store.queues.queue("T", 1).locate(0)
     assert place is not None
-    store.close()
+    stores.close()
     damage(tmp_path / "commitlog" / f"{0:020d}", place[0] + 90)
-    store = open_store(tmp_path)
+    store = stores.open()
     assert store.recovery.reason == ""
     with pytest.raises(MessageRecordError, match="CRC"):
         store.read_record(*place)
     with pytest.raises(MessageRecordError, match="8 of"):
         store.read_record(FILE_BYTES, 8)
-    store.close()
 
 
 async def test_a_damaged_record_is_named_and_never_handed_out(lab: Lab) -> None:
     replica = await lab.master()
-    for number in range(3):
-        assert (await lab.client.send(replica, b"%d" % number * 50)).code == 0
+    await lab.client.store(replica, *(b"%d" % number * 50 for number in range(3)))
     place = replica.process.store.queues.queue("Topic", 0).locate(1)
     assert place is not None
     damage(replica.process.configuration.commit_log_folder / f"{0:020d}", place[0] + 90)
@@ -263,7 +259,7 @@ async def test_a_damaged_record_is_named_and_never_handed_out(lab: Lab) -> None:
 
 async def test_a_full_disk_refuses_with_14_and_serves_what_it_has(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     replica = await lab.master()
-    assert (await lab.client.send(replica, b"kept")).code == 0
+    await lab.client.store(replica, b"kept")
     space = DiskSpace(95.0, 1000)
     monkeypatch.setattr(commit_log.CommitLog, "space", lambda _log: space)
     replica.process.upkeep.look(now_seconds=0.0, local_hour=0)
@@ -273,13 +269,13 @@ async def test_a_full_disk_refuses_with_14_and_serves_what_it_has(lab: Lab, monk
     assert await lab.client.bodies(replica) == [b"kept"]
     space = DiskSpace(50.0, 1000)
     replica.process.upkeep.look(now_seconds=0.0, local_hour=0)
-    assert (await lab.client.send(replica, b"goes on")).code == 0
+    await lab.client.store(replica, b"goes on")
 
 
 async def test_no_space_left_anywhere_ends_nothing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Appends, a new topic, offsets, the checkpoint, a role change: refused or tried again, and the process lives."""
     old, new = await lab.pair()
-    assert (await lab.client.send(old, b"kept")).code == 0
+    await lab.client.store(old, b"kept")
     real = {name: getattr(disk, name) for name in ("write_at", "set_size", "create_file")}
 
     def full(*_arguments: object) -> None:
@@ -294,15 +290,13 @@ async def test_no_space_left_anywhere_ends_nothing(lab: Lab, monkeypatch: pytest
     assert "No space" in (answer.remark or "")
     old.process.pulls._offsets.put("G", "Topic", 0, 1)
     await old.process.save_loop._save_if_there_is_room()
-    lab.controller.decide(new.broker_id)
-    await lab.controller.notify(new.broker_id)
+    await lab.controller.elect(new.broker_id, new.broker_id)
     assert new.role == "FENCED", "an epoch that cannot be written down is no epoch"
     monkeypatch.undo()
     await lab.controller.notify(new.broker_id)
     assert new.role == "MASTER"
-    await lab.controller.notify(old.broker_id)
-    await eventually(lambda: lab.controller.members == {1, 2})
-    assert (await lab.client.send(new, b"goes on")).code == 0
+    await lab.rejoin(old)
+    await lab.client.store(new, b"goes on")
     assert await lab.client.bodies(new) == [b"kept", b"goes on"]
     assert old.log == new.log
     content = old.process.pulls._offsets.take_changes()
@@ -316,8 +310,7 @@ async def until_barrier_reaches(offset: int, replica: RunningReplica) -> None:
 
 async def test_what_a_linked_slave_or_an_absent_member_may_need_stays(lab: Lab) -> None:
     master, slave = await lab.pair(mappedFileSizeCommitLog=4096)
-    for _ in range(30):
-        assert (await lab.client.send(master, b"x" * 500)).code == 0
+    await lab.client.store(master, *[b"x" * 500] * 30)
     end = master.process.store.max_offset
     assert master.process.upkeep.barrier_offset() == end
     term = master.term
@@ -336,7 +329,7 @@ async def test_what_a_linked_slave_or_an_absent_member_may_need_stays(lab: Lab) 
         await until_barrier_reaches(end, replica)
         replica.process.upkeep.look(now_seconds=0.0, local_hour=0)
         assert replica.process.store.log.min_offset == end - end % 4096 - 4096
-    assert (await lab.client.send(master, b"goes on")).code == 0
+    await lab.client.store(master, b"goes on")
     answer = await lab.client.pull(master, 0)
     assert answer.code == ResponseCode.PULL_OFFSET_MOVED
     queue = master.process.store.queues.queue("Topic", 0)
