@@ -10,6 +10,7 @@ import msgspec
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
 from brokergroup_operator.reconcile.decide.course import set_course
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
@@ -138,3 +139,16 @@ def steps_after_marking(seen: Observed) -> list[str]:
     """What is done once the choice of who leaves is noted."""
     told = steps(seen)
     return steps(marked(seen, told[0].split()[1])) if told and told[0].startswith("mark") else told
+
+
+def failing_over() -> FailoverTimeline:
+    return FailoverTimeline(
+        group=b.KEY,
+        cluster_name="DefaultCluster",
+        broker_name="orders",
+        kind=Kind.FAILOVER,
+        trigger=Trigger.SILENCE,
+        from_broker_id=1,
+        epoch_before=7,
+        started_at_unix_seconds=0.0,
+    )

@@ -22,7 +22,7 @@ from brokergroup_operator.reconcile.see import foreign
 from brokergroup_operator.reconcile.see.observed import Observed
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_rendering import compare
+from tests.reconcile.golden_files import compare
 
 WISHES: dict[str, dict[str, Any]] = {
     "ServiceIP": {"addressing": "ServiceIP"},

@@ -12,7 +12,7 @@ from brokergroup_operator.reconcile.decide.claims import growing_claims, marked_
 from brokergroup_operator.reconcile.plan import ApplyObject
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import run, told
+from tests.reconcile.passes import run, told
 
 DELETE: dict[str, Any] = {"storage": {"retention": {"whenScaled": "Delete"}}}
 

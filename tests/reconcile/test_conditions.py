@@ -12,7 +12,7 @@ from brokergroup_operator.observe.group_view import MetadataDifference, Metadata
 from brokergroup_operator.reconcile import plan as plans
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import run, status_of
+from tests.reconcile.passes import run, status_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed

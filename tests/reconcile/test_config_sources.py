@@ -18,7 +18,7 @@ from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher, with_sources
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
-from tests.reconcile.test_evaluate import run, told
+from tests.reconcile.passes import run, told
 from tests.reconcile.world import World, applier_for
 
 if TYPE_CHECKING:

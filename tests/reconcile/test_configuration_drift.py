@@ -14,7 +14,7 @@ from brokergroup_operator.reconcile.plan import PutBackBrokerConfig, SetBrokerCo
 from brokergroup_operator.reconcile.render.broker_config import broker_properties
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import failing_over, run
+from tests.reconcile.passes import run
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -121,7 +121,9 @@ def test_a_pod_that_keeps_shorter_times_has_those_or_after_a_restart_in_it_the_p
     assert cold == ([key] if key else [])
 
 
-@pytest.mark.parametrize("change", [{"in_progress": failing_over()}, {"is_changing": True}], ids=["here", "elsewhere"])
+@pytest.mark.parametrize(
+    "change", [{"in_progress": c.failing_over()}, {"is_changing": True}], ids=["here", "elsewhere"]
+)
 def test_nothing_is_put_back_while_the_master_changes(change: dict[str, Any]) -> None:
     seen = saying(c.settled(), minInSyncReplicas="1")
     assert seen.snapshot is not None

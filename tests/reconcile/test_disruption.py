@@ -10,7 +10,7 @@ from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import run, told
+from tests.reconcile.passes import run, told
 
 
 def allowed(replicas: int, *, open_for_one: bool, master: bool, healthy: int) -> int:

@@ -12,7 +12,6 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.kube.resources import PODS
-from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.see.observed import Observed
@@ -20,53 +19,10 @@ from brokergroup_operator.reconcile.tell import alarms
 from controller_core.model import BrokerGroupRecord, Replica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
+from tests.reconcile.passes import condition, describe, run, status_of, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-SLAVES_BUDGET = "apply PodDisruptionBudget orders"
-
-
-def told(plan: plans.Plan) -> list[str]:
-    """The plan's actions as short lines, without the status; and without the slaves' budget, which has tests of its own."""
-    return [line for line in map(describe, plan.actions) if line not in {"status", SLAVES_BUDGET}]
-
-
-def describe(action: plans.Action) -> str:  # noqa: PLR0911 (one per action)
-    match action:
-        case plans.ReserveBrokerId():
-            return f"reserve {action.pod_name}"
-        case plans.ApplyObject():
-            return f"apply {action.resource.kind} {action.object['metadata']['name']}"
-        case plans.SetRole():
-            return f"role {action.pod} {action.role}"
-        case plans.DeleteObject():
-            return f"delete {action.resource.kind} {action.name}"
-        case plans.SwitchMaster():
-            return f"switch away from {action.from_broker_id}" + (f" to {to}" if (to := action.to_broker_id) else "")
-        case plans.RemoveMember():
-            return f"forget {action.broker_id}"
-        case plans.SetBrokerConfig():
-            return f"give {action.pod} {sorted(action.values.items())}"
-        case plans.SetFinalizers():
-            return f"finalizers {action.resource.kind} {action.name} {list(action.finalizers)}"
-        case _:
-            return "status"
-
-
-def run(seen: Observed) -> plans.Plan:
-    return evaluate(seen, b.SETTINGS, now=b.NOW)
-
-
-def status_of(seen: Observed) -> dict[str, Any]:
-    [written] = [action for action in run(seen).actions if isinstance(action, plans.WriteStatus)]
-    return written.status
-
-
-def condition(seen: Observed, kind: str) -> tuple[str, str]:
-    [found] = [item for item in status_of(seen)["conditions"] if item["type"] == kind]
-    return found["status"], found["reason"]
-
 
 SHARED = [
     "apply ConfigMap orders-broker",
@@ -488,19 +444,6 @@ def pods_with(seen: Observed, name: str, **status: Any) -> dict[str, Any]:
     return pods
 
 
-def failing_over() -> FailoverTimeline:
-    return FailoverTimeline(
-        group=b.KEY,
-        cluster_name="DefaultCluster",
-        broker_name="orders",
-        kind=Kind.FAILOVER,
-        trigger=Trigger.SILENCE,
-        from_broker_id=1,
-        epoch_before=7,
-        started_at_unix_seconds=0.0,
-    )
-
-
 NOT_READY = [{"type": "Ready", "status": "False"}]
 CASES: list[tuple[str, Observed, tuple[str, str], tuple[str, str]]] = [
     ("all in order", b.settled(), ("True", "AllMembersInSync"), ("True", "MasterServesWrites")),
@@ -543,7 +486,7 @@ CASES: list[tuple[str, Observed, tuple[str, str], tuple[str, str]]] = [
     ),
     (
         "failing over",
-        b.changed(b.settled(), snapshot=b.snapshot(b.record(), in_progress=failing_over())),
+        b.changed(b.settled(), snapshot=b.snapshot(b.record(), in_progress=c.failing_over())),
         ("False", "FailingOver"),
         ("True", "MasterServesWrites"),
     ),

@@ -12,7 +12,6 @@ from brokergroup_operator.reconcile.decide.failover_safe import candidates_neede
 from controller_core.model import LiveReplica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import failing_over
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -31,7 +30,7 @@ CASES: list[tuple[str, Observed, tuple[str, str]]] = [
     ("nothing is known", replace(c.settled(), snapshot=None), ("False", "NoMaster")),
     ("no record", replace(c.settled(), record=None), ("False", "NoMaster")),
     ("no master", c.seen_with(c.settled(), b.record(master=None)), ("False", "NoMaster")),
-    ("failing over", c.live(c.settled(), 1, 2, 3, in_progress=failing_over()), ("False", "FailingOver")),
+    ("failing over", c.live(c.settled(), 1, 2, 3, in_progress=c.failing_over()), ("False", "FailingOver")),
     ("not confirmed", c.live(c.settled(), 1, 2, 3, writable=False), ("False", "MasterNotReady")),
     ("an epoch jump", c.live(c.settled(), 1, 2, 3, epoch_jump=99999), ("False", "EpochFarAboveRecord")),
     ("a slave is silent", c.live(c.settled(), 1, 2), ("False", "NotEnoughCandidates")),

@@ -16,8 +16,7 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
 )
 from brokergroup_operator.reconcile.see.foreign import is_ours
-from tests.reconcile.test_plane import named, start_plane, world  # noqa: F401 (fixtures)
-from tests.reconcile.world import until
+from tests.reconcile.world import named, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,8 +65,8 @@ FOREIGN: dict[str, tuple[Resource, str, dict[str, Any], int]] = {
 
 @pytest.mark.parametrize("kind", list(FOREIGN))
 async def test_it_is_left_as_it_is_and_the_group_says_so(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
     kind: str,
 ) -> None:
     resource, name, content, pods = FOREIGN[kind]
@@ -108,8 +107,8 @@ async def test_it_is_left_as_it_is_and_the_group_says_so(
 
 
 async def test_what_lost_the_label_that_we_list_by_is_mended(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
 ) -> None:
     await start_plane(resync_seconds=0.2)
     await world.create_group()

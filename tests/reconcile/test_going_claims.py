@@ -15,11 +15,10 @@ from brokergroup_operator.reconcile.plan import WriteStatus
 from brokergroup_operator.reconcile.tell.events import transition_notes
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import run, told
-from tests.reconcile.test_plane import make_ready, named, start_plane, world  # noqa: F401 (fixtures)
+from tests.reconcile.passes import run, told
 from tests.reconcile.test_storage import COMMIT_LOG, LOGS
 from tests.reconcile.test_storage import settled as with_logs
-from tests.reconcile.world import until
+from tests.reconcile.world import make_ready, named, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,8 +165,8 @@ def test_a_rebuild_is_the_way_out() -> None:
 
 @pytest.mark.parametrize("access", ["sandbox"], indirect=True)
 async def test_it_is_told_at_once_and_the_claim_stays_until_the_pod_stops(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
 ) -> None:
     """What an Argo CD that prunes does: all claims at once. Reports: argo-cd #1250."""
     await start_plane(resync_seconds=600.0)

@@ -12,7 +12,7 @@ from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.evaluate import evaluate
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import condition, run, told
+from tests.reconcile.passes import condition, run, told
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed

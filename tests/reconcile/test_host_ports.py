@@ -11,7 +11,7 @@ from brokergroup_operator.reconcile.other_groups import HostPorts
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import status_of
+from tests.reconcile.passes import status_of
 
 OTHER = GroupKey("team-b", "payments")
 NO_PORTS = "0/3 nodes are available: 3 node(s) didn't have free ports for the requested pod ports"

@@ -16,7 +16,7 @@ from brokergroup_operator.reconcile.render import broker_config
 from rocketmq_replica.controller.operator_requests import _LIVE
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import condition, run, status_of, told
+from tests.reconcile.passes import condition, run, status_of, told
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -131,9 +131,7 @@ def test_who_can_not_be_asked_is_asked_later(seen: Any) -> None:
 
 def test_nobody_is_given_anything_during_a_change_of_master() -> None:
     """A switchover holds minInSyncReplicas up: we would take that away."""
-    from tests.reconcile.test_evaluate import failing_over
-
-    seen = c.wishing(c.live(c.settled(), 1, 2, 3, in_progress=failing_over()), config={"fileReservedTime": "24"})
+    seen = c.wishing(c.live(c.settled(), 1, 2, 3, in_progress=c.failing_over()), config={"fileReservedTime": "24"})
     assert not [line for line in told(run(seen)) if line.startswith("give")]
 
 

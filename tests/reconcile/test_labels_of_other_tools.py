@@ -27,12 +27,11 @@ from brokergroup_operator.reconcile.render import children
 from brokergroup_operator.reconcile.see.foreign import with_revision
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
+from tests.reconcile.passes import run, told
 from tests.reconcile.test_clusters import SETTINGS as CLUSTER_SETTINGS
-from tests.reconcile.test_evaluate import run, told
 from tests.reconcile.test_fence_key import SIGNED
 from tests.reconcile.test_orphaned import delete, is_gone
-from tests.reconcile.test_plane import make_ready, named, start_plane, world  # noqa: F401 (fixtures)
-from tests.reconcile.world import until
+from tests.reconcile.world import make_ready, named, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +59,7 @@ TOOLS = {"argo": ARGO, "flux": FLUX, "helm": HELM, "kapp": KAPP}
 SANDBOX = pytest.mark.parametrize("access", ["sandbox"], indirect=True)
 
 
-async def pruned(world: World, selector: str) -> list[str]:  # noqa: F811
+async def pruned(world: World, selector: str) -> list[str]:
     """What an application prunes: what bears its label, and has no owner."""
     found = []
     for resource in KINDS:
@@ -76,8 +75,8 @@ async def pruned(world: World, selector: str) -> list[str]:  # noqa: F811
 @SANDBOX
 @pytest.mark.parametrize("tool", list(TOOLS))
 async def test_nothing_of_ours_is_an_applications(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
     tool: str,
 ) -> None:
     """Neither by a label of ours, nor by one that the BrokerGroup has of the tool; not when the group is orphaned either.
@@ -156,7 +155,7 @@ SPECS_OF_OURS = {
 }
 
 
-async def as_an_older_version_made_it(world: World) -> None:  # noqa: F811
+async def as_an_older_version_made_it(world: World) -> None:
     """Applied with the label, under another revision; and pods that do not say for which group they were made."""
     for name in await named(world, PODS):
         metadata = {"labels": {INSTANCE: "orders"}, "annotations": {names.ANNOTATION_GROUP_UID: None}}
@@ -185,8 +184,8 @@ async def as_an_older_version_made_it(world: World) -> None:  # noqa: F811
 
 
 async def test_what_an_older_version_made_loses_the_label_and_nothing_else(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
 ) -> None:
     plane = await start_plane()
     await make_ready(world)
@@ -225,8 +224,8 @@ async def test_what_an_older_version_made_loses_the_label_and_nothing_else(
 
 @SANDBOX
 async def test_claims_of_a_group_that_is_gone_lose_it_too(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
 ) -> None:
     plane = await start_plane()
     await make_ready(world)
@@ -251,8 +250,8 @@ async def test_claims_of_a_group_that_is_gone_lose_it_too(
 
 @SANDBOX
 async def test_what_was_made_under_v1alpha1_has_its_owner_by_the_present_version(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
 ) -> None:
     """A cluster's garbage collector finds no owner of a version that is not served. No pod restarts for it."""
     plane = await start_plane()
@@ -282,7 +281,7 @@ async def test_what_was_made_under_v1alpha1_has_its_owner_by_the_present_version
 
 
 @SANDBOX
-async def test_anothers_label_of_that_name_is_left(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
+async def test_anothers_label_of_that_name_is_left(world: World, start_plane: Callable[..., Any]) -> None:
     """A policy that puts it on every object would put it on again for ever."""
     await start_plane(resync_seconds=0.2)
     await make_ready(world)
@@ -317,8 +316,8 @@ async def test_anothers_label_of_that_name_is_left(world: World, start_plane: Ca
 
 @SANDBOX
 async def test_labels_and_annotations_reach_claims_that_are_there(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
 ) -> None:
     """Given, changed and taken back, with no restart, and while claims grow."""
     await start_plane()

@@ -13,7 +13,6 @@ from brokergroup_operator.reconcile.plan import SwitchMaster
 from brokergroup_operator.reconcile.see.observed import is_draining
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import failing_over
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -68,7 +67,7 @@ CASES: list[tuple[str, Observed, list[str]]] = [
     (
         "it is being moved already",
         c.on_nodes(
-            c.live(c.settled(), 1, 2, in_progress=replace(failing_over(), kind=Kind.SWITCHOVER)),
+            c.live(c.settled(), 1, 2, in_progress=replace(c.failing_over(), kind=Kind.SWITCHOVER)),
             node_1=CORDONED,
             **FINE,
         ),

@@ -10,7 +10,7 @@ import pytest
 from brokergroup_operator.api import names
 from controller_core.model import LiveReplica
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import status_of
+from tests.reconcile.passes import status_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed

@@ -11,8 +11,7 @@ from brokergroup_operator.kube.errors import ApiError, InvalidError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, NAMESPACES, PODS, SERVICES
 from brokergroup_operator.reconcile.act.refusals import NodePortOwners, NodePortTakenError
 from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject
-from tests.reconcile.test_plane import named, start_plane, world  # noqa: F401 (fixtures)
-from tests.reconcile.world import until
+from tests.reconcile.world import named, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +29,7 @@ async def take(api: KubernetesApi, namespace: str, number: int, **spec: Any) -> 
     await api.create(SERVICES, {"metadata": {"name": "shop", "namespace": namespace}, "spec": spec})
 
 
-async def stalled(world: World) -> tuple[str, str]:  # noqa: F811
+async def stalled(world: World) -> tuple[str, str]:
     """Reason and message while it is so."""
     group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
     conditions = group.get("status", {}).get("conditions", [])
@@ -38,7 +37,7 @@ async def stalled(world: World) -> tuple[str, str]:  # noqa: F811
     return next(((one["reason"], one["message"]) for one in found), ("", ""))
 
 
-async def with_number_taken(world: World, first: int, holder: str) -> None:  # noqa: F811
+async def with_number_taken(world: World, first: int, holder: str) -> None:
     """The one by which the second member would be known; the others come up."""
     await take(world.api, holder, first + 7)
     await world.create_group(network={"addressing": "NodePort", "firstNodePort": first})
@@ -55,14 +54,14 @@ async def with_number_taken(world: World, first: int, holder: str) -> None:  # n
     await until("the others", two_of_three)
 
 
-async def whole(world: World) -> bool:  # noqa: F811
+async def whole(world: World) -> bool:
     pods = await named(world, PODS)
     return set(pods) == {"orders-1", "orders-2", "orders-3"} and await stalled(world) == ("", "")
 
 
 async def test_the_group_says_who_has_it_and_goes_on_when_it_is_free(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
 ) -> None:
     await start_plane(**QUICK)
     await with_number_taken(world, 30400, world.key.namespace)
@@ -79,8 +78,8 @@ async def test_the_group_says_who_has_it_and_goes_on_when_it_is_free(
 
 
 async def test_a_service_of_another_namespace_is_told_of_without_its_name(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
 ) -> None:
     """An operator of one namespace reads no Services of another."""
     await start_plane(**QUICK)

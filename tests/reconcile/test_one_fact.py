@@ -24,7 +24,7 @@ from brokergroup_operator.page.sighting import Sighting
 from brokergroup_operator.page.what_if import wishes_of
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import run, status_of
+from tests.reconcile.passes import run, status_of
 from tests.support.draws import sample
 
 if TYPE_CHECKING:

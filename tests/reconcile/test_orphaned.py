@@ -22,14 +22,7 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
 )
 from kube_sandbox.api_server.requests import Deletion
-from tests.reconcile.test_plane import (  # noqa: F401 (fixtures)
-    all_ready,
-    make_ready,
-    named,
-    start_plane,
-    world,
-)
-from tests.reconcile.world import until
+from tests.reconcile.world import all_ready, make_ready, named, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +35,7 @@ KEPT = (*OWNED, PERSISTENT_VOLUME_CLAIMS, BROKER_GROUP_STATES)
 SANDBOX = pytest.mark.parametrize("access", ["sandbox"], indirect=True)
 
 
-async def uids(world: World) -> dict[str, str]:  # noqa: F811
+async def uids(world: World) -> dict[str, str]:
     """Of everything of the group, and that none of it is going."""
     found = {}
     for resource in KEPT:
@@ -52,21 +45,21 @@ async def uids(world: World) -> dict[str, str]:  # noqa: F811
     return found
 
 
-async def owners(world: World) -> set[str]:  # noqa: F811
+async def owners(world: World) -> set[str]:
     """The uids of all owners of what a group owns; the empty text for an object without one."""
     found = [obj["metadata"] for resource in OWNED for obj in (await named(world, resource)).values()]
     return {uid for one in found for uid in [each["uid"] for each in one.get("ownerReferences") or []] or [""]}
 
 
-async def delete(world: World, policy: str) -> None:  # noqa: F811
+async def delete(world: World, policy: str) -> None:
     await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace, propagation_policy=policy)
 
 
-async def is_gone(world: World) -> bool:  # noqa: F811
+async def is_gone(world: World) -> bool:
     return world.key.name not in await named(world, BROKER_GROUPS)
 
 
-async def group_uid(world: World) -> str:  # noqa: F811
+async def group_uid(world: World) -> str:
     group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
     return str(group["metadata"]["uid"])
 
@@ -75,8 +68,8 @@ async def group_uid(world: World) -> str:  # noqa: F811
 @pytest.mark.parametrize("when_deleted", ["Retain", "Delete"])
 @pytest.mark.parametrize("operator", ["there", "away"])
 async def test_everything_stays_and_a_group_made_again_takes_it_back_as_it_runs(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
     when_deleted: str,
     operator: str,
 ) -> None:
@@ -115,7 +108,7 @@ async def test_everything_stays_and_a_group_made_again_takes_it_back_as_it_runs(
     assert len(restarts) == 3, "each pod was made once"
 
 
-async def left_behind(world: World, start_plane: Callable[..., Any], **settings: Any) -> dict[str, str]:  # noqa: F811
+async def left_behind(world: World, start_plane: Callable[..., Any], **settings: Any) -> dict[str, str]:
     """A group of three that was orphaned: the uids of what it left."""
     await start_plane(**settings)
     await make_ready(world)
@@ -125,7 +118,7 @@ async def left_behind(world: World, start_plane: Callable[..., Any], **settings:
     return before
 
 
-async def taken_back(world: World, *, is_told: bool = True) -> None:  # noqa: F811
+async def taken_back(world: World, *, is_told: bool = True) -> None:
     """Everything has its owner again; with `is_told` the group's mark is off as well."""
 
     async def all_owned() -> bool:
@@ -138,8 +131,8 @@ async def taken_back(world: World, *, is_told: bool = True) -> None:  # noqa: F8
 
 @SANDBOX
 async def test_a_group_that_took_an_orphaned_ones_things_back_is_deleted_like_any_other(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
 ) -> None:
     await left_behind(world, start_plane)
     await world.create_group()
@@ -157,7 +150,7 @@ async def test_a_group_that_took_an_orphaned_ones_things_back_is_deleted_like_an
 
 
 @SANDBOX
-async def test_orphaned_twice(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
+async def test_orphaned_twice(world: World, start_plane: Callable[..., Any]) -> None:
     before = await left_behind(world, start_plane)
     await world.create_group()
     await taken_back(world, is_told=False)
@@ -170,8 +163,8 @@ async def test_orphaned_twice(world: World, start_plane: Callable[..., Any]) -> 
 @SANDBOX
 @pytest.mark.parametrize("written", ["brokergroups/orders", "pods/orders-1", "configmaps/orders-broker", "services/"])
 async def test_a_group_that_is_orphaned_while_it_takes_things_back_takes_none_with_it(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
     sandbox: SandboxApiServer,
     written: str,
 ) -> None:
@@ -206,8 +199,8 @@ async def test_a_group_that_is_orphaned_while_it_takes_things_back_takes_none_wi
 
 @SANDBOX
 async def test_the_fences_of_an_orphaned_group_obey_their_operator_again(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
 ) -> None:
     """Their key is of the group before: no pod is restarted for another, and orders are signed with theirs."""
     keys = FenceKeys(b"r" * 32)
@@ -236,8 +229,8 @@ async def test_the_fences_of_an_orphaned_group_obey_their_operator_again(
 @SANDBOX
 @pytest.mark.parametrize("maintenance", ["paused", "hibernated"])
 async def test_a_group_at_rest_is_orphaned_too(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
     maintenance: str,
 ) -> None:
     await start_plane()
@@ -259,7 +252,7 @@ async def test_a_group_at_rest_is_orphaned_too(
 
 
 @SANDBOX
-async def test_a_fenced_pod_is_waited_for(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
+async def test_a_fenced_pod_is_waited_for(world: World, start_plane: Callable[..., Any]) -> None:
     """Released before, its finalizer would be nobody's to take off."""
     plane = await start_plane()
     await make_ready(world)
@@ -279,8 +272,8 @@ async def test_a_fenced_pod_is_waited_for(world: World, start_plane: Callable[..
 
 @SANDBOX
 async def test_what_still_names_the_group_is_freed_before_it_goes(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
     sandbox: SandboxApiServer,
 ) -> None:
     """A pod that was made while the collector was at work has the owner that is about to go."""
@@ -307,8 +300,8 @@ async def test_what_still_names_the_group_is_freed_before_it_goes(
 
 @SANDBOX
 async def test_a_pass_that_had_read_the_group_before_gives_nothing_its_owner_back(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
     sandbox: SandboxApiServer,
 ) -> None:
     """Read, deleted and collected, listed: the owner that the pass would give back is about to go."""
@@ -335,7 +328,7 @@ async def test_a_pass_that_had_read_the_group_before_gives_nothing_its_owner_bac
 
 
 @SANDBOX
-async def test_in_the_foreground_the_group_goes_last(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
+async def test_in_the_foreground_the_group_goes_last(world: World, start_plane: Callable[..., Any]) -> None:
     """`--cascade=foreground`: the collector stops all pods at once, and the group stays until nothing of it is left."""
     await start_plane()
     await make_ready(world)
@@ -360,8 +353,8 @@ async def test_in_the_foreground_the_group_goes_last(world: World, start_plane: 
 
 @SANDBOX
 async def test_a_rehearsed_deletion_does_nothing(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
     sandbox: SandboxApiServer,
 ) -> None:
     await start_plane()
@@ -378,8 +371,8 @@ async def test_a_rehearsed_deletion_does_nothing(
 
 
 async def test_without_a_collector_the_operator_frees_everything_itself(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
 ) -> None:
     """A kube-apiserver alone keeps its own finalizer on the group, as one does whose controller-manager is away."""
     await start_plane()
@@ -407,8 +400,8 @@ async def test_without_a_collector_the_operator_frees_everything_itself(
 
 @SANDBOX
 async def test_members_services_and_commit_logs_are_taken_back_too(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
 ) -> None:
     """A member that is known by its Service's address keeps it, so its pod is what the spec wants."""
     spec: dict[str, Any] = {"network": {"addressing": "ServiceIP"}, "storage": {"commitLog": {"size": "1Gi"}}}
@@ -435,8 +428,8 @@ async def test_members_services_and_commit_logs_are_taken_back_too(
 
 @SANDBOX
 async def test_a_persons_objects_beside_it_say_nothing_of_an_orphaned_group(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World,
+    start_plane: Callable[..., Any],
 ) -> None:
     """A Service with every label of ours has no owner; the group is deleted plainly, and that Service stays."""
     await start_plane()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +21,6 @@ from brokergroup_operator.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
     LEASES,
-    NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     ROCKETMQ_CLUSTERS,
@@ -30,68 +28,15 @@ from brokergroup_operator.kube.resources import (
 )
 from brokergroup_operator.observe.metrics import ConditionGauges
 from brokergroup_operator.reconcile.run import plane as plane_module
-from brokergroup_operator.reconcile.run.plane import ReconcilePlane
-from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
-from brokergroup_operator.records.store import GroupKey
+from brokergroup_operator.reconcile.settings import LeaderElectionSettings
 from kube_sandbox.api_server.errors import StatusError
-from tests.reconcile.world import World, applier_for, until
+from tests.reconcile.world import World, all_ready, make_ready, named, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
-    from brokergroup_operator.kube.resources import Resource
-    from brokergroup_operator.reconcile.access import ClusterAccess
+    from brokergroup_operator.reconcile.run.plane import ReconcilePlane
     from kube_sandbox.api_server.server import SandboxApiServer
-
-
-@pytest.fixture
-async def world(access: ClusterAccess) -> AsyncIterator[World]:
-    applier = applier_for(access)
-    async with access.own_client() as api:
-        namespace = f"t-{uuid.uuid4().hex[:8]}"
-        await api.create(NAMESPACES, {"metadata": {"name": namespace}})
-        yield World(api, applier, GroupKey(namespace, "orders"))
-    await applier.close()
-
-
-@pytest.fixture
-async def start_plane(world: World, access: ClusterAccess) -> AsyncIterator[Callable[..., Any]]:
-    planes: list[ReconcilePlane] = []
-
-    async def start(conditions: ConditionGauges | None = None, **settings: Any) -> ReconcilePlane:
-        values = {"controller_addresses": ("127.0.0.1:9878",), "namespace": world.key.namespace} | settings
-        plane = ReconcilePlane(world.api, access, world.view, ReconcileSettings(**values), conditions=conditions)
-        planes.append(plane)
-        await plane.start()
-        return plane
-
-    yield start
-    for plane in planes:
-        await plane.stop()
-
-
-async def named(world: World, resource: Resource) -> dict[str, dict[str, Any]]:
-    listed = await world.api.list(resource, namespace=world.key.namespace)
-    return {item["metadata"]["name"]: item for item in listed.items}
-
-
-async def all_ready(world: World) -> bool:
-    await world.run_kubelet()
-    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
-    return any(
-        item["type"] == "Ready" and item["status"] == "True" for item in group.get("status", {}).get("conditions", [])
-    )
-
-
-async def make_ready(world: World) -> None:
-    await world.create_group()
-
-    async def three_pods() -> bool:
-        return len(await named(world, PODS)) == 3
-
-    await until("three pods", three_pods)
-    await world.view.make_master(world.key, 1)
-    await until("Ready", lambda: all_ready(world))
 
 
 async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(

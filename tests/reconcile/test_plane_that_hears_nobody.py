@@ -10,7 +10,7 @@ import pytest
 from brokergroup_operator.observe.group_view import Silence
 from brokergroup_operator.reconcile.plan import DeleteObject, RemoveMember, SwitchMaster
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import condition, run, status_of
+from tests.reconcile.passes import condition, run, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -14,8 +14,8 @@ from brokergroup_operator.reconcile.clusters.standing import Seen, is_settled, s
 from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
+from tests.reconcile.passes import status_of as status_of_group
 from tests.reconcile.test_conditions import CASES
-from tests.reconcile.test_evaluate import status_of as status_of_group
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed

@@ -12,8 +12,8 @@ from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act.apply import rehearse
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import cases as c
+from tests.reconcile.passes import run
 from tests.reconcile.test_apply import POD, applier, carry_out
-from tests.reconcile.test_evaluate import run
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi

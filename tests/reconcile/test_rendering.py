@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -23,17 +22,13 @@ from brokergroup_operator.reconcile.see import foreign
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from rocketmq_remoting.serialization import decode_properties
 from tests.reconcile import builders as b
+from tests.reconcile.golden_files import compare
 
-GOLDEN = Path(__file__).parent / "golden"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 DURABILITIES = ("Strict", "Available", "Fast")
 IMPLEMENTATIONS = ("Java", "Python")
-
-
-def compare(name: str, actual: str) -> None:
-    path = GOLDEN / name
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        path.write_text(actual, encoding="utf-8")
-    assert actual == path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)

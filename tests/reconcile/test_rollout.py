@@ -13,7 +13,6 @@ from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile.plan import Verb
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import failing_over
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -88,7 +87,7 @@ CASES: list[tuple[str, Observed, list[str]]] = [
     ),
     (
         "not while a master is being changed",
-        c.live(c.outdated(barred(2, 3)), 1, 2, 3, in_progress=replace(failing_over(), kind=Kind.SWITCHOVER)),
+        c.live(c.outdated(barred(2, 3)), 1, 2, 3, in_progress=replace(c.failing_over(), kind=Kind.SWITCHOVER)),
         [],
     ),
     ("and the master of such a group is nobody's to give up", c.outdated(barred(2, 3), "orders-1"), []),

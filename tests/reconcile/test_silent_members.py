@@ -16,7 +16,7 @@ from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.see import observed
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import condition, run, status_of
+from tests.reconcile.passes import condition, run, status_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed

@@ -16,8 +16,8 @@ from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see.members import membership
 from tests.reconcile import builders as b
 from tests.reconcile.cases import with_pods
-from tests.reconcile.test_evaluate import run, told
-from tests.reconcile.test_rendering import compare
+from tests.reconcile.golden_files import compare
+from tests.reconcile.passes import run, told
 
 EPHEMERAL: dict[str, Any] = {"storage": {"ephemeral": {"sizeLimit": "2Gi"}}}
 COMMIT_LOG: dict[str, Any] = {"storage": {"commitLog": {"size": "100Gi", "storageClassName": "fast"}}}

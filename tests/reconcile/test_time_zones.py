@@ -12,7 +12,7 @@ from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
 from brokergroup_operator.reconcile.plan import WriteStatus
 from brokergroup_operator.reconcile.tell.events import transition_notes
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import run
+from tests.reconcile.passes import run
 
 SAID = f"spec.slo.timeZone is 'Europe/Berln': no such time zone; {times.EXPECTED_ZONE}"
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
-from tests.reconcile.test_plane import named, start_plane, world  # noqa: F401 (fixtures)
-from tests.reconcile.world import until
+from tests.reconcile.world import named, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 GROUPS = ("a", "b", "c", "d")
 
 
-async def create(world: World, name: str) -> None:  # noqa: F811
+async def create(world: World, name: str) -> None:
     kind = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND}
     metadata = {"name": name, "namespace": world.key.namespace}
     spec = {"implementation": "Python", "replicas": 1, "brokerName": "x"}
     await world.api.create(BROKER_GROUPS, {**kind, "metadata": metadata, "spec": spec})
 
 
-async def with_children(world: World) -> set[str]:  # noqa: F811
+async def with_children(world: World) -> set[str]:
     """The groups of which there is anything."""
     found: set[str] = set()
     for resource in (PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES):
@@ -34,7 +33,7 @@ async def with_children(world: World) -> set[str]:  # noqa: F811
     return found
 
 
-async def waiting(world: World) -> dict[str, str]:  # noqa: F811
+async def waiting(world: World) -> dict[str, str]:
     """The groups that say that they wait, each with what it says."""
     told: dict[str, str] = {}
     for name, group in (await named(world, BROKER_GROUPS)).items():
@@ -45,7 +44,7 @@ async def waiting(world: World) -> dict[str, str]:  # noqa: F811
     return told
 
 
-async def test_one_begins_and_the_next_when_it_is_gone(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
+async def test_one_begins_and_the_next_when_it_is_gone(world: World, start_plane: Callable[..., Any]) -> None:
     await start_plane(resync_seconds=600.0)
     await asyncio.gather(*(create(world, name) for name in GROUPS))
     left = set(GROUPS)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.access import ClusterAccess
     from brokergroup_operator.records.store import GroupKey
     from kube_sandbox.api_server.server import SandboxApiServer
@@ -260,3 +261,27 @@ def stable(value: Any) -> Any:
     if isinstance(value, list):
         return [stable(item) for item in value]
     return value
+
+
+async def named(world: World, resource: Resource) -> dict[str, dict[str, Any]]:
+    listed = await world.api.list(resource, namespace=world.key.namespace)
+    return {item["metadata"]["name"]: item for item in listed.items}
+
+
+async def all_ready(world: World) -> bool:
+    await world.run_kubelet()
+    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+    return any(
+        item["type"] == "Ready" and item["status"] == "True" for item in group.get("status", {}).get("conditions", [])
+    )
+
+
+async def make_ready(world: World) -> None:
+    await world.create_group()
+
+    async def three_pods() -> bool:
+        return len(await named(world, PODS)) == 3
+
+    await until("three pods", three_pods)
+    await world.view.make_master(world.key, 1)
+    await until("Ready", lambda: all_ready(world))
