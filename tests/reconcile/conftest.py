@@ -75,3 +75,11 @@ async def start_plane(world: World, access: ClusterAccess) -> AsyncIterator[Call
     yield start
     for plane in planes:
         await plane.stop()
+
+
+@pytest.fixture
+async def sandbox_world(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[World]:
+    """Passes over `default/orders` at the embedded API; the test creates the group."""
+    applier = applier_for(ClusterAccess(url=sandbox.url))
+    yield World(api, applier, GroupKey("default", "orders"))
+    await applier.close()

@@ -42,14 +42,34 @@ def describe(action: plans.Action) -> str:  # noqa: PLR0911 (one per action)
 
 
 def run(seen: Observed) -> plans.Plan:
+    """Return the plan of one pass over what was seen."""
     return evaluate(seen, b.SETTINGS, now=b.NOW)
 
 
 def status_of(seen: Observed) -> dict[str, Any]:
+    """Return the status that the pass writes; it writes exactly one."""
     [written] = [action for action in run(seen).actions if isinstance(action, plans.WriteStatus)]
     return written.status
 
 
+def conditions(seen: Observed) -> dict[str, dict[str, Any]]:
+    """Return the conditions that the pass writes, by their type."""
+    written = status_of(seen)["conditions"]
+    found = {one["type"]: one for one in written}
+    assert len(found) == len(written), "two conditions of one type"
+    return found
+
+
 def condition(seen: Observed, kind: str) -> tuple[str, str]:
-    [found] = [item for item in status_of(seen)["conditions"] if item["type"] == kind]
+    """Return the condition's status and reason."""
+    found = conditions(seen)[kind]
     return found["status"], found["reason"]
+
+
+def shown(seen: Observed, kind: str) -> tuple[str, str] | None:
+    """Return the condition's status and reason; None if the group has no such condition."""
+    return condition(seen, kind) if kind in conditions(seen) else None
+
+
+def message(seen: Observed, kind: str) -> str:
+    return str(conditions(seen)[kind]["message"])

@@ -13,19 +13,15 @@ from brokergroup_operator.api import names
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ConflictError, InvalidError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, EVENTS, PODS
-from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
-from tests.reconcile.world import World, applier_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from aiohttp import web
 
-    from brokergroup_operator.kube.client import KubernetesApi
     from kube_sandbox.api_server.server import SandboxApiServer
+    from tests.reconcile.world import World
 
 KEY = GroupKey("default", "orders")
 FILE = f"{KEY.name}-broker"
@@ -98,13 +94,10 @@ class Group:
 
 
 @pytest.fixture
-async def group(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[Group]:
-    applier = applier_for(ClusterAccess(url=sandbox.url))
-    world = World(api, applier, KEY)
-    world.brokers_run = True
-    sandbox.before_request = world.observe
-    yield Group(world)
-    await applier.close()
+async def group(sandbox: SandboxApiServer, sandbox_world: World) -> Group:
+    sandbox_world.brokers_run = True
+    sandbox.before_request = sandbox_world.observe
+    return Group(sandbox_world)
 
 
 async def made(group: Group, **spec: Any) -> Group:

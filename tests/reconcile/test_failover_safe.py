@@ -1,4 +1,4 @@
-"""When the master may be lost: case by case, and "no" to everything that is not known."""
+"""When the master may be lost, when mastership moves although nothing is broken, and which pods may be evicted."""
 
 from __future__ import annotations
 
@@ -7,16 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.resources import POD_DISRUPTION_BUDGETS
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
+from brokergroup_operator.observe.timeline import Cause, Kind
+from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe
+from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.plan import SwitchMaster
+from brokergroup_operator.reconcile.render.children import build_disruption_budgets
+from brokergroup_operator.reconcile.see.observed import is_draining
 from controller_core.model import LiveReplica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
+from tests.reconcile.passes import run, told
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
 
+
 LACKING = (MetadataDifference(2, MetadataKind.TOPIC, "payments"),)
+
 TWO = {"replicas": 2}
 
 
@@ -143,3 +154,204 @@ def test_the_spec_says_who_is_barred_whatever_its_heartbeats_say() -> None:
         return failover_safe(replace(seen, snapshot=replace(seen.snapshot, live=heard))).status.value
 
     assert (verdict(), verdict(2, 3)) == ("False", "True")
+
+
+CORDONED = c.node("node-1", unschedulable=True)
+
+FINE = {"node_2": c.node("node-2"), "node_3": c.node("node-3")}
+
+PREFER_3 = {"failover": {"preferredMaster": 3}}
+
+ZERO_1 = [{"brokerId": 1, "priority": 0}]
+
+ZERO_2_3 = [{"brokerId": 2, "priority": 0}, {"brokerId": 3, "priority": 0}]
+
+BARRED_MASTER = c.settled(failover={"priorities": ZERO_1})
+
+
+@pytest.mark.parametrize(
+    ("spec", "draining"),
+    [
+        ({}, False),
+        ({"unschedulable": True}, True),
+        ({"taints": [{"key": "dedicated", "value": "mq", "effect": "NoSchedule"}]}, False),
+        ({"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}, True),
+        ({"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}, True),
+    ],
+)
+def test_which_nodes_are_being_drained(spec: dict[str, Any], draining: bool) -> None:
+    assert is_draining(c.node("n", **spec)) is draining
+
+
+MOVES: list[tuple[str, Observed, list[str]]] = [
+    ("nodes are fine", c.on_nodes(c.settled(), node_1=c.node("node-1"), **FINE), []),
+    ("nodes can't be read", c.on_nodes(c.settled()), []),
+    ("the master's node is drained", c.on_nodes(c.settled(), node_1=CORDONED, **FINE), ["switch orders-1 to 2"]),
+    (
+        "not to another node that is drained",
+        c.on_nodes(c.settled(), node_1=CORDONED, node_2=c.node("node-2", unschedulable=True), node_3=FINE["node_3"]),
+        ["switch orders-1 to 3"],
+    ),
+    (
+        "all nodes are drained",
+        c.on_nodes(c.settled(), **{f"node_{n}": c.node(f"node-{n}", unschedulable=True) for n in (1, 2, 3)}),
+        [],
+    ),
+    (
+        "a drain has evicted a slave of the same node first: one member elsewhere is enough",
+        c.on_nodes(c.live(c.settled(), 1, 2), node_1=CORDONED, **FINE),
+        ["switch orders-1 to 2"],
+    ),
+    ("no member on another node is alive", c.on_nodes(c.live(c.settled(), 1), node_1=CORDONED, **FINE), []),
+    (
+        "only a member of a drained node is left",
+        c.on_nodes(c.live(c.settled(), 1, 2), node_1=CORDONED, node_2=c.node("node-2", unschedulable=True)),
+        [],
+    ),
+    (
+        "it is being moved already",
+        c.on_nodes(
+            c.live(c.settled(), 1, 2, in_progress=replace(c.failing_over(), kind=Kind.SWITCHOVER)),
+            node_1=CORDONED,
+            **FINE,
+        ),
+        [],
+    ),
+    ("a preference needs a whole group", c.live(c.settled(**PREFER_3), 1, 3), []),
+    (
+        "a slave's node is drained: it may be evicted",
+        c.on_nodes(c.settled(), node_2=c.node("node-2", unschedulable=True)),
+        [],
+    ),
+    ("another master is preferred", c.settled(**PREFER_3), ["switch orders-1 to 3"]),
+    ("the preferred one is master", c.seen_with(c.settled(**PREFER_3), b.record(master=3)), []),
+    ("the preferred one is not in sync", c.seen_with(c.settled(**PREFER_3), b.record(in_sync=(1, 2))), []),
+    (
+        "the preferred one is on a drained node",
+        c.on_nodes(c.settled(**PREFER_3), node_3=c.node("node-3", unschedulable=True)),
+        [],
+    ),
+    (
+        "the preferred one is updated first, as a slave",
+        c.outdated(c.settled(**PREFER_3), "orders-1", "orders-3"),
+        ["replace orders-3"],
+    ),
+    (
+        "an update takes it from the preferred one",
+        c.seen_with(c.outdated(c.settled(**PREFER_3), "orders-3"), b.record(master=3)),
+        ["switch orders-3"],
+    ),
+    (
+        "and does not give it back before that one is updated",
+        c.seen_with(c.outdated(c.settled(**PREFER_3), "orders-3"), b.record(master=2)),
+        ["replace orders-3"],
+    ),
+    (
+        "an update that waits for a person keeps nobody from being master",
+        c.outdated(c.settled(**PREFER_3, updateStrategy={"type": "OnDelete"})),
+        ["switch orders-1 to 3"],
+    ),
+    ("the master may not be one any more", BARRED_MASTER, ["switch orders-1 to 2"]),
+    ("nobody else may be either", c.settled(failover={"priorities": [*ZERO_1, *ZERO_2_3]}), []),
+    ("it may not be one, and it is not safe", c.live(BARRED_MASTER, 1, 2), []),
+    (
+        "it hands over to one who is updated",
+        c.outdated(BARRED_MASTER, "orders-1", "orders-2"),
+        ["switch orders-1 to 3"],
+    ),
+    ("and not to one whom the update would stop", c.outdated(BARRED_MASTER), ["replace orders-2"]),
+    (
+        "a drain comes before an update",
+        c.on_nodes(c.outdated(c.settled()), node_1=CORDONED, **FINE),
+        ["switch orders-1 to 2"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in MOVES], ids=[case[0] for case in MOVES])
+def test_next_step(seen: Observed, expected: list[str]) -> None:
+    assert c.steps(seen) == expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "cause"),
+    [
+        (c.on_nodes(c.settled(), node_1=CORDONED, **FINE), Cause.DRAIN),
+        (c.outdated(c.settled(), "orders-1"), Cause.ROLLING_UPGRADE),
+        (c.settled(**PREFER_3), Cause.PLANNED_SWITCHOVER),
+    ],
+)
+def test_who_moves_it_says_why_and_the_controller_is_told(seen: Observed, cause: Cause) -> None:
+    [action] = [one for one in evaluate(seen, b.SETTINGS, now=b.NOW).actions if isinstance(one, SwitchMaster)]
+    assert action.cause is cause
+
+
+def test_a_drain_that_nobody_can_take_over_from_is_said() -> None:
+    moving = c.course(c.on_nodes(c.live(c.settled(), 1), node_1=CORDONED, **FINE)).moving
+    assert moving is not None
+    assert moving.verb.value == "refuse"
+    assert "orders-1 is being drained, and no member elsewhere can take over" in moving.why
+
+
+def allowed(replicas: int, *, open_for_one: bool, master: bool, healthy: int) -> int:
+    """disruptionsAllowed of the budget that selects such a pod, of which `healthy` are ready: minAvailable is a number of pods."""
+    role = names.ROLE_MASTER if master else names.ROLE_SLAVE
+    [budget] = [
+        one
+        for one in build_disruption_budgets(b.group(replicas=replicas), open_for_one=open_for_one)
+        if one["spec"]["selector"]["matchLabels"][names.LABEL_ROLE] == role
+    ]
+    return max(0, healthy - int(budget["spec"]["minAvailable"]))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "open_for_one", "master", "healthy", "expected"),
+    [
+        (3, True, False, 2, 1),
+        (3, True, False, 1, 0),
+        (3, False, False, 2, 0),
+        (5, True, False, 4, 1),
+        (2, True, False, 1, 1),
+        (3, True, True, 1, 0),
+        (1, False, True, 1, 0),
+    ],
+    ids=["one of two", "one is away", "not safe", "one of four", "the only slave", "the master", "a group of one"],
+)
+def test_who_may_go(replicas: int, open_for_one: bool, master: bool, healthy: int, expected: int) -> None:
+    assert allowed(replicas, open_for_one=open_for_one, master=master, healthy=healthy) == expected
+
+
+def test_no_pod_is_under_both() -> None:
+    """The eviction API refuses a pod under two budgets altogether."""
+    selectors = [
+        one["spec"]["selector"]["matchLabels"] for one in build_disruption_budgets(b.group(), open_for_one=True)
+    ]
+    assert {selector[names.LABEL_ROLE] for selector in selectors} == {names.ROLE_MASTER, names.ROLE_SLAVE}
+
+
+def test_the_slaves_budget_closes_when_the_group_is_not_safe() -> None:
+    seen = c.live(c.settled(), 1, 2)
+    [closed] = [
+        action.object
+        for action in run(seen).actions
+        if isinstance(action, plans.ApplyObject) and action.resource == POD_DISRUPTION_BUDGETS
+    ]
+    assert (closed["metadata"]["name"], closed["spec"]["minAvailable"] > 100) == ("orders", True)
+
+
+def test_budgets_can_be_switched_off() -> None:
+    seen = c.wishing(c.settled(), disruptionBudget={"enabled": False})
+    assert told(run(seen)) == ["delete PodDisruptionBudget orders", "delete PodDisruptionBudget orders.master"]
+    assert told(run(b.changed(seen, disruption_budgets={}))) == []
+    somebodys = {"ours": seen.disruption_budgets["orders"]}
+    assert told(run(b.changed(seen, disruption_budgets=somebodys))) == []
+
+
+def test_no_two_groups_share_a_budget() -> None:
+    """`a` and `a-master` in one namespace would take each other's budget away, again and again."""
+    found = [
+        budget(group)
+        for group in ("a", "a-master", "a-slave", "a-1")
+        for budget in (names.disruption_budget_name, names.master_disruption_budget_name)
+    ]
+    assert len(set(found)) == len(found)

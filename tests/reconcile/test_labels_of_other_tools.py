@@ -28,10 +28,7 @@ from brokergroup_operator.reconcile.see.foreign import with_revision
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.passes import run, told
-from tests.reconcile.test_clusters import SETTINGS as CLUSTER_SETTINGS
-from tests.reconcile.test_fence_key import SIGNED
-from tests.reconcile.test_orphaned import delete, is_gone
-from tests.reconcile.world import make_ready, named, until
+from tests.reconcile.world import delete, is_gone, make_ready, named, orphan, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +80,7 @@ async def test_nothing_of_ours_is_an_applications(
 
     Reports: VictoriaMetrics/operator #90, argo-cd #1250, #3050, #10974.
     """
-    await start_plane(fence_keys=SIGNED.fence_keys)
+    await start_plane(fence_keys=b.SIGNED.fence_keys)
     await make_ready(world)
     await world.api.patch(
         BROKER_GROUPS,
@@ -94,15 +91,14 @@ async def test_nothing_of_ours_is_an_applications(
     )
 
     async def noticed() -> bool:
-        group = await world.api.get(BROKER_GROUPS, "orders", namespace=world.key.namespace)
+        group = await world.group()
         return bool(group["status"].get("observedGeneration") == group["metadata"]["generation"])
 
     await until("the change is seen", noticed)
     selectors = [INSTANCE, *(f"{key}={value}" for key, value in TOOLS[tool]["labels"].items())]
     for selector in selectors:
         assert await pruned(world, selector) == []
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     for selector in selectors:
         assert await pruned(world, selector) == []
     annotated = [
@@ -131,9 +127,9 @@ def test_no_part_of_a_cluster_bears_one_but_pods_that_always_have_an_owner() -> 
     raw = {"metadata": {"name": "shop", "namespace": "a", "uid": "u"}, "spec": {"proxy": {"replicas": 1}}}
     cluster = msgspec.convert(raw, RocketMQCluster)
     made = [
-        *parts.name_servers(cluster, CLUSTER_SETTINGS),
+        *parts.name_servers(cluster, b.SETTINGS),
         *parts.broker_groups(cluster, raw),
-        *parts.proxies(cluster, CLUSTER_SETTINGS),
+        *parts.proxies(cluster, b.SETTINGS),
     ]
     assert not [one["kind"] for one in made if INSTANCE in one["metadata"]["labels"]]
     templates = [one["spec"]["template"]["metadata"]["labels"] for one in made if "template" in one.get("spec", {})]

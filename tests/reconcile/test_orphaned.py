@@ -22,7 +22,7 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
 )
 from kube_sandbox.api_server.requests import Deletion
-from tests.reconcile.world import all_ready, make_ready, named, until
+from tests.reconcile.world import all_ready, delete, is_gone, make_ready, named, orphan, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,16 +51,8 @@ async def owners(world: World) -> set[str]:
     return {uid for one in found for uid in [each["uid"] for each in one.get("ownerReferences") or []] or [""]}
 
 
-async def delete(world: World, policy: str) -> None:
-    await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace, propagation_policy=policy)
-
-
-async def is_gone(world: World) -> bool:
-    return world.key.name not in await named(world, BROKER_GROUPS)
-
-
 async def group_uid(world: World) -> str:
-    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+    group = await world.group()
     return str(group["metadata"]["uid"])
 
 
@@ -77,9 +69,7 @@ async def test_everything_stays_and_a_group_made_again_takes_it_back_as_it_runs(
     plane = await start_plane()
     await make_ready(world)
     retention = {"storage": {"retention": {"whenDeleted": when_deleted}}}
-    await world.api.patch(
-        BROKER_GROUPS, "orders", {"spec": retention}, namespace=world.key.namespace, content_type=PatchType.MERGE
-    )
+    await world.patch_group({"spec": retention}, content_type=PatchType.MERGE)
     before = await uids(world)
     record = (await named(world, BROKER_GROUP_STATES))["orders"]["record"]
     if operator == "away":
@@ -113,8 +103,7 @@ async def left_behind(world: World, start_plane: Callable[..., Any], **settings:
     await start_plane(**settings)
     await make_ready(world)
     before = await uids(world)
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     return before
 
 
@@ -154,8 +143,7 @@ async def test_orphaned_twice(world: World, start_plane: Callable[..., Any]) -> 
     before = await left_behind(world, start_plane)
     await world.create_group()
     await taken_back(world, is_told=False)
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     assert await uids(world) == before
     assert await owners(world) == {""}
 
@@ -172,8 +160,7 @@ async def test_a_group_that_is_orphaned_while_it_takes_things_back_takes_none_wi
     plane = await start_plane()
     await make_ready(world)
     before = await uids(world)
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     await plane.stop()
     await world.create_group()
     deleted: list[str] = []
@@ -213,17 +200,14 @@ async def test_the_fences_of_an_orphaned_group_obey_their_operator_again(
     await make_ready(world)
     await remember()
     before = await uids(world)
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     await world.create_group()
     await taken_back(world)
     await until("Ready", lambda: all_ready(world))
     assert await uids(world) == before
     assert None not in old_pods.values()
     assert {name: keys.key_in(pod) for name, pod in (await named(world, PODS)).items()} == old_pods
-    group = await world.api.get(BROKER_GROUPS, "orders", namespace=world.key.namespace)
-    told = {one["type"]: one["reason"] for one in group["status"]["conditions"]}
-    assert told["UpToDate"] == "AllUpToDate"
+    assert (await world.conditions())["UpToDate"]["reason"] == "AllUpToDate"
 
 
 @SANDBOX
@@ -236,18 +220,16 @@ async def test_a_group_at_rest_is_orphaned_too(
     await start_plane()
     await make_ready(world)
     wish = {"spec": {"maintenance": {maintenance: True}, "storage": {"retention": {"whenDeleted": "Delete"}}}}
-    await world.api.patch(BROKER_GROUPS, "orders", wish, namespace=world.key.namespace, content_type=PatchType.MERGE)
+    await world.patch_group(wish, content_type=PatchType.MERGE)
 
     async def at_rest() -> bool:
         await world.run_kubelet()
-        group = await world.api.get(BROKER_GROUPS, "orders", namespace=world.key.namespace)
-        held = {one["type"] for one in group["status"]["conditions"] if one["status"] == "True"}
-        return maintenance.capitalize() in held
+        found = (await world.conditions()).get(maintenance.capitalize(), {})
+        return bool(found.get("status") == "True")
 
     await until(maintenance, at_rest)
     before = await uids(world)
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     assert await uids(world) == before
 
 
@@ -364,7 +346,7 @@ async def test_a_rehearsed_deletion_does_nothing(
         things = sandbox.store.resource(names.GROUP, names.VERSION, "brokergroups")
         sandbox.store.delete(things, world.key.namespace, "orders", Deletion(dry_run=True, propagation=policy))
         sandbox.store.run_background()
-    group = await world.api.get(BROKER_GROUPS, "orders", namespace=world.key.namespace)
+    group = await world.group()
     assert "deletionTimestamp" not in group["metadata"]
     assert group["metadata"]["finalizers"] == [names.FINALIZER_BROKER_GROUP]
     assert await uids(world) == before
@@ -389,9 +371,7 @@ async def test_without_a_collector_the_operator_frees_everything_itself(
     assert await uids(world) == before
     if not await is_gone(world):
         collected = {"metadata": {"finalizers": None}}
-        await world.api.patch(
-            BROKER_GROUPS, "orders", collected, namespace=world.key.namespace, content_type=PatchType.MERGE
-        )
+        await world.patch_group(collected, content_type=PatchType.MERGE)
     await until("the group is gone", lambda: is_gone(world))
     await world.create_group()
     await taken_back(world)
@@ -417,8 +397,7 @@ async def test_members_services_and_commit_logs_are_taken_back_too(
     before = await uids(world)
     assert len([name for name in before if name.startswith("Service ")]) == 5
     assert len([name for name in before if name.startswith("PersistentVolumeClaim ")]) == 6
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     assert await uids(world) == before
     await world.create_group(**spec)
     await taken_back(world)

@@ -47,7 +47,7 @@ async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(
 
     pods, claims = await named(world, PODS), await named(world, PERSISTENT_VOLUME_CLAIMS)
     assert sorted(pods) == sorted(claims) == ["orders-1", "orders-2", "orders-3"]
-    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+    group = await world.group()
     assert group["metadata"]["finalizers"] == [names.FINALIZER_BROKER_GROUP]
     assert group["status"]["master"]["pod"] == "orders-1"
     reasons = {event["reason"] for event in (await named(world, EVENTS)).values()}
@@ -116,7 +116,7 @@ async def test_deletion_leaves_data_and_record_by_default(world: World, start_pl
     async def gone() -> bool:
         await world.run_kubelet()
         try:
-            await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+            await world.group()
         except NotFoundError:
             return True
         return False
@@ -314,7 +314,7 @@ async def test_the_conditions_are_told_while_it_reconciles(world: World, start_p
     await make_ready(world)
 
     async def told_as_written() -> bool:
-        group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+        group = await world.group()
         written = {one["type"]: float(one["status"] == "True") for one in group["status"]["conditions"]}
         told = {one.labels["condition"]: one.value for family in conditions.collect() for one in family.samples}
         return told == written and told["Ready"] == 1

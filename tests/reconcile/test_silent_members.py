@@ -1,4 +1,4 @@
-"""A slave that runs and that no controller hears, or no telling links: when its process is replaced, and what prevents that."""
+"""A slave that runs and that no controller hears: when its process is replaced, and a plane that hears no broker itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from brokergroup_operator.observe.group_view import LostLink, Silence
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.plan import DeleteObject, RemoveMember, SwitchMaster
 from brokergroup_operator.reconcile.see import observed
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.passes import condition, run, status_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from brokergroup_operator.reconcile.see.observed import Observed
+
 
 NOW = dt.datetime.fromisoformat(b.NOW)
 
@@ -103,6 +107,7 @@ def registered_under(address: str, seconds: float = 61, **silence: Any) -> Obser
 
 
 STRICT_ON_TWO: dict[str, Any] = {"replicas": 2, "durability": "Strict"}
+
 CASES: list[tuple[str, Observed, list[str]]] = [
     ("all are heard", c.settled(), []),
     ("runs, and never registered", never_registered(61), ["replace orders-2"]),
@@ -349,3 +354,50 @@ def test_what_others_write_on_a_secret_is_no_change_of_its_credentials() -> None
     assert observed.data_changed_at(secret) == "2026-11-02T00:00:00Z"
     del secret["metadata"]["managedFields"]
     assert observed.data_changed_at(secret) == "2026-11-01T00:00:00Z"
+
+
+ELSEWHERE = Silence(since_unix_seconds=0.0, linked=True, answers=True, heard_by=("10.0.0.7:9878",))
+
+
+def hears(*ids: int, seen: Observed | None = None, said_of_others: Silence = ELSEWHERE) -> Observed:
+    """Only these members' heartbeats arrive here; the master answers as master."""
+    seen = seen or c.settled()
+    assert seen.record is not None
+    silences = {one: said_of_others for one in seen.record.replicas if one not in ids}
+    master = silences.pop(seen.record.master_broker_id or 0, None)
+    return c.live(seen, *ids, silences=silences, masters_silence=master, writable=True)
+
+
+@pytest.mark.parametrize("ids", [(), (2, 3), (1,)], ids=["nobody", "the slaves alone", "the master alone"])
+def test_the_group_is_ready_by_what_the_master_and_the_other_plane_say(ids: Collection[int]) -> None:
+    seen = hears(*ids)
+    for kind in ("Ready", "Available", "ReplicationHealthy"):
+        assert condition(seen, kind)[0] == "True", kind
+    [told] = [one["message"] for one in status_of(seen)["conditions"] if one["type"] == "Ready"]
+    assert told.startswith("3 members in sync; broker ")
+    assert told.endswith("but by 10.0.0.7:9878")
+
+
+@pytest.mark.parametrize("ids", [(), (2, 3), (1,)], ids=["nobody", "the slaves alone", "the master alone"])
+def test_it_does_nothing_voluntary(ids: Collection[int]) -> None:
+    seen = hears(*ids, seen=c.outdated(c.settled(), "orders-1", "orders-2", "orders-3"))
+    assert condition(seen, "FailoverSafe") == ("False", "MembersNotHeard")
+    assert not [one for one in run(seen).actions if isinstance(one, DeleteObject | SwitchMaster | RemoveMember)]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (replace(ELSEWHERE, heard_by=()), "MembersNotHeard"),
+        (replace(ELSEWHERE, linked=False), "MembersNotHeard"),
+    ],
+    ids=["no plane hears them", "they have no link"],
+)
+def test_a_member_of_which_nothing_good_is_said_is_not_ready(said: Silence, reason: str) -> None:
+    assert condition(hears(1, said_of_others=said), "Ready") == ("False", reason)
+
+
+def test_no_id_is_cleaned_from_the_record_by_a_plane_that_does_not_hear_the_master() -> None:
+    """It could not tell a living member from a dead one."""
+    seen = hears(seen=c.settled(replicas=2))
+    assert not [one for one in run(seen).actions if isinstance(one, DeleteObject | SwitchMaster | RemoveMember)]

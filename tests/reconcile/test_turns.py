@@ -165,7 +165,7 @@ async def fleet(api: KubernetesApi, sandbox: SandboxApiServer) -> AsyncIterator[
 
 async def up_to_date(world: World) -> bool:
     """Three members in sync and every pod as the spec says, by its own word."""
-    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+    group = await world.group()
     status = group.get("status") or {}
     new = status.get("observedGeneration") == group["metadata"]["generation"]
     true = {one["type"] for one in status.get("conditions", []) if one["status"] == "True"}

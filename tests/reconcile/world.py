@@ -160,7 +160,7 @@ class World:
             return False
         pods = {item["metadata"]["name"]: item for item in (await self._pods())}
         by_pod = {one.reserved_for: one.broker_id for _, one in sorted(stored.record.replicas.items())}
-        group = await self.api.get(BROKER_GROUPS, self.key.name, namespace=self.key.namespace)
+        group = await self.group()
         await self.view.live(
             self.key,
             [broker_id for name, broker_id in by_pod.items() if name in pods],
@@ -210,6 +210,17 @@ class World:
             subresource="status",
             content_type=PatchType.MERGE,
         )
+
+    async def group(self) -> dict[str, Any]:
+        """Return the group's object as the API server has it."""
+        return await self.api.get(BROKER_GROUPS, self.key.name, namespace=self.key.namespace)
+
+    async def patch_group(self, patch: dict[str, Any], **options: Any) -> dict[str, Any]:
+        return await self.api.patch(BROKER_GROUPS, self.key.name, patch, namespace=self.key.namespace, **options)
+
+    async def conditions(self) -> dict[str, dict[str, Any]]:
+        """Return the group's conditions by type; empty before its first status."""
+        return {one["type"]: one for one in (await self.group()).get("status", {}).get("conditions", [])}
 
     async def bring_up(self, server: SandboxApiServer) -> None:
         """Bring the group up by passes; its brokers are in sync at once, its kubelet only writes status."""
@@ -270,10 +281,7 @@ async def named(world: World, resource: Resource) -> dict[str, dict[str, Any]]:
 
 async def all_ready(world: World) -> bool:
     await world.run_kubelet()
-    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
-    return any(
-        item["type"] == "Ready" and item["status"] == "True" for item in group.get("status", {}).get("conditions", [])
-    )
+    return (await world.conditions()).get("Ready", {}).get("status") == "True"
 
 
 async def make_ready(world: World) -> None:
@@ -285,3 +293,17 @@ async def make_ready(world: World) -> None:
     await until("three pods", three_pods)
     await world.view.make_master(world.key, 1)
     await until("Ready", lambda: all_ready(world))
+
+
+async def delete(world: World, policy: str) -> None:
+    await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace, propagation_policy=policy)
+
+
+async def is_gone(world: World) -> bool:
+    return world.key.name not in await named(world, BROKER_GROUPS)
+
+
+async def orphan(world: World) -> None:
+    """Delete the group with the policy Orphan, and wait until its object is gone."""
+    await delete(world, "Orphan")
+    await until("the group is gone", lambda: is_gone(world))

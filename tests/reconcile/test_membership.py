@@ -1,0 +1,340 @@
+"""Members that leave: which one, in which order, when it is refused; which dead ids are cleaned; and hibernation."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.reconcile import plan as plans
+from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.see.members import membership
+from controller_core.model import BrokerGroupRecord, Replica
+from tests.reconcile import builders as b
+from tests.reconcile import cases as c
+from tests.reconcile.passes import condition, run, shown, told
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.see.observed import Observed
+
+
+def four(wanted: int = 3, **spec: object) -> Observed:
+    """Four members, of whom `wanted` are to stay."""
+    return c.wishing(c.settled(replicas=4, **spec), replicas=wanted, **spec)
+
+
+STOPPED = c.live(c.without_pods(four(), "orders-4"), 1, 2, 3)
+
+LAST_SEATS = c.live(c.without_pods(c.seen_with(four(), b.record(replicas=4, in_sync=(1, 4))), "orders-4"), 1, 2, 3)
+
+NEVER_REGISTERED = c.live(
+    c.without_pods(
+        replace(
+            four(),
+            record=replace(
+                b.record(), next_broker_id=5, replicas={**b.record().replicas, 4: b.reserved(4).replicas[4]}
+            ),
+        ),
+        "orders-4",
+    ),
+    1, 2, 3,
+)  # fmt: skip
+
+CASES: list[tuple[str, Observed, list[str]]] = [
+    ("the highest id", four(), ["stop orders-4"]),
+    ("not the master", c.seen_with(four(), b.record(replicas=4, master=4)), ["stop orders-3"]),
+    (
+        "who is outside the set first",
+        c.seen_with(four(), b.record(replicas=4, in_sync=(1, 3, 4))),
+        ["stop orders-2"],
+    ),
+    ("whoever was stopped stays the chosen one", c.going(four(), "orders-3"), []),
+    ("forgotten once it is gone", STOPPED, ["forget orders-4"]),
+    ("one after the other", four(wanted=2), ["stop orders-4"]),
+    (
+        "who has no seat may go although the others are few",
+        c.seen_with(four(), b.record(replicas=4, in_sync=(1, 4))),
+        ["stop orders-3"],
+    ),
+    (
+        "also at the floor",
+        c.seen_with(c.wishing(c.settled(), replicas=2, durability="Strict"), b.record(in_sync=(1, 3))),
+        ["stop orders-2"],
+    ),
+    ("without a master nobody leaves", c.seen_with(four(), b.record(replicas=4, master=None)), []),
+    ("an id that never registered leaves at once", NEVER_REGISTERED, ["forget orders-4"]),
+    ("gone, but its seat is needed: it comes back", LAST_SEATS, []),
+]
+
+
+@pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_next_step(seen: Observed, expected: list[str]) -> None:
+    assert c.steps_after_marking(seen) == expected
+
+
+def test_the_choice_is_noted_before_anything_is_done() -> None:
+    assert c.steps(four()) == ["mark orders-4"]
+    assert c.steps(c.marked(four(), "orders-4")) == ["stop orders-4"]
+
+
+def test_the_noted_choice_stands() -> None:
+    assert c.steps(c.marked(four(), "orders-2")) == ["stop orders-2"]
+
+
+def test_an_operator_that_has_just_started_waits_and_makes_nobody_anew() -> None:
+    cold = c.live(c.marked(c.without_pods(four(), "orders-4"), "orders-4"), writable=False)
+    assert c.steps(cold) == []
+    assert not c.course(cold).runs(4)
+
+
+def test_who_leaves_is_not_made_again_and_who_must_stay_is() -> None:
+    assert not c.course(STOPPED).runs(4)
+    assert c.course(STOPPED).runs(3)
+    assert c.course(LAST_SEATS).runs(4)
+    refused = c.course(LAST_SEATS).leaving
+    assert refused is not None
+    assert refused.reason.value == "ScaleInRefused"
+
+
+def test_three_to_two_under_strict_needs_both_that_stay() -> None:
+    shrink = c.wishing(c.settled(), replicas=2, durability="Strict")
+    assert c.steps_after_marking(shrink) == ["stop orders-3"]
+    assert c.steps_after_marking(c.not_ready(c.live(shrink, 1, 3), "orders-2")) == ["stop orders-2"], (
+        "who is dead leaves first"
+    )
+
+
+def test_two_to_one_keeps_the_master() -> None:
+    assert c.steps_after_marking(c.wishing(c.settled(replicas=2), replicas=1)) == ["stop orders-2"]
+
+
+def test_decommission_takes_the_one_named_after_a_switchover() -> None:
+    assert c.steps_after_marking(c.running(c.settled(), "Decommission", brokerId=1)) == ["switch orders-1"]
+    assert c.steps_after_marking(c.running(c.settled(), "Decommission", brokerId=2)) == ["stop orders-2"]
+    stopped = c.live(c.without_pods(c.settled(), "orders-2"), 1, 3)
+    assert c.steps_after_marking(c.running(stopped, "Decommission", brokerId=2)) == ["forget orders-2"]
+
+
+def test_nobody_leaves_below_the_floor() -> None:
+    seen = c.running(c.seen_with(c.settled(), b.record(in_sync=(1, 3))), "Decommission", brokerId=3)
+    refused = c.course(seen).leaving
+    assert c.steps_after_marking(seen) == []
+    assert refused is not None
+    assert (refused.verb.value, refused.reason.value) == ("refuse", "ScaleInRefused")
+    assert "orders-3 can't leave: Beside master 1, 1 live members in sync are needed" in refused.why
+
+
+def test_the_only_member_can_not_be_decommissioned() -> None:
+    seen = c.running(c.settled(replicas=1), "Decommission", brokerId=1)
+    assert c.steps_after_marking(seen) == []
+    assert c.course(seen).runs(1)
+
+
+def test_a_rebuild_gives_up_the_volume_and_only_then_the_id() -> None:
+    seen = c.running(c.settled(), "Rebuild", brokerId=3)
+    assert c.steps_after_marking(seen) == ["stop orders-3"]
+    assert c.steps_after_marking(c.live(c.going(seen, "orders-3"), 1, 2)) == []
+    stopped = c.live(c.without_pods(seen, "orders-3"), 1, 2)
+    assert c.steps_after_marking(stopped) == ["drop volume orders-3"]
+    claim = stopped.claims["orders-3"]
+    leaving = {**stopped.claims, "orders-3": claim | {"metadata": claim["metadata"] | {"deletionTimestamp": b.NOW}}}
+    assert c.steps_after_marking(replace(stopped, claims=leaving)) == []
+    # Then it is lost like any other volume: a new id is reserved, and this one is cleaned when that is in sync.
+    gone = replace(stopped, claims=b.without(stopped.claims, "orders-3"))
+    assert c.course(gone).leaver is None
+    assert c.steps_after_marking(gone) == []
+
+
+def test_the_master_is_rebuilt_after_a_switchover() -> None:
+    assert c.steps_after_marking(c.running(c.settled(), "Rebuild", brokerId=1)) == ["switch orders-1"]
+
+
+def test_a_member_on_a_lost_node_is_rebuilt_without_waiting_for_its_pod() -> None:
+    seen = c.live(c.going(c.running(c.settled(), "Rebuild", brokerId=3), "orders-3", since=c.EARLIER), 1, 2)
+    assert c.steps_after_marking(seen) == ["drop volume orders-3"]
+    claim = seen.claims["orders-3"]
+    held = {**seen.claims, "orders-3": claim | {"metadata": claim["metadata"] | {"deletionTimestamp": b.NOW}}}
+    assert c.steps_after_marking(replace(seen, claims=held)) == ["forget orders-3"]
+
+
+def test_an_operation_for_an_id_that_is_gone_does_nothing() -> None:
+    assert c.steps_after_marking(c.running(c.settled(), "Decommission", brokerId=9)) == []
+
+
+def wiped(*, in_sync: tuple[int, ...], master: int | None = 2) -> BrokerGroupRecord:
+    """Pod orders-1 came back on an empty disk: id 4 is its new one."""
+    before = b.record(master=master)
+    fourth = Replica(4, "code-4", "10.1.0.1:10911", reserved_for="orders-1", registered=True)
+    return replace(before, next_broker_id=5, replicas={**before.replicas, 4: fourth}, sync_state_set=frozenset(in_sync))
+
+
+def test_a_superseded_id_goes_when_its_successor_is_in_sync() -> None:
+    assert c.steps(c.seen_with(c.settled(), wiped(in_sync=(2, 3, 4)), live=(2, 3, 4))) == ["forget orders-1"]
+    assert c.steps(c.seen_with(c.settled(), wiped(in_sync=(2, 3)), live=(2, 3, 4))) == []
+
+
+def test_a_superseded_id_that_still_stands_in_the_set_goes_too() -> None:
+    assert c.steps(c.seen_with(c.settled(), wiped(in_sync=(1, 2, 3, 4)), live=(2, 3, 4))) == ["forget orders-1"]
+
+
+def test_never_the_master() -> None:
+    assert c.steps(c.seen_with(c.settled(), wiped(in_sync=(1, 2, 3, 4), master=1), live=(2, 3, 4))) == []
+
+
+def test_a_lost_volume_goes_when_the_group_is_whole_again() -> None:
+    seen = c.settled()
+    record = b.record(replicas=4)
+    lost = replace(
+        c.seen_with(seen, replace(record, sync_state_set=frozenset({1, 2, 4})), live=(1, 2, 4)),
+        pods={**b.without(seen.pods, "orders-3"), "orders-4": b.running_pod(seen.group, 4, role="slave")},
+        claims=b.without(seen.claims, "orders-3"),
+    )
+    assert c.steps(lost) == ["forget orders-3"]
+    assert c.steps(c.not_ready(lost, "orders-4")) == []
+
+
+def test_an_id_without_a_seat_does_not_keep_an_election_waiting() -> None:
+    """Nobody is elected as eligible while an id is unheard; behind this one there is no disk that could be heard."""
+    record = replace(wiped(in_sync=(), master=None), eligible=frozenset({2, 3}))
+    assert c.steps(c.seen_with(c.settled(), record, live=(2, 3, 4), writable=False)) == ["forget orders-1"]
+
+
+def test_an_id_with_a_seat_stays_while_it_may_be_needed() -> None:
+    record = replace(wiped(in_sync=(), master=None), eligible=frozenset({1, 2}))
+    assert c.steps(c.seen_with(c.settled(), record, live=(2, 3, 4), writable=False)) == []
+
+
+def asked(*, in_sync: tuple[int, ...] = (1, 2, 3), master: int | None = 2) -> BrokerGroupRecord:
+    """A sidecar in pod orders-1 took an id (1013); the broker there is still 1."""
+    fourth = Replica(4, "code-4", "10.1.0.1:10911", reserved_for="orders-1")
+    before = b.record(master=master)
+    return replace(before, next_broker_id=5, replicas={**before.replicas, 4: fourth}, sync_state_set=frozenset(in_sync))
+
+
+def test_an_id_that_was_taken_in_vain_does_not_wedge_the_group() -> None:
+    """The pod was believed to be member 4, which is never in sync; and a Decommission of 4 found no member and hung."""
+    seen = c.seen_with(c.settled(), asked(master=1))
+    assert set(c.course(seen).standings) == {1, 2, 3}
+    ready, master = (shown(seen, kind) for kind in ("Ready", "Available"))
+    assert (ready, master) == (("True", "AllMembersInSync"), ("True", "MasterServesWrites"))
+
+
+def test_an_id_that_was_taken_in_vain_goes_when_the_broker_of_its_pod_is_in_sync_again() -> None:
+    assert c.steps(c.seen_with(c.settled(), asked(), live=(1, 2, 3))) == ["forget orders-1"]
+    assert c.steps(c.seen_with(c.settled(), asked(in_sync=(2, 3)), live=(1, 2, 3))) == []
+    assert c.steps(c.seen_with(c.settled(), asked(), live=(2, 3))) == []
+
+
+def test_an_operation_that_names_it_waits_only_until_the_broker_of_its_pod_is_heard() -> None:
+    seen = c.running(c.seen_with(c.settled(), asked(in_sync=(2, 3)), live=(1, 2, 3)), "Decommission", brokerId=4)
+    assert c.steps(seen) == ["forget orders-1"]
+    assert c.steps(c.seen_with(seen, asked(in_sync=(2, 3)), live=(2, 3))) == []
+
+
+def test_the_right_id_is_forgotten() -> None:
+    seen = c.seen_with(c.settled(), asked(), live=(1, 2, 3))
+    assert [step.member.broker_id for step in c.course(seen).steps if step.member is not None] == [4]
+
+
+ADOPTED = Replica(2, "10.0.0.2:10911;adopted", "10.0.0.2:10911", reserved_for="orders-2", registered=True)
+
+
+def _pods() -> tuple[str, ...]:
+    return tuple(sorted(b.settled().pods))
+
+
+def _after(record: BrokerGroupRecord | None) -> list[str]:
+    seen = replace(b.settled(), record=record, snapshot=None)
+    return [member.pod for member in membership(seen).to_reserve]
+
+
+def test_nobody_is_reserved_an_id_while_all_pods_run_under_unknown_ones() -> None:
+    assert len(_pods()) == 3
+    assert _after(None) == []
+
+
+def test_nobody_is_reserved_an_id_while_some_are_adopted() -> None:
+    group = _pods()[0].rpartition("-")[0]
+    adopted = replace(ADOPTED, reserved_for=f"{group}-2")
+    assert _after(BrokerGroupRecord("c", "b", next_broker_id=3, replicas={2: adopted})) == []
+
+
+def test_a_pod_whose_id_was_cleaned_on_purpose_is_replaced() -> None:
+    before = b.settled().record
+    assert before is not None
+    kept = {broker_id: replica for broker_id, replica in before.replicas.items() if broker_id != 3}
+    assert len(_after(replace(before, replicas=kept, sync_state_set=frozenset({1, 2})))) == 1
+
+
+@pytest.mark.parametrize("leaving", [True, False])
+def test_a_pod_that_is_leaving_is_waited_for_by_nobody(leaving: bool) -> None:
+    seen = b.settled()
+    pods = dict(seen.pods)
+    name = _pods()[-1]
+    if leaving:
+        pods[name] = pods[name] | {"metadata": pods[name]["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    missing = membership(replace(seen, record=None, snapshot=None, pods=pods)).to_reserve
+    assert len(missing) == int(leaving)
+
+
+ASLEEP: dict[str, Any] = {"maintenance": {"hibernated": True}}
+
+
+def quiet(seen: Observed) -> Observed:
+    """The master has been told to acknowledge nothing, and that is noted."""
+
+    def note(pod: dict[str, Any]) -> None:
+        values = json.loads(pod["metadata"]["annotations"][names.ANNOTATION_HOT_CONFIG]) | {"minInSyncReplicas": "99"}
+        pod["metadata"]["annotations"][names.ANNOTATION_HOT_CONFIG] = json.dumps(values)
+
+    return c.with_pods(seen, note, "orders-1")
+
+
+def test_the_master_is_quiet_before_anybody_stops() -> None:
+    assert told(run(c.settled(**ASLEEP))) == ["give orders-1 [('minInSyncReplicas', '99')]"]
+
+
+def test_then_it_stops_before_its_slaves_so_that_nobody_shrinks_the_set() -> None:
+    seen = quiet(c.settled(**ASLEEP))
+    assert told(run(seen)) == ["delete Pod orders-1"]
+    assert told(run(c.going(seen, "orders-1"))) == []
+    stopped = c.live(c.without_pods(seen, "orders-1"), 2, 3)
+    assert told(run(stopped)) == ["delete Pod orders-2", "delete Pod orders-3"]
+
+
+def test_a_master_that_does_not_answer_is_not_waited_for() -> None:
+    assert told(run(c.live(c.settled(**ASLEEP), 2, 3))) == ["delete Pod orders-1"]
+    assert told(run(c.not_ready(c.settled(**ASLEEP), "orders-1"))) == ["delete Pod orders-1"]
+
+
+def test_asleep_nothing_is_made_and_everything_is_kept() -> None:
+    seen = c.live(c.without_pods(c.settled(**ASLEEP), "orders-1", "orders-2", "orders-3"))
+    assert told(run(seen)) == []
+    assert condition(seen, "Hibernated") == ("True", "NothingRuns")
+    assert condition(seen, "Reconciling") == ("False", "Stable")
+    assert condition(seen, "Stalled") == ("False", "NothingStalled")
+    lost = replace(seen, claims=b.without(seen.claims, "orders-2"))
+    assert not [line for line in told(run(lost)) if line.startswith("reserve")], "a lost volume is made up for at wake"
+
+
+def test_it_wakes_all_at_once_and_the_last_master_first() -> None:
+    seen = c.live(c.without_pods(c.settled(), "orders-1", "orders-2", "orders-3"))
+    seen = c.live(c.seen_with(seen, b.record(master=2)))
+    made = [
+        action.object["metadata"]["name"]
+        for action in evaluate(seen, b.SETTINGS, now=b.NOW).actions
+        if isinstance(action, plans.ApplyObject) and action.resource == PODS
+    ]
+    assert made == ["orders-2", "orders-1", "orders-3"]
+
+
+def test_who_changes_his_mind_half_way_gets_a_master_that_acknowledges() -> None:
+    assert told(run(quiet(c.settled()))) == ["give orders-1 [('minInSyncReplicas', '2')]"]
+
+
+def test_paused_and_hibernated_stops_nobody() -> None:
+    assert told(run(c.settled(maintenance={"hibernated": True, "paused": True}))) == []
