@@ -136,7 +136,7 @@ def marked(seen: Observed, *names_of_pods: str) -> Observed:
 
 
 def steps_after_marking(seen: Observed) -> list[str]:
-    """What is done once the choice of who leaves is noted."""
+    """Return the steps once the claim of the leaving member is marked."""
     told = steps(seen)
     return steps(marked(seen, told[0].split()[1])) if told and told[0].startswith("mark") else told
 

@@ -34,7 +34,7 @@ def led_by(key: GroupKey, broker_id: int, *, epoch: int) -> GroupSnapshot:
 
 
 class FakeGroupView:
-    """Reserves ids durably, as the real one does; who is master is told by the test."""
+    """Reserves ids durably, as the real one does; the test chooses the master."""
 
     def __init__(self, store: RecordStore) -> None:
         self.store = store
@@ -93,7 +93,7 @@ class FakeGroupView:
             return SwitchoverResult(from_broker_id=old, to_broker_id=old, epoch=record.master_epoch)
         able = sorted(record.sync_state_set & self.snapshots[key].live.keys() - {old})
         if not able or to_broker_id not in (None, *able):
-            raise SwitchoverRefusedError(f"broker {to_broker_id or old}: nobody can take over")
+            raise SwitchoverRefusedError(f"broker {to_broker_id or old}: no member can take over")
         new = to_broker_id or able[0]
         await self._commit(key, stored, replace(record, master_broker_id=new, master_epoch=record.master_epoch + 1))
         return SwitchoverResult(from_broker_id=old, to_broker_id=new, epoch=record.master_epoch + 1)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SLAVES_BUDGET = "apply PodDisruptionBudget orders"
 
 
-def told(plan: plans.Plan) -> list[str]:
+def lines_of(plan: plans.Plan) -> list[str]:
     """The plan's actions as short lines, without the status; and without the slaves' budget, which has tests of its own."""
     return [line for line in map(describe, plan.actions) if line not in {"status", SLAVES_BUDGET}]
 

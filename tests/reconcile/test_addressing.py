@@ -50,7 +50,7 @@ WISHES: dict[str, dict[str, Any]] = {
 def given(
     addressing: str, broker_id: int, *, slot: int | None = None, ready: bool = True, **spec: Any
 ) -> dict[str, Any]:
-    """The member's Service as the API server gives it back; not `ready`: before somebody gave it an address."""
+    """The member's Service as the API server gives it back; not `ready`: before it has an address."""
     of = b.group(network=WISHES[addressing], **spec)
     service = b.stored(build_member_service(of, b.member(broker_id), slot=broker_id - 1 if slot is None else slot))
     service["spec"]["clusterIP"] = f"10.96.0.{broker_id}" if ready or addressing != "ServiceIP" else ""
@@ -128,7 +128,7 @@ def test_the_pod_carries_the_address_by_which_it_is_known(addressing: str, expec
 
 
 def test_node_ports_are_kept_and_a_free_five_is_taken() -> None:
-    """Member 2 has the first five by accident: nobody else gets them, and it keeps them."""
+    """Member 2 has the first five by accident: no other member gets them, and it keeps them."""
     plan = plan_of(new_group("NodePort", given("NodePort", 2, slot=0)))
     made = applied(plan, SERVICES)
     ports = {
@@ -237,7 +237,7 @@ def test_a_users_service_is_not_deleted_though_our_label_is_on_it() -> None:
 
 
 @pytest.mark.parametrize("addressing", WISHES)
-def test_nobody_is_known_by_the_address_of_a_users_service(addressing: str) -> None:
+def test_no_member_is_known_by_the_address_of_a_users_service(addressing: str) -> None:
     users = of_a_user(given(addressing, 1), labels=USERS_LABELS)
     plan = plan_of(new_group(addressing, users, given(addressing, 2), given(addressing, 3)))
     assert set(applied(plan, PODS)) == {"orders-2", "orders-3"}
@@ -299,7 +299,7 @@ ADDRESSES = ["", ":", ":abc", "host", ":-1", ":\u00b2", ":1e3", "30107", f":{'9'
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_an_annotation_that_is_no_address_ends_no_pass(address: str) -> None:
-    """Any user may write it who may write pods."""
+    """Any user with the right to write pods may write it."""
     seen = settled("NodePort")
     pod = seen.pods["orders-2"]
     metadata = pod["metadata"] | {"annotations": pod["metadata"]["annotations"] | {names.ANNOTATION_ADDRESS: address}}
@@ -455,7 +455,7 @@ def test_a_fence_without_an_address_says_which_variable(text: str) -> None:
         own_address({"FENCE_LOCAL_ADDRESS": text}, "FENCE_LOCAL_ADDRESS")
 
 
-def test_a_python_replicas_fence_and_broker_are_told_the_family() -> None:
+def test_a_python_replicas_fence_and_broker_get_the_family() -> None:
     of = build_pod(b.group(network={"ipFamilies": ["IPv6"]}), b.member(2), b.SETTINGS)
     broker = next(one for one in of["spec"]["containers"] if one["name"] == "broker")
     told = {one["name"]: one.get("value") or one["valueFrom"]["fieldRef"]["fieldPath"] for one in broker["env"][:3]}

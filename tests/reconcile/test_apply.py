@@ -1,4 +1,4 @@
-"""Carrying out a plan: only the object that was seen is changed, and no pod is stopped whose successor the API would refuse."""
+"""Carrying out a plan: only the object that was seen is changed, and no pod stops if the API would refuse its successor."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ async def test_another_pod_of_the_same_name_gets_no_role(applier: PlanApplier, a
 async def test_what_is_gone_already_is_no_error(applier: PlanApplier) -> None:
     await carry_out(
         applier,
-        plans.DeleteObject(reason="test", resource=PODS, name="nobody", uid="u"),
-        plans.SetRole(reason="test", pod="nobody", uid="u", role="slave", broker_id=1),
-        plans.SetFinalizers(reason="test", resource=PODS, name="nobody", resource_version="1", finalizers=()),
+        plans.DeleteObject(reason="test", resource=PODS, name="missing", uid="u"),
+        plans.SetRole(reason="test", pod="missing", uid="u", role="slave", broker_id=1),
+        plans.SetFinalizers(reason="test", resource=PODS, name="missing", resource_version="1", finalizers=()),
         plans.WriteStatus(reason="test", status={"replicas": 1}),
     )
 
@@ -196,7 +196,7 @@ def refusing(applier: PlanApplier, error: Exception) -> None:
 SWITCH = plans.SwitchMaster(reason="test", from_broker_id=1)
 
 
-async def test_a_refused_wish_is_told_once_and_the_rest_of_the_plan_goes_on(
+async def test_a_refused_wish_is_one_event_and_the_rest_of_the_plan_goes_on(
     applier: PlanApplier, api: KubernetesApi
 ) -> None:
     await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
@@ -210,7 +210,7 @@ async def test_a_refused_wish_is_told_once_and_the_rest_of_the_plan_goes_on(
 
 
 async def test_a_group_that_the_controller_plane_does_not_know_yet_ends_the_pass(applier: PlanApplier) -> None:
-    refusing(applier, GroupUnknownError("who?"))
+    refusing(applier, GroupUnknownError("unknown"))
     with pytest.raises(GroupUnknownError):
         await carry_out(applier, SWITCH)
 
@@ -306,7 +306,7 @@ async def test_what_is_put_back_is_read_first_and_the_event_has_what_was_found(
     assert all((item["reason"], item["type"]) == ("ConfigurationPutBack", "Warning") for item in listed)
 
 
-async def test_transitions_are_told_with_the_status_that_shows_them(applier: PlanApplier, api: KubernetesApi) -> None:
+async def test_transitions_are_events_with_the_status_that_shows_them(applier: PlanApplier, api: KubernetesApi) -> None:
     await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
     notes = (plans.Note(reason="Paused", message="x"), plans.Note(reason="Fenced", message="y", warning=True))
     await carry_out(applier, plans.WriteStatus(reason="test", status={"replicas": 1}, notes=notes))

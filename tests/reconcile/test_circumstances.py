@@ -1,4 +1,4 @@
-"""Why a member went, as pods and nodes tell it: each cause by its proof, and nothing from what proves nothing."""
+"""Why a member went, as pods and nodes show it: each cause by its proof, and no cause without proof."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_times_are_those_of_kubernetes() -> None:
     assert (pressure.started_at, pressure.ended_at) == (at, dt.datetime.fromisoformat(b.NOW))
 
 
-def test_a_pod_that_is_told_to_go_does_not_crash_by_going() -> None:
+def test_a_pod_that_is_being_deleted_does_not_crash_by_going() -> None:
     assert list(circumstances_of(c.going(ended(exitCode=1), "orders-2"))) == []
     assert [one.cause for one in circumstances_of(c.going(ended(reason="OOMKilled"), "orders-2"))] == ["oom"]
 

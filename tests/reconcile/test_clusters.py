@@ -76,7 +76,7 @@ class Place:
         return sorted(one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith("shop"))
 
     async def versions(self) -> dict[str, str]:
-        """Each part's resourceVersion: what nobody wrote keeps it."""
+        """Each part's resourceVersion: without a write it stays."""
         kinds = (
             SERVICES,
             STATEFUL_SETS,
@@ -214,7 +214,7 @@ async def test_a_pass_over_a_settled_cluster_writes_nothing(place: Place) -> Non
     assert await place.versions() == before
 
 
-async def test_what_somebody_changed_is_put_back_and_what_is_not_asked_for_is_left(place: Place) -> None:
+async def test_a_changed_field_is_put_back_and_an_undeclared_one_is_left(place: Place) -> None:
     await place.make()
     await place.passes.run(place.key)
     change = {"spec": {"replicas": 5, "maintenance": {"paused": True}}}
@@ -308,7 +308,7 @@ async def test_proxies_that_are_not_asked_for_any_more_go(place: Place) -> None:
     assert "proxies" not in (await place.get(ROCKETMQ_CLUSTERS, "shop"))["status"]
 
 
-async def test_replicas_that_nobody_asks_for_are_an_autoscalers(place: Place) -> None:
+async def test_replicas_that_the_spec_leaves_out_are_an_autoscalers(place: Place) -> None:
     await place.make(proxy={})
     await place.passes.run(place.key)
     scaled = {"spec": {"replicas": 4}}
@@ -321,7 +321,7 @@ async def test_replicas_that_nobody_asks_for_are_an_autoscalers(place: Place) ->
 
 
 @pytest.mark.parametrize("resource", [BROKER_GROUPS, SERVICES], ids=lambda one: one.kind)
-async def test_what_was_there_before_is_somebody_elses(place: Place, resource: Resource) -> None:
+async def test_what_was_there_before_has_another_owner(place: Place, resource: Resource) -> None:
     name = "shop-0" if resource is BROKER_GROUPS else "shop-nameserver"
     group = {"replicas": 1, "nameServers": ["ns:9876"]}
     spec: dict[str, Any] = group if resource is BROKER_GROUPS else {"ports": [{"port": 80}]}

@@ -113,19 +113,19 @@ CASES: list[tuple[str, Observed, str, tuple[str, str] | None]] = [
     ("a lost node", c.going(c.settled(), "orders-2", since=c.EARLIER), "Stalled", ("True", "PodStuckTerminating")),
     ("refused by the API server", replace(c.settled(), refusal="Pod: nonsense"), "Stalled", ("True", "InvalidSpec")),
     (
-        "nobody who has it all is alive",
+        "no member with all messages is alive",
         c.seen_with(c.settled(), b.record(master=None, in_sync=(1,)), live=(2, 3)),
         "Stalled",
         ("True", "NoEligibleReplica"),
     ),
     (
-        "everybody is barred",
+        "all are barred",
         c.settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in (1, 2, 3)]}),
         "Stalled",
         ("True", "NoEligibleReplica"),
     ),
     (
-        "everybody is barred from the first election",
+        "all are barred from the first election",
         c.seen_with(
             c.settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in (1, 2, 3)]}),
             b.record(master=None, in_sync=()),
@@ -140,7 +140,7 @@ CASES: list[tuple[str, Observed, str, tuple[str, str] | None]] = [
         ("False", "NothingStalled"),
     ),
     (
-        "everybody is still starting",
+        "all are still starting",
         c.seen_with(c.settled(), b.record(master=None, in_sync=(1,)), live=()),
         "Stalled",
         ("False", "NothingStalled"),
@@ -230,7 +230,7 @@ def test_degraded_durability_says_what_becomes_of_writes(
 
 @pytest.mark.parametrize("durability", ["Strict", "Available"])
 @pytest.mark.parametrize("alive", [(), (2,), (2, 3)])
-def test_of_a_master_that_is_not_heard_no_durability_is_told(durability: str, alive: tuple[int, ...]) -> None:
+def test_a_master_that_is_not_heard_has_no_durability_condition(durability: str, alive: tuple[int, ...]) -> None:
     """It may acknowledge every write: seen with a group whose heartbeats were taken for another group's."""
     seen = c.live(c.settled(durability=durability), *alive, writable=False)
     assert shown(seen, "DegradedDurability") is None
@@ -250,13 +250,13 @@ def test_members_that_are_only_not_heard_may_still_acknowledge(durability: str, 
     assert told == f"In sync and alive: 1; {doubt}{consequence}"
 
 
-def test_an_update_that_stopped_says_who_was_spared() -> None:
+def test_an_update_that_stopped_names_the_spared_member() -> None:
     seen = broken(c.outdated(c.settled(), "orders-1", "orders-3"), "orders-2", "ErrImagePull")
     assert "The rolling update has stopped here; orders-1, orders-3 run on as they were" in message(seen, "Stalled")
 
 
 @pytest.mark.parametrize("seen", [case[1] for case in CASES], ids=[f"{case[2]}: {case[0]}" for case in CASES])
-def test_kstatus_is_told_that_it_is_under_way_or_that_it_has_failed(seen: Observed) -> None:
+def test_kstatus_reads_that_it_is_under_way_or_that_it_has_failed(seen: Observed) -> None:
     """Kstatus takes the first of the two that is True: with both, a bad image was InProgress for ever and never Failed."""
     assert [shown(seen, kind)[0] for kind in ("Reconciling", "Stalled")] != ["True", "True"]  # type: ignore[index]
 
@@ -307,14 +307,14 @@ def events(before: Observed, after: Observed) -> list[str]:
         (c.settled(), c.wishing(c.going(c.settled(), "orders-3"), replicas=2), []),
         (small(c.settled()), c.settled(), ["VolumeResized"]),
         (unfenced(c.settled()), c.settled(), ["PromiseRestored"]),
-        (c.settled(), unfenced(c.settled()), []),  # the controller plane tells that at once
+        (c.settled(), unfenced(c.settled()), []),  # the controller plane posts that at once
     ],
 )  # fmt: skip
 def test_transitions(before: Observed, after: Observed, expected: list[str]) -> None:
     assert events(before, after) == expected
 
 
-def test_the_first_status_of_a_group_tells_of_no_change() -> None:
+def test_the_first_status_of_a_group_is_no_change() -> None:
     written = [action for action in run(c.settled()).actions if isinstance(action, plans.WriteStatus)]
     assert [action.notes for action in written] == [()]
 
@@ -434,7 +434,7 @@ def test_a_zone_that_is_one_is_none_of_its_business(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["Europe/Berln", "europe/berlin", "Europe", "Local", "/etc/passwd", "-", "a" * 64, "a/" * 31]
 )
-def test_whatever_a_stored_object_holds_is_told_and_nothing_breaks(name: str) -> None:
+def test_any_stored_zone_that_is_none_is_a_condition_and_nothing_breaks(name: str) -> None:
     assert conditions(zone(name))[ConditionType.OBJECTIVE_INVALID]["reason"] == Reason.TIME_ZONE_UNKNOWN
 
 

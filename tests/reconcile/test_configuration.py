@@ -22,7 +22,7 @@ from brokergroup_operator.reconcile.see.fetch import GroupFetcher, with_sources
 from rocketmq_replica.controller.operator_requests import _LIVE
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import condition, run, status_of, told
+from tests.reconcile.passes import condition, lines_of, run, status_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
@@ -99,7 +99,7 @@ def test_while_a_config_map_is_missing_lost_pods_and_role_labels_are_repaired() 
     of_the_site = {"config": {"maxMessageSize": "1000"}}
     seen = b.changed(b.settled(**of_the_site), config_problem=problem, record=b.record(master=2))
     missing = b.changed(seen, group=b.group(), group_object=b.group_object(), pods=b.without(seen.pods, "orders-3"))
-    assert told(run(missing)) == ["role orders-1 slave", "role orders-2 master", "apply Pod orders-3"]
+    assert lines_of(run(missing)) == ["role orders-1 slave", "role orders-2 master", "apply Pod orders-3"]
     [made] = [one.object for one in run(missing).actions if isinstance(one, ApplyObject)]
     # It reads the broker.conf that the group has, and says so: it is no reason for a restart once the ConfigMap is back.
     [kept] = {pod["metadata"]["annotations"][names.ANNOTATION_CONFIG_HASH] for pod in missing.pods.values()}
@@ -110,12 +110,12 @@ def test_while_a_config_map_is_missing_a_lost_service_comes_back() -> None:
     """Without the -master Service clients by that name find no master, however the missing ConfigMap came about."""
     seen = b.changed(b.settled(), config_problem="spec.configFrom names ConfigMap site, which does not exist")
     missing = b.changed(seen, services=b.without(seen.services, "orders-master"))
-    assert told(run(missing)) == ["apply Service orders-master"]
+    assert lines_of(run(missing)) == ["apply Service orders-master"]
 
 
 def test_no_pod_is_made_where_the_group_never_had_a_broker_conf() -> None:
     seen = b.changed(b.settled(), config_problem="it does not exist", pods={}, config_maps={})
-    assert told(run(seen)) == []
+    assert lines_of(run(seen)) == []
 
 
 async def test_what_is_fetched_has_the_keys_of_its_config_maps(sandbox_world: World, api: KubernetesApi) -> None:
@@ -163,12 +163,12 @@ def test_hot_keys_are_not_in_the_hash(
 
 
 @pytest.mark.parametrize("implementation", ["Python", "Java"])
-def test_issue_52_another_list_of_name_servers_restarts_nobody(implementation: str) -> None:
+def test_issue_52_another_list_of_name_servers_restarts_no_broker(implementation: str) -> None:
     """apache/rocketmq-operator #52, apache/rocketmq #2310: a NameServer more, and every broker was restarted."""
     before = {"implementation": implementation, "nameServers": ["ns-0:9876"]}
     seen = c.wishing(c.settled(**before), **before | {"nameServers": ["ns-0:9876", "ns-1:9876"]})
     assert c.course(seen).outdated == ()
-    given = [line for line in told(run(seen)) if line.startswith("give")]
+    given = [line for line in lines_of(run(seen)) if line.startswith("give")]
     assert [line.split()[1] for line in given] == ["orders-1", "orders-2", "orders-3"]
     assert broker_config.hot_values(seen.group, b.SETTINGS)["namesrvAddr"] == "ns-0:9876;ns-1:9876"
 
@@ -237,15 +237,15 @@ def _as_the_pod_before_it(seen: Observed) -> Observed:
     ],
     ids=["not registered", "not ready", "going"],
 )
-def test_who_can_not_be_asked_is_asked_later(seen: Any) -> None:
-    given = [line.split()[1] for line in told(run(seen)) if line.startswith("give")]
+def test_a_broker_that_can_not_be_asked_is_asked_later(seen: Any) -> None:
+    given = [line.split()[1] for line in lines_of(run(seen)) if line.startswith("give")]
     assert given == ["orders-1", "orders-3"]
 
 
-def test_nobody_is_given_anything_during_a_change_of_master() -> None:
+def test_no_broker_is_configured_during_a_change_of_master() -> None:
     """A switchover holds minInSyncReplicas up: we would take that away."""
     seen = c.wishing(c.live(c.settled(), 1, 2, 3, in_progress=c.failing_over()), config={"fileReservedTime": "24"})
-    assert not [line for line in told(run(seen)) if line.startswith("give")]
+    assert not [line for line in lines_of(run(seen)) if line.startswith("give")]
 
 
 def test_a_broker_whose_container_was_started_again_is_given_all_keys_again() -> None:
@@ -330,7 +330,7 @@ def test_a_wish_that_has_nothing_to_do_with_members_is_given_at_once() -> None:
     assert minimums(c.wishing(c.settled(), durability="Available")) == {f"orders-{n}": "1" for n in (1, 2, 3)}
 
 
-def test_a_broker_that_was_kept_quiet_takes_writes_again_whoever_leaves() -> None:
+def test_a_broker_that_was_kept_quiet_takes_writes_again_while_members_leave() -> None:
     """99 is no minimum that a group had: a woken group that is also to shrink must not keep it."""
 
     def quieted(pod: dict[str, Any]) -> None:

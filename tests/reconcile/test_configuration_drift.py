@@ -23,7 +23,7 @@ JAVA = {"implementation": "Java", "nameServers": ["ns:9876"]}
 
 
 def as_given(seen: Observed) -> dict[str, str]:
-    """What a broker says that nobody but the operator has changed."""
+    """What a broker reports if only the operator has changed it."""
     values = broker_properties(b.KEY.name, seen.group.spec, b.SETTINGS)
     return {key: value for key, value in values.items() if key in watched_keys(seen.group.spec) and "${" not in value}
 
@@ -49,7 +49,7 @@ def condition(seen: Observed, kind: str) -> tuple[str, str, str] | None:
 @pytest.mark.parametrize(
     "spec", [{}, JAVA, {"durability": "Fast"}, {"config": {"deleteWhen": "4", "slaveTimeout": "5000"}}]
 )
-def test_who_runs_with_what_he_was_given_has_not_drifted(spec: dict[str, Any]) -> None:
+def test_a_broker_that_runs_with_what_it_was_given_has_not_drifted(spec: dict[str, Any]) -> None:
     seen = saying(c.settled(**spec))
     assert drifted_keys(seen, b.SETTINGS) == ()
     assert condition(seen, "ConfigurationDrifted") is None
@@ -135,7 +135,7 @@ def test_what_a_switchover_left_is_the_controller_planes() -> None:
     assert put_back(seen) == {"orders-1": {"allAckInSyncStateSet": "true"}}
 
 
-def test_a_paused_group_is_only_told_of() -> None:
+def test_a_paused_group_only_has_the_condition() -> None:
     seen = saying(c.settled(maintenance={"paused": True}), minInSyncReplicas="1")
     assert put_back(seen) == {}
     assert "Not put back while the group is paused" in (condition(seen, "ConfigurationDrifted") or ("", "", ""))[2]
@@ -151,7 +151,7 @@ def test_a_paused_group_is_only_told_of() -> None:
     ],
     ids=["not read", "silent", "not ready", "hibernated"],
 )
-def test_who_was_not_read_or_can_not_be_asked_is_left(seen: Observed) -> None:
+def test_a_broker_that_was_not_read_or_can_not_be_asked_is_left(seen: Observed) -> None:
     assert put_back(seen) == {}
 
 

@@ -1,6 +1,6 @@
 """The operator dies before its n-th write, for every n, and is started again: the end is the same (Sieve's oracle).
 
-A story is told once undisturbed, which gives the reference end state and the number of writes; then once more for each
+A story runs once undisturbed, which gives the reference end state and the number of writes; then once more for each
 write, with a kill in front of it. `make test` kills before a sample of the writes.
 """
 

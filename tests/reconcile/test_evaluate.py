@@ -19,7 +19,7 @@ from brokergroup_operator.reconcile.tell import alarms
 from controller_core.model import BrokerGroupRecord, Replica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import condition, describe, run, status_of, told
+from tests.reconcile.passes import condition, describe, lines_of, run, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ def test_a_new_group_is_held_and_its_ids_are_reserved_before_any_pod() -> None:
     new["metadata"]["finalizers"] = []
     seen = Observed(group=b.group(), group_object=new)
 
-    assert told(run(seen)) == [
+    assert lines_of(run(seen)) == [
         "finalizers BrokerGroup orders ['brokergroup.dev/brokergroup']",
         *SHARED,
         "reserve orders-1",
@@ -49,7 +49,7 @@ def test_a_new_group_is_held_and_its_ids_are_reserved_before_any_pod() -> None:
 def test_reserved_ids_get_their_claims_and_pods() -> None:
     seen = b.changed(b.settled(), record=b.reserved(1, 2, 3), pods={}, claims={}, snapshot=None)
 
-    assert told(run(seen)) == [
+    assert lines_of(run(seen)) == [
         f"apply {kind} orders-{broker_id}" for broker_id in (1, 2, 3) for kind in ("PersistentVolumeClaim", "Pod")
     ]
 
@@ -58,7 +58,7 @@ def test_a_restart_between_reservation_and_creation_reserves_only_what_is_missin
     """Whatever number of reservations were made before the operator died, no second id is handed out."""
     for done in range(4):
         seen = b.changed(b.settled(), record=b.reserved(*range(1, done + 1)), pods={}, claims={}, snapshot=None)
-        lines = told(run(seen))
+        lines = lines_of(run(seen))
         assert [line for line in lines if line.startswith("reserve")] == [
             f"reserve orders-{n}" for n in range(done + 1, 4)
         ]
@@ -66,7 +66,7 @@ def test_a_restart_between_reservation_and_creation_reserves_only_what_is_missin
 
 def test_a_settled_group_gets_its_status_and_then_nothing() -> None:
     seen = b.settled()
-    assert told(run(seen)) == []
+    assert lines_of(run(seen)) == []
     shown = b.group_object() | {"status": status_of(seen)}
 
     assert run(b.changed(seen, group_object=shown)) == plans.Plan()
@@ -94,7 +94,7 @@ def test_the_order_in_which_the_server_keeps_members_is_no_difference() -> None:
 def test_a_deleted_child_comes_back(field: str, missing: str, expected: str) -> None:
     seen = b.settled()
 
-    assert told(run(b.changed(seen, **{field: b.without(getattr(seen, field), missing)}))) == [expected]
+    assert lines_of(run(b.changed(seen, **{field: b.without(getattr(seen, field), missing)}))) == [expected]
 
 
 def test_a_pod_comes_back_with_its_name_claim_and_id() -> None:
@@ -114,7 +114,7 @@ def test_a_pod_that_is_going_is_waited_for() -> None:
     pods["orders-2"]["metadata"]["deletionTimestamp"] = b.NOW
 
     seen = b.changed(seen, pods=pods)
-    assert told(run(seen)) == []
+    assert lines_of(run(seen)) == []
     assert condition(seen, "Reconciling") == ("True", "RepairingMembers")
     assert condition(seen, "Ready") == ("False", "MembersPending")
     assert status_of(seen)["readyReplicas"] == 2
@@ -140,10 +140,10 @@ def test_a_pod_that_its_kubelet_refuses_is_made_again_only_after_a_while() -> No
     pods["orders-3"]["metadata"]["creationTimestamp"] = b.NOW
     refused = b.changed(seen, pods=pods)
     plan = run(refused)
-    assert told(plan) == []
+    assert lines_of(plan) == []
     assert plan.look_again_seconds is not None
     later = evaluate(refused, b.SETTINGS, now="2026-11-21T00:00:10Z")
-    assert "delete Pod orders-3" in told(later)
+    assert "delete Pod orders-3" in lines_of(later)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_drift_is_repaired_and_what_others_add_is_left_alone(change: Any, expect
     marked = [f"finalizers BrokerGroup orders {[names.FINALIZER_BROKER_GROUP]}"]
     unowned = not services["orders-master"]["metadata"]["ownerReferences"]
     wanted = [*(marked if unowned else []), *(["apply Service orders-master"] if expected else [])]
-    assert told(run(b.changed(seen, services=services))) == wanted
+    assert lines_of(run(b.changed(seen, services=services))) == wanted
 
 
 def test_a_claim_grows_and_an_equal_size_in_other_words_is_no_drift() -> None:
@@ -176,8 +176,8 @@ def test_a_claim_grows_and_an_equal_size_in_other_words_is_no_drift() -> None:
     same["orders-1"]["spec"]["resources"]["requests"]["storage"] = "1024Mi"
     grown = b.changed(seen, group=b.group(storage={"size": "2Gi"}))
 
-    assert told(run(b.changed(seen, claims=same))) == []
-    assert told(run(grown)) == [f"apply PersistentVolumeClaim orders-{n}" for n in (1, 2, 3)]
+    assert lines_of(run(b.changed(seen, claims=same))) == []
+    assert lines_of(run(grown)) == [f"apply PersistentVolumeClaim orders-{n}" for n in (1, 2, 3)]
 
 
 def test_an_unbound_claim_waits_with_its_growth() -> None:
@@ -187,13 +187,13 @@ def test_an_unbound_claim_waits_with_its_growth() -> None:
     claims["orders-2"]["status"]["phase"] = "Pending"
     grown = b.changed(seen, group=b.group(storage={"size": "2Gi"}), claims=claims)
 
-    assert told(run(grown)) == [f"apply PersistentVolumeClaim orders-{n}" for n in (1, 3)]
+    assert lines_of(run(grown)) == [f"apply PersistentVolumeClaim orders-{n}" for n in (1, 3)]
 
 
 def test_roles_follow_the_record() -> None:
     seen = b.changed(b.settled(), record=b.record(master=2))
 
-    assert told(run(seen)) == ["role orders-1 slave", "role orders-2 master"]
+    assert lines_of(run(seen)) == ["role orders-1 slave", "role orders-2 master"]
 
 
 def test_a_lost_master_process_has_no_role_until_it_is_granted_again() -> None:
@@ -212,18 +212,18 @@ def test_a_lost_master_process_has_no_role_until_it_is_granted_again() -> None:
         ),
     )
 
-    assert told(run(seen)) == ["role orders-1 slave"]
+    assert lines_of(run(seen)) == ["role orders-1 slave"]
     assert condition(seen, "Available") == ("False", "NoMaster")
 
 
 def test_scaling_out_reserves_the_next_ids() -> None:
-    assert told(run(b.changed(b.settled(), group=b.group(replicas=5)))) == ["reserve orders-4", "reserve orders-5"]
+    assert lines_of(run(b.changed(b.settled(), group=b.group(replicas=5)))) == ["reserve orders-4", "reserve orders-5"]
 
 
 def test_scaling_in_notes_which_slave_leaves() -> None:
     seen = b.changed(b.settled(), group=b.group(replicas=2, durability="Strict"))
 
-    assert told(run(seen)) == ["apply PersistentVolumeClaim orders-3"]
+    assert lines_of(run(seen)) == ["apply PersistentVolumeClaim orders-3"]
     assert condition(seen, "Reconciling") == ("True", "ScalingIn")
 
 
@@ -239,7 +239,7 @@ def test_an_id_taken_by_a_foreign_broker_is_stepped_over() -> None:
         ),
     )
 
-    assert told(run(seen)) == ["reserve orders-2", "reserve orders-3", "reserve orders-4"]
+    assert lines_of(run(seen)) == ["reserve orders-2", "reserve orders-3", "reserve orders-4"]
 
 
 def test_a_lost_volume_gets_a_new_id_not_an_empty_disk_under_the_old_one() -> None:
@@ -247,7 +247,7 @@ def test_a_lost_volume_gets_a_new_id_not_an_empty_disk_under_the_old_one() -> No
     seen = b.changed(seen, pods=b.without(seen.pods, "orders-1"), claims=b.without(seen.claims, "orders-1"))
     plan = run(seen)
 
-    assert told(plan) == ["reserve orders-4"]
+    assert lines_of(plan) == ["reserve orders-4"]
     assert plan.actions[0].note is not None
     assert plan.actions[0].note.reason == "VolumeLost"
 
@@ -256,7 +256,7 @@ def test_a_claim_deleted_under_a_running_pod_is_made_again() -> None:
     """While the pod runs its disk is there, whatever became of the claim."""
     seen = b.settled()
 
-    assert told(run(b.changed(seen, claims=b.without(seen.claims, "orders-1")))) == [
+    assert lines_of(run(b.changed(seen, claims=b.without(seen.claims, "orders-1")))) == [
         "apply PersistentVolumeClaim orders-1"
     ]
 
@@ -289,7 +289,7 @@ def test_a_pod_that_lost_its_disk_keeps_its_name_under_a_new_id() -> None:
 def test_a_missing_claim_of_an_id_that_never_registered_is_created() -> None:
     seen = b.changed(b.settled(), record=b.reserved(1, 2, 3), claims={}, pods={}, snapshot=None)
 
-    assert "apply PersistentVolumeClaim orders-1" in told(run(seen))
+    assert "apply PersistentVolumeClaim orders-1" in lines_of(run(seen))
 
 
 def fenced_pod(state: dict[str, Any], *, deleted: bool = True) -> Observed:
@@ -315,7 +315,7 @@ def fenced_pod(state: dict[str, Any], *, deleted: bool = True) -> Observed:
     ids=["terminated", "running", "waiting", "not reported yet", "not deleted: it will restart"],
 )
 def test_a_fence_is_lifted_only_when_nothing_of_the_pod_can_run_again(seen: Observed, lifted: bool) -> None:
-    lines = [line for line in told(run(seen)) if line.startswith("finalizers")]
+    lines = [line for line in lines_of(run(seen)) if line.startswith("finalizers")]
 
     assert lines == (["finalizers Pod orders-1 ['example.com/other']"] if lifted else [])
 
@@ -331,17 +331,17 @@ ALL_PODS = ["delete Pod orders-1", "delete Pod orders-2", "delete Pod orders-3"]
 
 
 def test_deletion_makes_the_master_quiet_and_then_stops_all_pods_at_once() -> None:
-    """Nothing is acknowledged while they stop, so each disk that is kept holds all that was, and nobody shrinks the set.
+    """Nothing is acknowledged while they stop, so each disk that is kept holds all that was, and the set does not shrink.
 
     One after the other, a group of Java brokers took 36 s to go.
     """
     seen = deleting()
-    assert told(run(seen)) == ["give orders-1 [('minInSyncReplicas', '99')]", *ALL_PODS]
+    assert lines_of(run(seen)) == ["give orders-1 [('minInSyncReplicas', '99')]", *ALL_PODS]
     unreadable = b.changed(seen, config_problem="spec.configFrom names ConfigMap site, which does not exist")
-    assert told(run(unreadable)) == told(run(seen)), "nor does a spec that cannot be rendered keep it"
+    assert lines_of(run(unreadable)) == lines_of(run(seen)), "nor does a spec that cannot be rendered keep it"
     going = c.going(seen, "orders-1", "orders-2", "orders-3")
-    assert told(run(going)) == []
-    assert told(run(c.going(seen, "orders-2"))) == [
+    assert lines_of(run(going)) == []
+    assert lines_of(run(c.going(seen, "orders-2"))) == [
         "give orders-1 [('minInSyncReplicas', '99')]",
         "delete Pod orders-1",
         "delete Pod orders-3",
@@ -358,7 +358,7 @@ def test_deletion_makes_the_master_quiet_and_then_stops_all_pods_at_once() -> No
     ],
 )
 def test_deletion_waits_for_no_master_that_does_not_answer(seen: Callable[[], Observed]) -> None:
-    assert told(run(seen())) == ALL_PODS
+    assert lines_of(run(seen())) == ALL_PODS
 
 
 def test_deletion_waits_for_pods_and_then_takes_the_rest() -> None:
@@ -367,8 +367,8 @@ def test_deletion_waits_for_pods_and_then_takes_the_rest() -> None:
     for pod in pods.values():
         pod["metadata"]["deletionTimestamp"] = b.NOW
 
-    assert told(run(b.changed(seen, pods=pods))) == []
-    assert told(run(b.changed(seen, pods={}))) == [
+    assert lines_of(run(b.changed(seen, pods=pods))) == []
+    assert lines_of(run(b.changed(seen, pods={}))) == [
         "delete Service orders-master",
         "delete Service orders-members",
         "delete PodDisruptionBudget orders",
@@ -388,37 +388,37 @@ def test_deletion_leaves_what_others_made(change: str) -> None:
             stranger["metadata"].pop("ownerReferences", None)
             stranger["metadata"]["labels"] = {names.LABEL_BROKER_GROUP: "orders"}
         seen = b.changed(seen, **{field: {**getattr(seen, field), "of-a-person": stranger}})
-    assert not [line for line in told(run(seen)) if "of-a-person" in line]
+    assert not [line for line in lines_of(run(seen)) if "of-a-person" in line]
     only = b.changed(
         seen,
         services={"of-a-person": seen.services["of-a-person"]},
         config_maps={"of-a-person": seen.config_maps["of-a-person"]},
         disruption_budgets={},
     )
-    assert told(run(only)) == ["finalizers BrokerGroup orders []"]
+    assert lines_of(run(only)) == ["finalizers BrokerGroup orders []"]
 
 
 def test_deletion_does_not_leave_the_master_serving_behind_a_slave_whose_node_is_lost() -> None:
     """Its pod never ends; the master went on acknowledging messages of a group that its owner had deleted."""
     seen = c.going(c.without_pods(dataclasses.replace(deleting(), now=b.NOW), "orders-2"), "orders-3", since=c.EARLIER)
-    assert told(run(seen))[-1] == "delete Pod orders-1"
+    assert lines_of(run(seen))[-1] == "delete Pod orders-1"
 
 
 def test_retained_claims_keep_the_record_and_the_group_is_released() -> None:
     seen = b.changed(deleting(), pods={}, services={}, disruption_budgets={}, config_maps={})
 
-    assert told(run(seen)) == ["finalizers BrokerGroup orders []"]
+    assert lines_of(run(seen)) == ["finalizers BrokerGroup orders []"]
 
 
 def test_deleted_claims_take_the_record_with_them_last() -> None:
     storage = {"retention": {"whenDeleted": "Delete"}}
     seen = b.changed(deleting(storage=storage), pods={}, services={}, disruption_budgets={}, config_maps={})
 
-    assert told(run(seen)) == [f"delete PersistentVolumeClaim orders-{n}" for n in (1, 2, 3)]
-    # A copy that somebody made with our labels on it is no claim of a member.
+    assert lines_of(run(seen)) == [f"delete PersistentVolumeClaim orders-{n}" for n in (1, 2, 3)]
+    # A user's copy with our labels is no claim of a member.
     seen = b.changed(seen, claims={"orders-1-backup": seen.claims["orders-1"]})
-    assert told(run(seen)) == ["delete BrokerGroupState orders"]
-    assert told(run(b.changed(seen, state_object=None))) == ["finalizers BrokerGroup orders []"]
+    assert lines_of(run(seen)) == ["delete BrokerGroupState orders"]
+    assert lines_of(run(b.changed(seen, state_object=None))) == ["finalizers BrokerGroup orders []"]
 
 
 def test_a_group_without_our_finalizer_is_left_to_go() -> None:
@@ -426,13 +426,13 @@ def test_a_group_without_our_finalizer_is_left_to_go() -> None:
     released = copy.deepcopy(seen.group_object)
     released["metadata"]["finalizers"] = ["example.com/other"]
 
-    assert told(run(b.changed(seen, group_object=released))) == []
+    assert lines_of(run(b.changed(seen, group_object=released))) == []
 
 
 def test_a_record_of_another_broker_name_stops_everything() -> None:
     seen = b.settled(brokerName="other")
 
-    assert told(run(seen)) == []
+    assert lines_of(run(seen)) == []
     assert condition(seen, "Ready") == ("False", "InvalidSpec")
     [ready] = [item for item in status_of(seen)["conditions"] if item["type"] == "Ready"]
     assert "spec.brokerName is 'other'" in ready["message"]
@@ -542,7 +542,7 @@ def test_the_transition_time_moves_only_with_the_status() -> None:
     assert {times[kind] for kind in times.keys() - moved} == {"2026-01-01T00:00:00Z"}
 
 
-def test_status_says_who_is_who() -> None:
+def test_status_names_each_members_role() -> None:
     status = status_of(b.settled())
 
     assert status["master"] == {
@@ -601,7 +601,7 @@ def test_member_states(seen: Observed, state: str) -> None:
 def test_a_hot_key_is_given_to_every_broker_and_restarts_none() -> None:
     seen = b.changed(b.settled(), group=b.group(config={"fileReservedTime": "24"}))
 
-    assert told(run(seen)) == [
+    assert lines_of(run(seen)) == [
         "apply ConfigMap orders-broker",
         *(f"give orders-{n} [('fileReservedTime', '24')]" for n in (1, 2, 3)),
     ]
@@ -611,7 +611,7 @@ def test_a_hot_key_is_given_to_every_broker_and_restarts_none() -> None:
 def test_any_other_key_restarts_the_first_slave() -> None:
     seen = b.changed(b.settled(), group=b.group(config={"maxMessageSize": "1000"}))
 
-    assert told(run(seen)) == ["apply ConfigMap orders-broker", "delete Pod orders-2"]
+    assert lines_of(run(seen)) == ["apply ConfigMap orders-broker", "delete Pod orders-2"]
     assert condition(seen, "UpToDate") == ("False", "RollingUpdate")
 
 

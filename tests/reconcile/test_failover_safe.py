@@ -20,7 +20,7 @@ from brokergroup_operator.reconcile.see.observed import is_draining
 from controller_core.model import LiveReplica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import run, told
+from tests.reconcile.passes import lines_of, run
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -56,11 +56,11 @@ CASES: list[tuple[str, Observed, tuple[str, str]]] = [
     ),
     ("a slave lacks a topic", c.live(c.settled(), 1, 2, 3, metadata_diverged=LACKING), ("False", "MetadataDiverged")),
     ("a slave of priority 0 is a copy to acknowledge with", barred(3), ("True", "EnoughCandidates")),
-    ("nobody but it is there", c.live(barred(3), 1, 3), ("False", "NotEnoughCandidates")),
+    ("no other slave is there", c.live(barred(3), 1, 3), ("False", "NotEnoughCandidates")),
     ("it is not there", c.live(barred(3), 1, 2), ("False", "NotEnoughCandidates")),
     ("it is not linked", c.live(barred(3), 1, 2, 3, unlinked=frozenset({3})), ("False", "MembersNotLinked")),
     (
-        "whoever else may follow lacks a topic",
+        "the other candidate lacks a topic",
         c.live(barred(3), 1, 2, 3, metadata_diverged=LACKING),
         ("False", "MetadataDiverged"),
     ),
@@ -70,12 +70,12 @@ CASES: list[tuple[str, Observed, tuple[str, str]]] = [
         ("True", "EnoughCandidates"),
     ),
     ("no slave may be master", barred(2, 3), ("False", "NobodyMayFollow")),
-    ("nobody at all may be", barred(1, 2, 3), ("False", "NobodyMayFollow")),
+    ("no member at all may be", barred(1, 2, 3), ("False", "NobodyMayFollow")),
     ("no slave may be master, and one is silent", c.live(barred(2, 3), 1, 2), ("False", "NotEnoughCandidates")),
     ("the slave of two may not be master", barred(2, **TWO), ("False", "NobodyMayFollow")),
-    ("two copies of five and one who may follow", barred(2, 3, 4, replicas=5), ("True", "EnoughCandidates")),
+    ("two copies of five and one that may follow", barred(2, 3, 4, replicas=5), ("True", "EnoughCandidates")),
     (
-        "copies enough, and who may follow is silent",
+        "copies enough, and the candidate is silent",
         c.live(barred(2, 3, 4, replicas=5), 1, 2, 3, 4),
         ("False", "NotEnoughCandidates"),
     ),
@@ -116,7 +116,7 @@ def test_failover_safe(seen: Observed, expected: tuple[str, str]) -> None:
         (barred(2, 3), "give one of them another priority in spec.failover.priorities"),
     ],
 )
-def test_the_message_tells_who_may_follow_from_who_may_only_acknowledge(seen: Observed, told: str) -> None:
+def test_the_message_distinguishes_candidates_from_members_that_only_acknowledge(seen: Observed, told: str) -> None:
     assert failover_safe(seen).message.endswith(told)
 
 
@@ -144,7 +144,7 @@ def test_how_many_are_needed(replicas: int, durability: str, needed: int) -> Non
     assert candidates_needed(b.group(replicas=replicas, durability=durability).spec) == needed
 
 
-def test_the_spec_says_who_is_barred_whatever_its_heartbeats_say() -> None:
+def test_the_spec_bars_members_whatever_their_heartbeats_say() -> None:
     """As in an election: a priority of the spec wins over the broker's own."""
     heard = {broker_id: LiveReplica(broker_id=broker_id, epoch=7, election_priority=0) for broker_id in (1, 2, 3)}
 
@@ -247,19 +247,19 @@ MOVES: list[tuple[str, Observed, list[str]]] = [
         ["replace orders-3"],
     ),
     (
-        "an update that waits for a person keeps nobody from being master",
+        "an update that waits for a person keeps no member from being master",
         c.outdated(c.settled(**PREFER_3, updateStrategy={"type": "OnDelete"})),
         ["switch orders-1 to 3"],
     ),
     ("the master may not be one any more", BARRED_MASTER, ["switch orders-1 to 2"]),
-    ("nobody else may be either", c.settled(failover={"priorities": [*ZERO_1, *ZERO_2_3]}), []),
+    ("no other may be either", c.settled(failover={"priorities": [*ZERO_1, *ZERO_2_3]}), []),
     ("it may not be one, and it is not safe", c.live(BARRED_MASTER, 1, 2), []),
     (
-        "it hands over to one who is updated",
+        "it hands over to an updated member",
         c.outdated(BARRED_MASTER, "orders-1", "orders-2"),
         ["switch orders-1 to 3"],
     ),
-    ("and not to one whom the update would stop", c.outdated(BARRED_MASTER), ["replace orders-2"]),
+    ("and not to one that the update would stop", c.outdated(BARRED_MASTER), ["replace orders-2"]),
     (
         "a drain comes before an update",
         c.on_nodes(c.outdated(c.settled()), node_1=CORDONED, **FINE),
@@ -281,12 +281,12 @@ def test_next_step(seen: Observed, expected: list[str]) -> None:
         (c.settled(**PREFER_3), Cause.PLANNED_SWITCHOVER),
     ],
 )
-def test_who_moves_it_says_why_and_the_controller_is_told(seen: Observed, cause: Cause) -> None:
+def test_a_move_of_mastership_has_a_cause_that_the_controller_gets(seen: Observed, cause: Cause) -> None:
     [action] = [one for one in evaluate(seen, b.SETTINGS, now=b.NOW).actions if isinstance(one, SwitchMaster)]
     assert action.cause is cause
 
 
-def test_a_drain_that_nobody_can_take_over_from_is_said() -> None:
+def test_a_drain_without_a_candidate_is_reported() -> None:
     moving = c.course(c.on_nodes(c.live(c.settled(), 1), node_1=CORDONED, **FINE)).moving
     assert moving is not None
     assert moving.verb.value == "refuse"
@@ -317,7 +317,9 @@ def allowed(replicas: int, *, open_for_one: bool, master: bool, healthy: int) ->
     ],
     ids=["one of two", "one is away", "not safe", "one of four", "the only slave", "the master", "a group of one"],
 )
-def test_who_may_go(replicas: int, open_for_one: bool, master: bool, healthy: int, expected: int) -> None:
+def test_which_pods_may_be_evicted(
+    replicas: int, open_for_one: bool, master: bool, healthy: int, expected: int
+) -> None:
     assert allowed(replicas, open_for_one=open_for_one, master=master, healthy=healthy) == expected
 
 
@@ -341,10 +343,10 @@ def test_the_slaves_budget_closes_when_the_group_is_not_safe() -> None:
 
 def test_budgets_can_be_switched_off() -> None:
     seen = c.wishing(c.settled(), disruptionBudget={"enabled": False})
-    assert told(run(seen)) == ["delete PodDisruptionBudget orders", "delete PodDisruptionBudget orders.master"]
-    assert told(run(b.changed(seen, disruption_budgets={}))) == []
-    somebodys = {"ours": seen.disruption_budgets["orders"]}
-    assert told(run(b.changed(seen, disruption_budgets=somebodys))) == []
+    assert lines_of(run(seen)) == ["delete PodDisruptionBudget orders", "delete PodDisruptionBudget orders.master"]
+    assert lines_of(run(b.changed(seen, disruption_budgets={}))) == []
+    of_a_user = {"ours": seen.disruption_budgets["orders"]}
+    assert lines_of(run(b.changed(seen, disruption_budgets=of_a_user))) == []
 
 
 def test_no_two_groups_share_a_budget() -> None:

@@ -27,7 +27,7 @@ from brokergroup_operator.reconcile.render import children
 from brokergroup_operator.reconcile.see.foreign import with_revision
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import run, told
+from tests.reconcile.passes import lines_of, run
 from tests.reconcile.world import delete, is_gone, make_ready, named, orphan, until
 
 if TYPE_CHECKING:
@@ -355,7 +355,7 @@ async def test_labels_and_annotations_reach_claims_that_are_there(
 def test_a_label_that_is_no_longer_asked_for_leaves_a_mark_in_the_revision() -> None:
     template = {"storage": {"claimTemplate": {"metadata": {"labels": {"team": "a"}}}}}
     seen = c.wishing(c.settled(**template), storage={})
-    assert [line for line in told(run(seen)) if "PersistentVolumeClaim" in line] == [
+    assert [line for line in lines_of(run(seen)) if "PersistentVolumeClaim" in line] == [
         f"apply PersistentVolumeClaim orders-{number}" for number in (1, 2, 3)
     ]
     assert with_revision(next(iter(seen.claims.values())))["metadata"]["labels"]["team"] == "a"

@@ -16,14 +16,14 @@ from brokergroup_operator.reconcile.see.members import membership
 from controller_core.model import BrokerGroupRecord, Replica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import condition, run, shown, told
+from tests.reconcile.passes import condition, lines_of, run, shown
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
 
 
 def four(wanted: int = 3, **spec: object) -> Observed:
-    """Four members, of whom `wanted` are to stay."""
+    """Four members, of which `wanted` are to stay."""
     return c.wishing(c.settled(replicas=4, **spec), replicas=wanted, **spec)
 
 
@@ -48,15 +48,15 @@ CASES: list[tuple[str, Observed, list[str]]] = [
     ("the highest id", four(), ["stop orders-4"]),
     ("not the master", c.seen_with(four(), b.record(replicas=4, master=4)), ["stop orders-3"]),
     (
-        "who is outside the set first",
+        "a member outside the set first",
         c.seen_with(four(), b.record(replicas=4, in_sync=(1, 3, 4))),
         ["stop orders-2"],
     ),
-    ("whoever was stopped stays the chosen one", c.going(four(), "orders-3"), []),
+    ("the stopped member stays the chosen one", c.going(four(), "orders-3"), []),
     ("forgotten once it is gone", STOPPED, ["forget orders-4"]),
     ("one after the other", four(wanted=2), ["stop orders-4"]),
     (
-        "who has no seat may go although the others are few",
+        "a member without a seat may go although the others are few",
         c.seen_with(four(), b.record(replicas=4, in_sync=(1, 4))),
         ["stop orders-3"],
     ),
@@ -65,7 +65,7 @@ CASES: list[tuple[str, Observed, list[str]]] = [
         c.seen_with(c.wishing(c.settled(), replicas=2, durability="Strict"), b.record(in_sync=(1, 3))),
         ["stop orders-2"],
     ),
-    ("without a master nobody leaves", c.seen_with(four(), b.record(replicas=4, master=None)), []),
+    ("without a master no member leaves", c.seen_with(four(), b.record(replicas=4, master=None)), []),
     ("an id that never registered leaves at once", NEVER_REGISTERED, ["forget orders-4"]),
     ("gone, but its seat is needed: it comes back", LAST_SEATS, []),
 ]
@@ -85,13 +85,13 @@ def test_the_noted_choice_stands() -> None:
     assert c.steps(c.marked(four(), "orders-2")) == ["stop orders-2"]
 
 
-def test_an_operator_that_has_just_started_waits_and_makes_nobody_anew() -> None:
+def test_an_operator_that_has_just_started_waits_and_makes_no_pod_again() -> None:
     cold = c.live(c.marked(c.without_pods(four(), "orders-4"), "orders-4"), writable=False)
     assert c.steps(cold) == []
     assert not c.course(cold).runs(4)
 
 
-def test_who_leaves_is_not_made_again_and_who_must_stay_is() -> None:
+def test_a_leaving_member_is_not_made_again_and_one_that_must_stay_is() -> None:
     assert not c.course(STOPPED).runs(4)
     assert c.course(STOPPED).runs(3)
     assert c.course(LAST_SEATS).runs(4)
@@ -104,7 +104,7 @@ def test_three_to_two_under_strict_needs_both_that_stay() -> None:
     shrink = c.wishing(c.settled(), replicas=2, durability="Strict")
     assert c.steps_after_marking(shrink) == ["stop orders-3"]
     assert c.steps_after_marking(c.not_ready(c.live(shrink, 1, 3), "orders-2")) == ["stop orders-2"], (
-        "who is dead leaves first"
+        "a dead member leaves first"
     )
 
 
@@ -119,7 +119,7 @@ def test_decommission_takes_the_one_named_after_a_switchover() -> None:
     assert c.steps_after_marking(c.running(stopped, "Decommission", brokerId=2)) == ["forget orders-2"]
 
 
-def test_nobody_leaves_below_the_floor() -> None:
+def test_no_member_leaves_below_the_floor() -> None:
     seen = c.running(c.seen_with(c.settled(), b.record(in_sync=(1, 3))), "Decommission", brokerId=3)
     refused = c.course(seen).leaving
     assert c.steps_after_marking(seen) == []
@@ -252,12 +252,12 @@ def _after(record: BrokerGroupRecord | None) -> list[str]:
     return [member.pod for member in membership(seen).to_reserve]
 
 
-def test_nobody_is_reserved_an_id_while_all_pods_run_under_unknown_ones() -> None:
+def test_no_id_is_reserved_while_all_pods_run_under_unknown_ones() -> None:
     assert len(_pods()) == 3
     assert _after(None) == []
 
 
-def test_nobody_is_reserved_an_id_while_some_are_adopted() -> None:
+def test_no_id_is_reserved_while_some_are_adopted() -> None:
     group = _pods()[0].rpartition("-")[0]
     adopted = replace(ADOPTED, reserved_for=f"{group}-2")
     assert _after(BrokerGroupRecord("c", "b", next_broker_id=3, replicas={2: adopted})) == []
@@ -271,7 +271,7 @@ def test_a_pod_whose_id_was_cleaned_on_purpose_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("leaving", [True, False])
-def test_a_pod_that_is_leaving_is_waited_for_by_nobody(leaving: bool) -> None:
+def test_a_pod_that_is_leaving_is_not_waited_for(leaving: bool) -> None:
     seen = b.settled()
     pods = dict(seen.pods)
     name = _pods()[-1]
@@ -285,7 +285,7 @@ ASLEEP: dict[str, Any] = {"maintenance": {"hibernated": True}}
 
 
 def quiet(seen: Observed) -> Observed:
-    """The master has been told to acknowledge nothing, and that is noted."""
+    """The master has been set to acknowledge nothing, and its pod's annotation has that."""
 
     def note(pod: dict[str, Any]) -> None:
         values = json.loads(pod["metadata"]["annotations"][names.ANNOTATION_HOT_CONFIG]) | {"minInSyncReplicas": "99"}
@@ -294,31 +294,33 @@ def quiet(seen: Observed) -> Observed:
     return c.with_pods(seen, note, "orders-1")
 
 
-def test_the_master_is_quiet_before_anybody_stops() -> None:
-    assert told(run(c.settled(**ASLEEP))) == ["give orders-1 [('minInSyncReplicas', '99')]"]
+def test_the_master_is_quiet_before_any_pod_stops() -> None:
+    assert lines_of(run(c.settled(**ASLEEP))) == ["give orders-1 [('minInSyncReplicas', '99')]"]
 
 
-def test_then_it_stops_before_its_slaves_so_that_nobody_shrinks_the_set() -> None:
+def test_then_it_stops_before_its_slaves_so_that_the_set_does_not_shrink() -> None:
     seen = quiet(c.settled(**ASLEEP))
-    assert told(run(seen)) == ["delete Pod orders-1"]
-    assert told(run(c.going(seen, "orders-1"))) == []
+    assert lines_of(run(seen)) == ["delete Pod orders-1"]
+    assert lines_of(run(c.going(seen, "orders-1"))) == []
     stopped = c.live(c.without_pods(seen, "orders-1"), 2, 3)
-    assert told(run(stopped)) == ["delete Pod orders-2", "delete Pod orders-3"]
+    assert lines_of(run(stopped)) == ["delete Pod orders-2", "delete Pod orders-3"]
 
 
 def test_a_master_that_does_not_answer_is_not_waited_for() -> None:
-    assert told(run(c.live(c.settled(**ASLEEP), 2, 3))) == ["delete Pod orders-1"]
-    assert told(run(c.not_ready(c.settled(**ASLEEP), "orders-1"))) == ["delete Pod orders-1"]
+    assert lines_of(run(c.live(c.settled(**ASLEEP), 2, 3))) == ["delete Pod orders-1"]
+    assert lines_of(run(c.not_ready(c.settled(**ASLEEP), "orders-1"))) == ["delete Pod orders-1"]
 
 
 def test_asleep_nothing_is_made_and_everything_is_kept() -> None:
     seen = c.live(c.without_pods(c.settled(**ASLEEP), "orders-1", "orders-2", "orders-3"))
-    assert told(run(seen)) == []
+    assert lines_of(run(seen)) == []
     assert condition(seen, "Hibernated") == ("True", "NothingRuns")
     assert condition(seen, "Reconciling") == ("False", "Stable")
     assert condition(seen, "Stalled") == ("False", "NothingStalled")
     lost = replace(seen, claims=b.without(seen.claims, "orders-2"))
-    assert not [line for line in told(run(lost)) if line.startswith("reserve")], "a lost volume is made up for at wake"
+    assert not [line for line in lines_of(run(lost)) if line.startswith("reserve")], (
+        "a lost volume is made up for at wake"
+    )
 
 
 def test_it_wakes_all_at_once_and_the_last_master_first() -> None:
@@ -332,9 +334,9 @@ def test_it_wakes_all_at_once_and_the_last_master_first() -> None:
     assert made == ["orders-2", "orders-1", "orders-3"]
 
 
-def test_who_changes_his_mind_half_way_gets_a_master_that_acknowledges() -> None:
-    assert told(run(quiet(c.settled()))) == ["give orders-1 [('minInSyncReplicas', '2')]"]
+def test_hibernation_taken_back_half_way_leaves_a_master_that_acknowledges() -> None:
+    assert lines_of(run(quiet(c.settled()))) == ["give orders-1 [('minInSyncReplicas', '2')]"]
 
 
-def test_paused_and_hibernated_stops_nobody() -> None:
-    assert told(run(c.settled(maintenance={"hibernated": True, "paused": True}))) == []
+def test_paused_and_hibernated_stops_no_pod() -> None:
+    assert lines_of(run(c.settled(maintenance={"hibernated": True, "paused": True}))) == []

@@ -235,7 +235,7 @@ async def test_a_group_at_rest_is_orphaned_too(
 
 @SANDBOX
 async def test_a_fenced_pod_is_waited_for(world: World, start_plane: Callable[..., Any]) -> None:
-    """Released before, its finalizer would be nobody's to take off."""
+    """If it were released before, no controller would take off its finalizer."""
     plane = await start_plane()
     await make_ready(world)
     fence = {"metadata": {"finalizers": [names.FINALIZER_FENCE]}}

@@ -92,7 +92,7 @@ def test_another_name_server_sets_the_name_free(broker_names: BrokerNames, woken
     assert broker_names.taken(SECOND) == ""
 
 
-def test_what_says_the_same_again_wakes_nobody(broker_names: BrokerNames, woken: Woken) -> None:
+def test_what_says_the_same_again_wakes_no_group(broker_names: BrokerNames, woken: Woken) -> None:
     broker_names.keep_only([group(FIRST, 1), group(SECOND, 2)], ())
     assert broker_names.taken(SECOND)
     assert broker_names.taken(FIRST) == ""
@@ -329,7 +329,7 @@ async def whole(world: World) -> bool:
     return set(pods) == {"orders-1", "orders-2", "orders-3"} and await stalled(world) == ("", "")
 
 
-async def test_the_group_says_who_has_it_and_goes_on_when_it_is_free(
+async def test_the_group_names_the_holder_and_goes_on_when_it_is_free(
     world: World,
     start_plane: Callable[..., Any],
 ) -> None:
@@ -347,7 +347,7 @@ async def test_the_group_says_who_has_it_and_goes_on_when_it_is_free(
     assert {port["name"]: port["nodePort"] for port in ports} == {"broker": 30407, "fast": 30405}
 
 
-async def test_a_service_of_another_namespace_is_told_of_without_its_name(
+async def test_a_service_of_another_namespace_is_reported_without_its_name(
     world: World,
     start_plane: Callable[..., Any],
 ) -> None:
@@ -368,7 +368,7 @@ SAID = "spec.ports[0].nodePort: Invalid value: 30107: provided port is already a
 
 
 @pytest.mark.parametrize(
-    ("spec", "whose"),
+    ("spec", "holder"),
     [
         ({}, "Service default/shop has"),
         (
@@ -382,15 +382,15 @@ SAID = "spec.ports[0].nodePort: Invalid value: 30107: provided port is already a
         ),
         ({"ports": [{"port": 80, "nodePort": 30108}]}, "another Service has"),
     ],
-    ids=["a port of its own", "a health check", "nobody whom the list shows"],
+    ids=["a port of its own", "a health check", "no Service that the list shows"],
 )
-async def test_any_service_of_the_cluster_may_have_it(api: KubernetesApi, spec: dict[str, Any], whose: str) -> None:
+async def test_any_service_of_the_cluster_may_have_it(api: KubernetesApi, spec: dict[str, Any], holder: str) -> None:
     await take(api, "default", 30107, **spec)
     owners = NodePortOwners(api, namespace=None)
     error = await owners.explained(WISH, InvalidError("422", field_messages=("spec.ports[0].name: x", SAID)))
     assert isinstance(error, NodePortTakenError)
     assert error.status == 422
-    assert f"Service orders-2 needs node port 30107, which {whose}" in str(error)
+    assert f"Service orders-2 needs node port 30107, which {holder}" in str(error)
 
 
 class NoRights:
@@ -398,7 +398,7 @@ class NoRights:
         raise ApiError("no rights", status=403)
 
 
-async def test_services_that_cannot_be_listed_hide_who_has_it() -> None:
+async def test_services_that_cannot_be_listed_hide_the_holder() -> None:
     owners = NodePortOwners(NoRights(), namespace=None)  # type: ignore[arg-type]
     error = await owners.explained(WISH, InvalidError("422", field_messages=(SAID,)))
     assert "which another Service (they can't be listed: no rights) has" in str(error)
@@ -415,7 +415,7 @@ OUT_OF_RANGE = "spec.ports[0].nodePort: Invalid value: 20000: provided port is n
         (ApplyObject(reason="", resource=PODS, object=WANTED), InvalidError("422", field_messages=(SAID,))),
         (DeleteObject(reason="", resource=SERVICES, name="orders-2", uid="u"), InvalidError("422", field_messages=(SAID,))),
     ],
-    ids=["not about it", "a number that nobody may have", "no Service", "nothing was asked for"],
+    ids=["not about it", "a number outside the range", "no Service", "nothing was asked for"],
 )  # fmt: skip
 async def test_other_refusals_stay_what_they_are(api: KubernetesApi, action: Any, error: ApiError) -> None:
     assert await NodePortOwners(api, namespace=None).explained(action, error) is error

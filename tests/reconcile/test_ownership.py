@@ -89,7 +89,7 @@ async def test_of_two_that_saw_it_free_one_gets_it(api: KubernetesApi) -> None:
 
 
 @pytest.mark.parametrize("other", [SECOND, None], ids=["another release", "one without a Lease"])
-async def test_anybody_else_leaves_it_alone_and_says_so(api: KubernetesApi, other: str | None) -> None:
+async def test_another_operator_leaves_it_alone_and_says_so(api: KubernetesApi, other: str | None) -> None:
     before = await take(api, FIRST)
     assert await take(api, other) is None
     assert await group_of(api) == before
@@ -103,7 +103,7 @@ async def test_without_a_lease_nothing_is_taken(api: KubernetesApi) -> None:
     assert await take(api, None) == before == await group_of(api)
 
 
-@pytest.mark.parametrize("holder", [FIRST, None], ids=["another's", "nobody's yet"])
+@pytest.mark.parametrize("holder", [FIRST, None], ids=["another's", "none yet"])
 async def test_what_is_asked_of_a_group_is_done_by_its_own_operator(api: KubernetesApi, holder: str | None) -> None:
     if holder is not None:
         merge = {"metadata": {"annotations": {names.ANNOTATION_OPERATOR: holder}}}
@@ -140,7 +140,7 @@ OURS = {names.LABEL_APP_MANAGED_BY: names.MANAGED_BY}
         ({"ownerReferences": [{"uid": "of-another"}]}, False),
     ],
     ids=[
-        "all our labels", "without the one we list by", "owned, without labels", "bare", "our label put on by somebody",
+        "all our labels", "without the one we list by", "owned, without labels", "bare", "our label put on by a user",
         "of a Helm release", "with another tool's instance", "another's by its owner", "of another group", "owned by another",
     ],
 )  # fmt: skip
@@ -191,7 +191,7 @@ async def test_it_is_left_as_it_is_and_the_group_says_so(
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
     # Once it is gone, the group's own is made.
-    # Its finalizer, if it has one: nobody here is the controller that protects claims.
+    # Its finalizer, if it has one: no controller that protects claims runs here.
     free = {"metadata": {"finalizers": None}}
     await world.api.patch(resource, name, free, namespace=world.key.namespace)
     await world.api.delete(resource, name, namespace=world.key.namespace, grace_period_seconds=0)
@@ -296,7 +296,7 @@ def meeting(makers: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, str], li
     for maker, objects in makers.items():
         for obj in objects:
             made[obj["kind"], obj["metadata"]["name"]].append(maker)
-    return {place: who for place, who in made.items() if len(who) > 1}
+    return {place: owners for place, owners in made.items() if len(owners) > 1}
 
 
 def test_no_two_groups_make_one_object() -> None:

@@ -308,7 +308,7 @@ async def test_a_plane_that_fails_leaves_the_lease_to_another_at_once(
     await until("orders-2 again", comes_back)
 
 
-async def test_the_conditions_are_told_while_it_reconciles(world: World, start_plane: Callable[..., Any]) -> None:
+async def test_the_conditions_are_metrics_while_it_reconciles(world: World, start_plane: Callable[..., Any]) -> None:
     conditions = ConditionGauges()
     plane = await start_plane(conditions)
     await make_ready(world)

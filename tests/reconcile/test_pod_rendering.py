@@ -31,7 +31,7 @@ def revision(**spec: Any) -> str:
 
 
 # The rules of https://kubernetes.io/docs/concepts/security/pod-security-standards/ (baseline and restricted) that speak of
-# something a pod can say; each tells whether the pod keeps it.
+# something a pod can say; each returns whether the pod keeps it.
 VOLUME_TYPES = {
     *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"),
 }
@@ -235,7 +235,7 @@ def test_an_exporter_is_configured_and_has_a_port() -> None:
         ({"implementation": "Python"}, None),
     ],
 )
-def test_a_pod_tells_its_version_where_that_is_known(spec: dict[str, Any], expected: str | None) -> None:
+def test_a_pod_carries_its_version_where_that_is_known(spec: dict[str, Any], expected: str | None) -> None:
     assert pod(**spec)["metadata"]["labels"].get("app.kubernetes.io/version") == expected
 
 

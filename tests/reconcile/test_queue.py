@@ -177,7 +177,7 @@ async def test_a_pass_that_ends_in_the_moment_of_the_stop_is_the_last(queue: Rec
     worker = queue._workers[ONE]
     while not passes.started or ONE in passes.running:  # noqa: ASYNC110 - turn by turn: the moment is what is looked at
         await asyncio.sleep(0)
-    # The pass has ended, and `wait_for` has not been told yet.
+    # The pass has ended, and `wait_for` does not know it yet.
     stopping = asyncio.ensure_future(queue.stop())
     await asyncio.wait({stopping}, timeout=60)
     assert worker.done()

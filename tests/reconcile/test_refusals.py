@@ -229,7 +229,7 @@ async def test_of_another_operators_group_nothing_is_said(world: World) -> None:
     ],
     ids=["a quota", "a webhook", "a webhook without a reason"],
 )
-async def test_a_pod_that_is_not_admitted_is_told_of_once(
+async def test_a_pod_that_is_not_admitted_is_reported_once(
     world: World, sandbox: SandboxApiServer, status: int, reason: str, message: str
 ) -> None:
     """Also where each refusal has other words."""

@@ -86,7 +86,7 @@ def test_what_durability_leaves_open_reaches_the_brokers(spec: dict[str, Any], e
         ({"durability": "Fast", "replication": {"minInSyncReplicas": 2}}, False),
     ],
 )
-def test_the_floor_holds_where_everybody_acknowledges_and_more_than_one_must(spec: dict[str, Any], floor: bool) -> None:
+def test_the_floor_holds_where_all_acknowledge_and_more_than_one_must(spec: dict[str, Any], floor: bool) -> None:
     assert acknowledgement_rule(b.group(**spec).spec).shrink_floor is floor
 
 
@@ -104,7 +104,7 @@ def test_a_user_may_override_tuning_but_never_what_the_operator_sets() -> None:
 @pytest.mark.parametrize(
     ("implementation", "spec", "expected"),
     [
-        # Not before another master is elected: 3 s of silence, 3 s for the fence, 1 s to tell the slaves.
+        # Not before another master is elected: 3 s of silence, 3 s for the fence, 1 s to notify the slaves.
         ("Java", {}, "7000"),
         ("Java", {"failover": {"heartbeatTimeoutMilliseconds": 5000}}, "11000"),
         ("Java", {"failover": {"heartbeatTimeoutMilliseconds": 1000}}, "5000"),
@@ -134,7 +134,7 @@ def test_a_backslash_survives_java_properties() -> None:
 
 
 def test_the_start_script_fills_in_the_placeholders(tmp_path: Path) -> None:
-    """The very command of the pod, with a `java` that only tells what it was given."""
+    """The very command of the pod, with a `java` that only prints its arguments."""
     run, config, tools = tmp_path / "run", tmp_path / "config", tmp_path / "bin"
     for folder in (run, config, tools):
         folder.mkdir()

@@ -83,7 +83,7 @@ CASES: list[tuple[str, Observed, list[str]]] = [
         ["replace orders-1"],
     ),
     ("one may never be master, and has its turn", c.outdated(barred(2)), ["replace orders-2"]),
-    ("then the only one who may follow", c.outdated(barred(2), "orders-1", "orders-3"), ["replace orders-3"]),
+    ("then the only one that may follow", c.outdated(barred(2), "orders-1", "orders-3"), ["replace orders-3"]),
     ("then the master hands over to that one", c.outdated(barred(2), "orders-1"), ["switch orders-1"]),
     ("no slave may ever be master: one by one", c.outdated(barred(2, 3)), ["replace orders-2"]),
     (
@@ -96,13 +96,13 @@ CASES: list[tuple[str, Observed, list[str]]] = [
         c.live(c.outdated(barred(2, 3)), 1, 2, 3, in_progress=replace(c.failing_over(), kind=Kind.SWITCHOVER)),
         [],
     ),
-    ("and the master of such a group is nobody's to give up", c.outdated(barred(2, 3), "orders-1"), []),
+    ("and the master of such a group is not given up", c.outdated(barred(2, 3), "orders-1"), []),
     ("but as the spec says", c.outdated(barred(2, 3, **MASTER_RESTARTS), "orders-1"), ["replace orders-1"]),
     ("paused", c.outdated(c.settled(maintenance={"paused": True})), []),
 ]
 
 
-def test_the_master_that_nobody_may_follow_says_what_would_help() -> None:
+def test_a_master_without_a_possible_successor_says_what_would_help() -> None:
     [step] = c.course(c.outdated(barred(2, 3), "orders-1")).rollout
 
     assert (step.verb, step.reason) == (Verb.REFUSE, Reason.NOBODY_MAY_FOLLOW)
@@ -135,7 +135,7 @@ def test_next_step(seen: Observed, expected: list[str]) -> None:
 
 
 def test_a_whole_update_touches_each_pod_once_and_never_two() -> None:
-    """Told by the steps alone: whoever is replaced comes back up to date and in sync.
+    """By the steps alone: a replaced member comes back up to date and in sync.
 
     Strimzi #3710, #7800, #10936: pods were restarted twice by one upgrade.
     """
@@ -191,8 +191,8 @@ def patient(milliseconds: int, **isolation: bool) -> dict[str, Any]:
     }
 
 
-def told(milliseconds: int, *, was: int, **isolation: bool) -> Observed:
-    """Java brokers: the fence beside each was told other times when its pod was made."""
+def timed(milliseconds: int, *, was: int, **isolation: bool) -> Observed:
+    """Java brokers: the fence beside each got other times when its pod was made."""
     return c.wishing(c.settled(**patient(was, **isolation)), **patient(milliseconds, **isolation))
 
 
@@ -227,7 +227,7 @@ UNGUARDED: Final = {"implementation": "Java", "failover": {"isolation": {"enable
 
 OTHER_IMAGES: Final = c.wishing(made_with(OTHER_IMAGE), image="x:1")
 
-MORE_TIME = told(6000, was=2000)
+MORE_TIME = timed(6000, was=2000)
 
 MORE_TIME_AND_IMAGE = c.wishing(MORE_TIME, **patient(6000), image="example.com/x:1")
 
@@ -241,8 +241,8 @@ OUTDATED: list[tuple[str, Observed, dict[str, str]]] = [
     ("a cold key", c.wishing(c.settled(), config={"maxMessageSize": "1"}), dict.fromkeys(ALL, "ConfigurationChanged")),
     ("one is of an older revision", c.outdated(c.settled(), "orders-2"), {"orders-2": "PodChanged"}),
     ("a fence is to have more time", MORE_TIME, {}),
-    ("a fence is to have less time", told(2000, was=4000), dict.fromkeys(ALL, "PodChanged")),
-    ("without a fence there is to be more time", told(6000, was=2000, enabled=False), dict.fromkeys(ALL, "ConfigurationChanged")),
+    ("a fence is to have less time", timed(2000, was=4000), dict.fromkeys(ALL, "PodChanged")),
+    ("without a fence there is to be more time", timed(6000, was=2000, enabled=False), dict.fromkeys(ALL, "ConfigurationChanged")),
     ("a fence is to have more time, of an older revision", c.outdated(MORE_TIME, "orders-2"), {"orders-2": "PodChanged"}),
     ("a fence is to have more time, and another image", MORE_TIME_AND_IMAGE, dict.fromkeys(ALL, "PodChanged")),
     ("a restart mark", restarted_at(c.settled(), "2026-11-21"), dict.fromkeys(ALL, "RestartedAt")),
@@ -280,7 +280,7 @@ OUTDATED: list[tuple[str, Observed, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in OUTDATED], ids=[case[0] for case in OUTDATED])
-def test_who_is_outdated_and_why(seen: Observed, expected: dict[str, str]) -> None:
+def test_which_pods_are_outdated_and_why(seen: Observed, expected: dict[str, str]) -> None:
     assert reasons(seen) == expected
 
 

@@ -174,10 +174,10 @@ def test_without_one_nothing_of_it_is_anywhere() -> None:
     ],
     ids=[
         "asked for", "asked for and given", "no fence, and an image may bring one", "not asked for", "a replica without",
-        "a replica with its own", "nobody to show it to", "neither",
+        "a replica with its own", "no controller asks for it", "neither",
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_told(settings: Any, spec: dict[str, Any], said: str) -> None:
+def test_what_does_not_fit_is_reported(settings: Any, spec: dict[str, Any], said: str) -> None:
     found = certificate.problem(b.group(**spec), settings)
     assert bool(found) == bool(said)
     assert said in found

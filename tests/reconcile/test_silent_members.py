@@ -43,7 +43,7 @@ def unheard(*ids: int, seconds: float = 96.0, seen: Observed | None = None, **si
 
 
 def unlinked(*ids: int, seen: Observed | None = None, linked_now: bool = False, lost: bool = True) -> Observed:
-    """These slaves are heard, have lost their links, and were told of their master nine times."""
+    """These slaves are heard, have lost their links, and were notified of their master nine times."""
     seen = seen or c.settled()
     links = dict.fromkeys(ids, LostLink(NOW.timestamp() - 1, 9)) if lost else {}
     return in_epoch_change(seen, unlinked=frozenset() if linked_now else frozenset(ids), lost_links=links)
@@ -140,7 +140,7 @@ CASES: list[tuple[str, Observed, list[str]]] = [
     ("it answers, and the master has no link to it", unheard(2, linked=False), ["replace orders-2"]),
     ("it is linked, and does not answer us", unheard(2, answers=False), ["replace orders-2"]),
     ("nothing shows that it runs", unheard(2, linked=False, answers=False), []),
-    ("nobody was asked yet", unheard(2, linked=None, answers=None), []),
+    ("no broker was asked yet", unheard(2, linked=None, answers=None), []),
     ("another plane hears it", unheard(2, heard_by=("10.0.0.7:9878",)), []),
     ("not ready for that very reason", c.not_ready(unheard(2), "orders-2"), ["replace orders-2"]),
     ("its pod is stopping", c.going(unheard(2), "orders-2"), []),
@@ -368,7 +368,7 @@ def hears(*ids: int, seen: Observed | None = None, said_of_others: Silence = ELS
     return c.live(seen, *ids, silences=silences, masters_silence=master, writable=True)
 
 
-@pytest.mark.parametrize("ids", [(), (2, 3), (1,)], ids=["nobody", "the slaves alone", "the master alone"])
+@pytest.mark.parametrize("ids", [(), (2, 3), (1,)], ids=["no broker", "the slaves alone", "the master alone"])
 def test_the_group_is_ready_by_what_the_master_and_the_other_plane_say(ids: Collection[int]) -> None:
     seen = hears(*ids)
     for kind in ("Ready", "Available", "ReplicationHealthy"):
@@ -378,7 +378,7 @@ def test_the_group_is_ready_by_what_the_master_and_the_other_plane_say(ids: Coll
     assert told.endswith("but by 10.0.0.7:9878")
 
 
-@pytest.mark.parametrize("ids", [(), (2, 3), (1,)], ids=["nobody", "the slaves alone", "the master alone"])
+@pytest.mark.parametrize("ids", [(), (2, 3), (1,)], ids=["no broker", "the slaves alone", "the master alone"])
 def test_it_does_nothing_voluntary(ids: Collection[int]) -> None:
     seen = hears(*ids, seen=c.outdated(c.settled(), "orders-1", "orders-2", "orders-3"))
     assert condition(seen, "FailoverSafe") == ("False", "MembersNotHeard")
@@ -398,6 +398,6 @@ def test_a_member_of_which_nothing_good_is_said_is_not_ready(said: Silence, reas
 
 
 def test_no_id_is_cleaned_from_the_record_by_a_plane_that_does_not_hear_the_master() -> None:
-    """It could not tell a living member from a dead one."""
+    """It can't distinguish a living member from a dead one."""
     seen = hears(seen=c.settled(replicas=2))
     assert not [one for one in run(seen).actions if isinstance(one, DeleteObject | SwitchMaster | RemoveMember)]

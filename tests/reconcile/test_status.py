@@ -161,7 +161,7 @@ def with_record(record: BrokerGroupRecord, **snapshot: Any) -> Observed:
 
 
 def behind(**fields: Any) -> BrokerGroupRecord:
-    """As the epoch floor leaves a record: above the brokers, and nobody holds a seat."""
+    """As the epoch floor leaves a record: above the brokers, and no member holds a seat."""
     return replace(b.record(master=None, in_sync=()), **fields)
 
 
@@ -170,7 +170,7 @@ def test_a_group_in_order_has_no_alarm() -> None:
     assert alarms_of(b.changed(b.settled(), record=b.reserved(1, 2, 3))) == {}, "nor has a new one"
 
 
-def test_an_epoch_jump_tells_the_command_that_accepts_it() -> None:
+def test_an_epoch_jump_shows_the_command_that_accepts_it() -> None:
     seen = with_record(b.record(), epoch_jump=25_000)
     alarm = alarms_of(seen)["EpochJump"]
 
@@ -195,7 +195,7 @@ def test_an_acceptance_is_shown_and_an_unreadable_one_is_named() -> None:
     assert "brokergroup.dev/accept-epoch is '25k', expected a number up to 2147483647" in jump["message"]
 
 
-def test_a_record_behind_its_brokers_says_whom_it_waits_for() -> None:
+def test_a_record_behind_its_brokers_names_the_brokers_it_waits_for() -> None:
     alarm = alarms_of(with_record(behind(), live=(1, 3), writable=False))["Recovering"]
 
     assert alarm["reason"] == "RecordBehindBrokers"
@@ -204,7 +204,7 @@ def test_a_record_behind_its_brokers_says_whom_it_waits_for() -> None:
 
 
 def test_a_record_rebuilt_from_its_brokers_says_so() -> None:
-    """Everything was lost: ids are known again by adoption, from the epoch the brokers tell."""
+    """Everything was lost: ids are known again by adoption, from the epoch that the brokers report."""
     record = behind()
     adopted = {
         broker_id: replace(replica, register_check_code=f"{replica.address};adopted")
@@ -225,7 +225,7 @@ def test_lost_seats_show_both_ways_out() -> None:
     seen = with_record(replace(record, replicas=marked), writable=False)
     alarms = alarms_of(seen)
 
-    assert set(alarms) == {"SeatLost"}, "nobody is being recovered: this waits for a person"
+    assert set(alarms) == {"SeatLost"}, "no member is being recovered: this waits for a person"
     message = alarms["SeatLost"]["message"]
     assert "broker 1 (epoch 7, offset 1000), broker 2 (epoch 7, offset 2000)" in message
     assert "give one of them its volume back" in message
@@ -259,7 +259,7 @@ def test_missing_credentials_say_what_follows(signature: str, consequence: str) 
     assert consequence in alarm["message"]
 
 
-def test_a_missing_secret_is_looked_for_again_although_nothing_tells_of_it() -> None:
+def test_a_missing_secret_is_looked_for_again_although_no_watch_reports_it() -> None:
     security = {"credentialsSecretRef": {"name": "keys"}}
     in_order = b.settled(security=security)
     problem = CredentialsError(

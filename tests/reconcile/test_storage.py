@@ -24,7 +24,7 @@ from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.cases import with_pods
 from tests.reconcile.golden_files import compare
-from tests.reconcile.passes import conditions, run, told
+from tests.reconcile.passes import conditions, lines_of, run
 from tests.reconcile.world import make_ready, named, until
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def test_an_ephemeral_pod_has_no_claim() -> None:
 
 @pytest.mark.parametrize("spec", [EPHEMERAL, COMMIT_LOG], ids=["ephemeral", "commitLog"])
 def test_nothing_is_done_to_a_settled_group(spec: dict[str, Any]) -> None:
-    assert told(run(settled(**spec))) == []
+    assert lines_of(run(settled(**spec))) == []
 
 
 def test_the_loss_of_an_ephemeral_pod_is_the_loss_of_its_disk() -> None:
@@ -101,7 +101,7 @@ def test_an_empty_commit_log_never_joins_the_identity_of_the_old_one(phase: str)
 
 def test_a_pod_that_runs_without_a_claim_for_its_log_is_left_running() -> None:
     seen = settled(**COMMIT_LOG)
-    assert told(run(replace(seen, claims=b.without(seen.claims, LOGS[1])))) == []
+    assert lines_of(run(replace(seen, claims=b.without(seen.claims, LOGS[1])))) == []
 
 
 def test_an_ephemeral_group_says_so_when_it_is_made() -> None:
@@ -126,7 +126,7 @@ def test_each_claim_of_a_member_grows_by_its_own_wish() -> None:
     assert grown == dict.fromkeys(LOGS, "200Gi")
 
 
-def test_who_has_left_leaves_no_commit_log_behind_where_that_was_asked_for() -> None:
+def test_a_member_that_has_left_leaves_no_commit_log_behind_where_that_was_asked_for() -> None:
     wish = {"storage": {**COMMIT_LOG["storage"], "retention": {"whenScaled": "Delete"}}}
     seen = settled(**wish)
     log, store = seen.claims[LOGS[0]], seen.claims["orders-1"]
@@ -135,7 +135,7 @@ def test_who_has_left_leaves_no_commit_log_behind_where_that_was_asked_for() -> 
         "orders-4": store | {"metadata": store["metadata"] | {"name": "orders-4", "annotations": marks}},
         "orders-4-commitlog": log | {"metadata": log["metadata"] | {"name": "orders-4-commitlog"}},
     }
-    assert told(run(replace(seen, claims={**seen.claims, **fourth}))) == [
+    assert lines_of(run(replace(seen, claims={**seen.claims, **fourth}))) == [
         "delete PersistentVolumeClaim orders-4-commitlog",
         "delete PersistentVolumeClaim orders-4",
     ]
@@ -147,8 +147,8 @@ DELETE: dict[str, Any] = {"storage": {"retention": {"whenScaled": "Delete"}}}
 def test_the_mark_comes_before_the_id_is_forgotten() -> None:
     seen = c.wishing(c.settled(replicas=4), replicas=3)
     stopped = c.live(c.without_pods(seen, "orders-4"), 1, 2, 3)
-    assert told(run(stopped)) == ["apply PersistentVolumeClaim orders-4"]
-    assert told(run(c.marked(stopped, "orders-4"))) == ["forget 4"]
+    assert lines_of(run(stopped)) == ["apply PersistentVolumeClaim orders-4"]
+    assert lines_of(run(c.marked(stopped, "orders-4"))) == ["forget 4"]
 
 
 def left(*, marked: bool, **spec: Any) -> Any:
@@ -169,22 +169,22 @@ def left(*, marked: bool, **spec: Any) -> Any:
     ],
     ids=["Delete", "Retain", "no mark: perhaps a lost record"],
 )
-def test_the_claim_of_one_who_has_left(seen: Any, expected: list[str]) -> None:
-    assert told(run(seen)) == expected
+def test_the_claim_of_a_member_that_has_left(seen: Any, expected: list[str]) -> None:
+    assert lines_of(run(seen)) == expected
 
 
-def test_a_copy_of_a_claim_is_somebodys_backup() -> None:
+def test_a_copy_of_a_claim_is_a_users_backup() -> None:
     """Made with `kubectl get -o yaml` and another name, it carries our labels and even the mark."""
     seen = left(marked=True, **DELETE)
     claims = {**b.without(seen.claims, "orders-4"), "orders-4-backup": seen.claims["orders-4"]}
-    assert told(run(replace(seen, claims=claims))) == []
+    assert lines_of(run(replace(seen, claims=claims))) == []
 
 
 def test_a_mark_on_a_member_that_stays_is_taken_off() -> None:
     seen = c.settled(**DELETE)
     [marked] = [one for one in marked_as_leaving(seen, b.member(3)) if isinstance(one, ApplyObject)]
     claims = {**seen.claims, "orders-3": b.bound(marked.object)}
-    assert told(run(replace(seen, claims=claims))) == ["apply PersistentVolumeClaim orders-3"]
+    assert lines_of(run(replace(seen, claims=claims))) == ["apply PersistentVolumeClaim orders-3"]
 
 
 def test_a_claim_that_a_higher_id_carries_is_not_marked() -> None:
@@ -203,7 +203,7 @@ def test_a_claim_grows_until_its_volume_has_the_size(capacity: str | None, growi
     assert growing_claims(replace(seen, claims={**seen.claims, "orders-2": claim | {"status": status}})) == growing
 
 
-def test_a_claim_that_somebody_made_larger_stays_so() -> None:
+def test_a_claim_that_was_made_larger_stays_so() -> None:
     """An autoscaler of volumes: asking for the smaller size would be refused in every pass."""
     seen = c.settled()
     name, claim = next(iter(seen.claims.items()))
@@ -251,7 +251,7 @@ async def test_a_claim_without_the_label_is_no_lost_disk(settled_world: World) -
 
 
 async def test_a_claim_that_a_person_made_again_waits_for_the_person(settled_world: World) -> None:
-    """With no label at all it may be anybody's: it is not taken over, and the id is not given up."""
+    """With no label at all it may be a user's: it is not taken over, and the id is not given up."""
     await settled_world.api.delete(PERSISTENT_VOLUME_CLAIMS, POD, namespace=settled_world.key.namespace)
     bare = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     await settled_world.stop_pod(POD)
@@ -341,14 +341,14 @@ def test_every_further_claim_is_an_event() -> None:
 
 def test_a_rolling_update_passes_over_its_pod_and_then_waits_for_a_person() -> None:
     outdated = c.wishing(c.settled(), **IMAGE)
-    assert told(run(outdated))[-1] == "delete Pod orders-2"
+    assert lines_of(run(outdated))[-1] == "delete Pod orders-2"
     held = going(outdated, "orders-2")
-    assert told(run(held))[-1] == "delete Pod orders-3"
+    assert lines_of(run(held))[-1] == "delete Pod orders-3"
     alone = going(c.settled(), "orders-2")
     alone = c.with_pods(
         alone, lambda pod: pod["metadata"]["annotations"].update({names.ANNOTATION_REVISION: "another"}), "orders-2"
     )
-    assert not [line for line in told(run(alone)) if "Pod" in line]
+    assert not [line for line in lines_of(run(alone)) if "Pod" in line]
     stalled = conditions(alone)[ConditionType.STALLED]
     assert (stalled["status"], stalled["reason"]) == ("True", Reason.CLAIM_BEING_DELETED)
     assert "orders-2: a claim is being deleted" in stalled["message"]
@@ -372,7 +372,7 @@ def test_an_asked_for_restart_is_refused_as_well() -> None:
     seen = going(c.settled(), "orders-1", "orders-2", "orders-3")
     marked = seen.group_object | {"metadata": seen.group_object["metadata"] | {"annotations": RESTARTED}}
     seen = replace(seen, group_object=marked)
-    assert not [line for line in told(run(seen)) if "Pod" in line or "switch" in line]
+    assert not [line for line in lines_of(run(seen)) if "Pod" in line or "switch" in line]
     assert conditions(seen)[ConditionType.STALLED]["reason"] == Reason.CLAIM_BEING_DELETED
 
 
@@ -380,22 +380,24 @@ def test_a_pod_that_is_not_heard_is_left_alone_too() -> None:
     """Elsewhere its disk would stay: here it would go."""
     seen = c.live(going(c.wishing(c.settled(), **IMAGE), "orders-3"), 1, 2)
     seen = c.with_pods(seen, lambda pod: pod["status"].update(conditions=[]), "orders-3")
-    assert "delete Pod orders-3" not in told(run(seen))
+    assert "delete Pod orders-3" not in lines_of(run(seen))
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Pending"])
 def test_a_pod_that_never_runs_is_not_made_again(phase: str) -> None:
     seen = going(c.settled(), "orders-2")
     seen = c.with_pods(seen, lambda pod: pod["status"].update(phase=phase), "orders-2")
-    assert "delete Pod orders-2" not in told(run(seen))
+    assert "delete Pod orders-2" not in lines_of(run(seen))
 
 
 def test_a_group_is_not_put_to_sleep_on_it() -> None:
     """All its pods would stop, and wake without those disks. Nor is its master kept from acknowledging meanwhile."""
     asleep = c.wishing(c.settled(), maintenance={"hibernated": True})
-    assert told(run(asleep)) != []
+    assert lines_of(run(asleep)) != []
     held = going(asleep, "orders-3")
-    assert not [line for line in told(run(held)) if "Pod" in line or "minInSyncReplicas=99" in line or "config" in line]
+    assert not [
+        line for line in lines_of(run(held)) if "Pod" in line or "minInSyncReplicas=99" in line or "config" in line
+    ]
     stalled = conditions(held)[ConditionType.STALLED]
     assert (stalled["status"], stalled["reason"]) == ("True", Reason.CLAIM_BEING_DELETED)
     assert stalled["message"].startswith("Not hibernated: orders-3")
@@ -404,15 +406,15 @@ def test_a_group_is_not_put_to_sleep_on_it() -> None:
 def test_a_rebuild_is_the_way_out() -> None:
     """Its pod is stopped, because a person asked for just that; the claim is gone by then, and the id follows."""
     seen = c.running(going(c.settled(), "orders-3"), "Rebuild", brokerId=3)
-    assert told(run(seen))[-1] == "delete Pod orders-3"
+    assert lines_of(run(seen))[-1] == "delete Pod orders-3"
     stopped = c.live(b.changed(seen, pods=b.without(seen.pods, "orders-3")), 1, 2)
     assert c.steps(stopped) == []
     gone = b.changed(stopped, claims=b.without(seen.claims, "orders-3"))
-    assert told(run(gone)) == ["reserve orders-4"]
+    assert lines_of(run(gone)) == ["reserve orders-4"]
 
 
 @pytest.mark.parametrize("access", ["sandbox"], indirect=True)
-async def test_it_is_told_at_once_and_the_claim_stays_until_the_pod_stops(
+async def test_it_is_reported_at_once_and_the_claim_stays_until_the_pod_stops(
     world: World,
     start_plane: Callable[..., Any],
 ) -> None:

@@ -38,7 +38,7 @@ def group_with(key: GroupKey, reason: str, since: str = b.NOW, status: str = "Fa
     return {"metadata": {"namespace": key.namespace, "name": key.name}, "status": {"conditions": [condition]}}
 
 
-def test_who_holds_the_turn_keeps_it_and_the_next_is_woken() -> None:
+def test_the_group_with_the_turn_keeps_it_and_the_next_is_woken() -> None:
     table, woken = turns()
     assert table.before(SECOND, since="1") == ()
     table.tell(SECOND, Turn.HOLDS, since="1")
@@ -74,7 +74,7 @@ def test_as_many_as_allowed_and_without_a_limit_all() -> None:
     assert unlimited.before(SECOND, since="2") == ()
 
 
-def test_who_fails_in_line_keeps_nobody_waiting() -> None:
+def test_a_group_that_fails_in_line_keeps_no_other_waiting() -> None:
     table, _ = turns()
     table.tell(FIRST, Turn.WAITS, since="1")
     assert table.before(SECOND, since="2") == (FIRST,)

@@ -79,7 +79,7 @@ class World:
         self.cache = GroupCache()
         self.writes: list[str] = []
         self.planned_kill: int | None = None
-        # Whether brokers run in the pods, as a real kubelet would have it; else the test says who is master.
+        # Whether brokers run in the pods, as a real kubelet would have it; else the test chooses the master.
         self.brokers_run = False
         self.was_killed = False
         self._kill_at: int | None = None
