@@ -113,7 +113,7 @@ AT_THEIR_MOMENT = {
     "disruptionBudget.enabled": ("tests/reconcile/test_failover_safe.py", "test_budgets_can_be_switched_off"),
     "replication.learners": ("tests/reconcile/test_learners.py", "test_next_step"),
     "failover.preferredMaster": ("tests/reconcile/test_failover_safe.py", "test_next_step"),
-    "storage.retention.whenDeleted": ("tests/reconcile/test_evaluate.py", "test_deleted_claims_take_the_record_with_them_last"),
+    "storage.retention.whenDeleted": ("tests/reconcile/test_membership.py", "test_deleted_claims_take_the_record_with_them_last"),
     "storage.retention.whenScaled": ("tests/reconcile/test_membership.py", "test_next_step"),
     "updateStrategy.type": ("tests/reconcile/test_rollout.py", "test_next_step"),
     "updateStrategy.masterUpdate": ("tests/reconcile/test_rollout.py", "test_next_step"),

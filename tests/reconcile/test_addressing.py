@@ -14,7 +14,6 @@ from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.fence.settings import FenceSettings, FenceSettingsError, fence_of, own_address
 from brokergroup_operator.kube.resources import PODS, SERVICES
 from brokergroup_operator.reconcile.clusters.parts import broker_groups, name_servers, proxies
-from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.other_groups import BrokerNames, key_of
 from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject, Plan, WriteStatus
 from brokergroup_operator.reconcile.render.addressing import (
@@ -35,6 +34,7 @@ from rocketmq_remoting.address import Address
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.golden_files import compare
+from tests.reconcile.passes import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,10 +71,6 @@ def new_group(addressing: str, *services: dict[str, Any]) -> Observed:
     )
 
 
-def plan_of(seen: Observed) -> Plan:
-    return evaluate(seen, b.SETTINGS, now=b.NOW)
-
-
 def applied(plan: Plan, resource: Any) -> dict[str, dict[str, Any]]:
     return b.by_name(*(a.object for a in plan.actions if isinstance(a, ApplyObject) and a.resource == resource))
 
@@ -101,18 +97,18 @@ def test_member_service_and_pod(addressing: str, implementation: str) -> None:
 @pytest.mark.parametrize("addressing", WISHES)
 def test_a_pod_waits_for_the_address_that_it_must_know(addressing: str) -> None:
     """First the Services, then their addresses, then the pods; and meanwhile the group says what it waits for."""
-    first = plan_of(new_group(addressing))
+    first = run(new_group(addressing))
     assert {f"orders-{one}" for one in (1, 2, 3)} < set(applied(first, SERVICES))
     assert applied(first, PODS) == {}
     assert conditions(first)["Reconciling"][:2] == ("True", "WaitingForAddress")
     assert first.look_again_seconds is not None
 
     if addressing != "NodePort":
-        second = plan_of(new_group(addressing, *(given(addressing, one, ready=False) for one in (1, 2, 3))))
+        second = run(new_group(addressing, *(given(addressing, one, ready=False) for one in (1, 2, 3))))
         assert applied(second, PODS) == {}
         assert "orders-1 has no" in conditions(second)["Reconciling"][2]
 
-    third = plan_of(new_group(addressing, *(given(addressing, one) for one in (1, 2, 3))))
+    third = run(new_group(addressing, *(given(addressing, one) for one in (1, 2, 3))))
     assert set(applied(third, PODS)) == {"orders-1", "orders-2", "orders-3"}
     assert conditions(third)["Reconciling"][1] == "CreatingMembers"
 
@@ -122,14 +118,14 @@ def test_a_pod_waits_for_the_address_that_it_must_know(addressing: str) -> None:
     [("ServiceIP", "10.96.0.2:10911"), ("NodePort", ":30107"), ("LoadBalancer", "203.0.113.2:10911")],
 )
 def test_the_pod_carries_the_address_by_which_it_is_known(addressing: str, expected: str) -> None:
-    plan = plan_of(new_group(addressing, *(given(addressing, one) for one in (1, 2, 3))))
+    plan = run(new_group(addressing, *(given(addressing, one) for one in (1, 2, 3))))
     pod = applied(plan, PODS)["orders-2"]
     assert pod["metadata"]["annotations"][names.ANNOTATION_ADDRESS] == expected
 
 
 def test_node_ports_are_kept_and_a_free_five_is_taken() -> None:
     """Member 2 has the first five by accident: no other member gets them, and it keeps them."""
-    plan = plan_of(new_group("NodePort", given("NodePort", 2, slot=0)))
+    plan = run(new_group("NodePort", given("NodePort", 2, slot=0)))
     made = applied(plan, SERVICES)
     ports = {
         name: {port["name"]: port["nodePort"] for port in made[name]["spec"]["ports"]}
@@ -182,23 +178,23 @@ def settled(addressing: str) -> Observed:
 
 @pytest.mark.parametrize("addressing", WISHES)
 def test_nothing_is_done_to_a_settled_group(addressing: str) -> None:
-    work = [action for action in plan_of(settled(addressing)).actions if not isinstance(action, WriteStatus)]
+    work = [action for action in run(settled(addressing)).actions if not isinstance(action, WriteStatus)]
     assert work == []
 
 
 def test_a_deleted_service_is_made_again_and_the_pod_restarted_only_for_another_address() -> None:
     seen = settled("ServiceIP")
-    gone = plan_of(b.changed(seen, services=b.without(seen.services, "orders-2")))
+    gone = run(b.changed(seen, services=b.without(seen.services, "orders-2")))
     assert set(applied(gone, SERVICES)) == {"orders-2"}
     assert conditions(gone)["UpToDate"][0] == "True"
     another = given("ServiceIP", 2)
     another["spec"]["clusterIP"] = "10.96.9.9"
-    changed = plan_of(b.changed(seen, services={**seen.services, "orders-2": another}))
+    changed = run(b.changed(seen, services={**seen.services, "orders-2": another}))
     assert "orders-2 (PodChanged)" in conditions(changed)["UpToDate"][2]
 
 
 def deleted_services(seen: Observed) -> list[str]:
-    actions = plan_of(seen).actions
+    actions = run(seen).actions
     return [one.name for one in actions if isinstance(one, DeleteObject) and one.resource == SERVICES]
 
 
@@ -239,13 +235,13 @@ def test_a_users_service_is_not_deleted_though_our_label_is_on_it() -> None:
 @pytest.mark.parametrize("addressing", WISHES)
 def test_no_member_is_known_by_the_address_of_a_users_service(addressing: str) -> None:
     users = of_a_user(given(addressing, 1), labels=USERS_LABELS)
-    plan = plan_of(new_group(addressing, users, given(addressing, 2), given(addressing, 3)))
+    plan = run(new_group(addressing, users, given(addressing, 2), given(addressing, 3)))
     assert set(applied(plan, PODS)) == {"orders-2", "orders-3"}
     assert "Service orders-1 is none of this group's" in conditions(plan)["Reconciling"][2]
 
 
 def test_a_pod_stands_on_the_service_that_gives_it_its_address() -> None:
-    plan = plan_of(new_group("ServiceIP", *(given("ServiceIP", one) for one in (1, 2, 3))))
+    plan = run(new_group("ServiceIP", *(given("ServiceIP", one) for one in (1, 2, 3))))
     assert ("Service", "orders-2") in set(foreign.stands_on(PODS, applied(plan, PODS)["orders-2"]))
     assert "Service" not in {kind for kind, _ in foreign.stands_on(PODS, build_pod(b.group(), b.member(2), b.SETTINGS))}
 
@@ -254,23 +250,23 @@ def test_a_service_that_is_made_again_gets_the_address_by_which_its_member_is_kn
     seen = settled("ServiceIP")
     [again] = [
         action
-        for action in plan_of(b.changed(seen, services=b.without(seen.services, "orders-1"))).actions
+        for action in run(b.changed(seen, services=b.without(seen.services, "orders-1"))).actions
         if isinstance(action, ApplyObject) and action.resource == SERVICES
     ]
     assert again.object["spec"]["clusterIP"] == "10.96.0.1"
     assert again.otherwise is not None, "another Service may have taken it"
     assert "clusterIP" not in again.otherwise["spec"]
     made = again.object | {"metadata": again.object["metadata"] | {"uid": "made-again"}}
-    settled_again = plan_of(b.changed(seen, services={**seen.services, "orders-1": made}))
+    settled_again = run(b.changed(seen, services={**seen.services, "orders-1": made}))
     assert not applied(settled_again, SERVICES), "asking for the address is no other wish"
     made["spec"] = made["spec"] | {"publishNotReadyAddresses": False}
-    changed = plan_of(b.changed(seen, services={**seen.services, "orders-1": made}))
+    changed = run(b.changed(seen, services={**seen.services, "orders-1": made}))
     assert applied(changed, SERVICES)["orders-1"]["spec"]["clusterIP"] == "10.96.0.1", "what is owned is not let go of"
 
 
 def test_a_service_that_is_made_again_gets_the_node_ports_by_which_its_member_is_known() -> None:
     seen = settled("NodePort")
-    gone = plan_of(b.changed(seen, services=b.without(seen.services, "orders-1", "orders-2", "orders-3")))
+    gone = run(b.changed(seen, services=b.without(seen.services, "orders-1", "orders-2", "orders-3")))
     made = applied(gone, SERVICES)
     # Without a word of the pods they would be dealt out from the first on; the second one is looked at alone.
     assert made["orders-2"]["spec"]["ports"][0]["nodePort"] == 30107
@@ -304,7 +300,7 @@ def test_an_annotation_that_is_no_address_ends_no_pass(address: str) -> None:
     pod = seen.pods["orders-2"]
     metadata = pod["metadata"] | {"annotations": pod["metadata"]["annotations"] | {names.ANNOTATION_ADDRESS: address}}
     strange = b.changed(seen, pods={**seen.pods, "orders-2": pod | {"metadata": metadata}})
-    assert not applied(plan_of(strange), SERVICES)
+    assert not applied(run(strange), SERVICES)
 
 
 BOTH = {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "PreferDualStack"}

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.other_groups import BrokerNames, RollingTurns
 from brokergroup_operator.reconcile.plan import DeleteObject
 from brokergroup_operator.reconcile.reconciler import Reconciler
 from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of, circumstances_of_plan
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
+from tests.reconcile.passes import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,15 +139,15 @@ def test_a_node_that_was_booted_proves_no_partition(boot_id: str) -> None:
 
 def test_an_update_is_noted_until_the_pod_must_have_gone() -> None:
     seen = c.outdated(c.settled(), "orders-2")
-    plan = evaluate(seen, b.SETTINGS, now=b.NOW)
+    plan = run(seen)
     [update] = circumstances_of_plan(plan, seen)
     assert (update.cause, update.broker_id, update.started_at) == (
         "rollingUpgrade", 2, dt.datetime.fromisoformat(b.NOW),
     )  # fmt: skip
     assert update.ended_at - update.started_at == dt.timedelta(seconds=seen.group.spec.termination_grace_period_seconds)
-    assert list(circumstances_of_plan(evaluate(c.settled(), b.SETTINGS, now=b.NOW), c.settled())) == []
+    assert list(circumstances_of_plan(run(c.settled()), c.settled())) == []
     scaled_in = replace(c.settled(), group=b.group(replicas=2), group_object=b.group_object(replicas=2))
-    assert list(circumstances_of_plan(evaluate(scaled_in, b.SETTINGS, now=b.NOW), scaled_in)) == []
+    assert list(circumstances_of_plan(run(scaled_in), scaled_in)) == []
 
 
 async def test_what_is_about_to_be_done_is_noted_before_it_is() -> None:

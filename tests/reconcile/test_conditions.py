@@ -335,7 +335,7 @@ HINDRANCES: dict[str, Any] = {
 @pytest.mark.parametrize("seen", [case[1] for case in CASES], ids=[f"{case[2]}: {case[0]}" for case in CASES])
 def test_of_a_group(seen: Observed) -> None:
     for hindrance, found in HINDRANCES.items():
-        told = {one["type"]: one for one in status_of(dataclasses.replace(seen, **found))["conditions"]}
+        told = conditions(dataclasses.replace(seen, **found))
         if told["Stalled"]["status"] == "True":
             assert (told["Ready"]["status"], told["Reconciling"]["status"]) == ("False", "False"), hindrance
         if hindrance != "nothing":

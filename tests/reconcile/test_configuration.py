@@ -22,7 +22,7 @@ from brokergroup_operator.reconcile.see.fetch import GroupFetcher, with_sources
 from rocketmq_replica.controller.operator_requests import _LIVE
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import condition, lines_of, run, status_of
+from tests.reconcile.passes import condition, conditions, lines_of, message, run
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
@@ -84,13 +84,11 @@ def test_what_is_bad_is_named_and_nothing_of_it_is_used(found: dict[str, Any] | 
 
 def test_while_a_config_map_is_missing_nothing_is_changed_and_the_status_says_why() -> None:
     seen = b.changed(b.settled(), config_problem="spec.configFrom names ConfigMap site, which does not exist")
-    [action] = evaluate(seen, b.SETTINGS, now=b.NOW).actions
-
+    [action] = run(seen).actions
     assert isinstance(action, WriteStatus)
-    conditions = {item["type"]: item for item in action.status["conditions"]}
-    assert conditions["Ready"]["status"] == ConditionStatus.FALSE.value
-    assert "ConfigMap site" in conditions["Ready"]["message"]
-    assert conditions["Stalled"]["status"] == ConditionStatus.TRUE.value
+    assert condition(seen, "Ready")[0] == ConditionStatus.FALSE.value
+    assert "ConfigMap site" in message(seen, "Ready")
+    assert condition(seen, "Stalled")[0] == ConditionStatus.TRUE.value
 
 
 def test_while_a_config_map_is_missing_lost_pods_and_role_labels_are_repaired() -> None:
@@ -290,7 +288,7 @@ def test_a_lone_master_that_grows_is_available_by_what_its_broker_was_given(live
     """It acknowledges alone until another member is in sync; the status said that a write needs 2."""
     grown = c.seen_with(c.wishing(c.settled(replicas=1), replicas=3), b.record(replicas=3, in_sync=(1,)), live=live)
     assert condition(grown, "Available") == ("True", "MasterServesWrites")
-    [degraded] = [one for one in status_of(grown)["conditions"] if one["type"] == "DegradedDurability"]
+    degraded = conditions(grown)["DegradedDurability"]
     assert degraded["status"] == "True"
     assert degraded["message"].endswith("what is acknowledged now is on that disk alone")
 

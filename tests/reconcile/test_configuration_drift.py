@@ -10,11 +10,11 @@ import pytest
 from brokergroup_operator.api.broker_keys import same_value, watched_keys
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.reconcile.decide.configuration_drift import drifted_keys
-from brokergroup_operator.reconcile.plan import PutBackBrokerConfig, SetBrokerConfig, WriteStatus
+from brokergroup_operator.reconcile.plan import PutBackBrokerConfig, SetBrokerConfig
 from brokergroup_operator.reconcile.render.broker_config import broker_properties
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import run
+from tests.reconcile.passes import conditions, run
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -41,9 +41,8 @@ def put_back(seen: Observed) -> dict[str, dict[str, str]]:
 
 
 def condition(seen: Observed, kind: str) -> tuple[str, str, str] | None:
-    (status,) = (one.status for one in run(seen).actions if isinstance(one, WriteStatus))
-    found = next((one for one in status["conditions"] if one["type"] == kind), None)
-    return found and (found["status"], found["reason"], found["message"])
+    found = conditions(seen).get(kind)
+    return (found["status"], found["reason"], found["message"]) if found else None
 
 
 @pytest.mark.parametrize(

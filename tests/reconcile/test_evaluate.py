@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,10 +19,7 @@ from brokergroup_operator.reconcile.tell import alarms
 from controller_core.model import BrokerGroupRecord, Replica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import condition, describe, lines_of, run, status_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.reconcile.passes import condition, conditions, describe, lines_of, message, run, status_of
 
 SHARED = [
     "apply ConfigMap orders-broker",
@@ -109,11 +106,7 @@ def test_a_pod_comes_back_with_its_name_claim_and_id() -> None:
 
 
 def test_a_pod_that_is_going_is_waited_for() -> None:
-    seen = b.settled()
-    pods = copy.deepcopy(dict(seen.pods))
-    pods["orders-2"]["metadata"]["deletionTimestamp"] = b.NOW
-
-    seen = b.changed(seen, pods=pods)
+    seen = c.going(b.settled(), "orders-2")
     assert lines_of(run(seen)) == []
     assert condition(seen, "Reconciling") == ("True", "RepairingMembers")
     assert condition(seen, "Ready") == ("False", "MembersPending")
@@ -122,23 +115,20 @@ def test_a_pod_that_is_going_is_waited_for() -> None:
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
 def test_a_pod_that_will_not_run_again_is_deleted(phase: str) -> None:
-    seen = b.settled()
-    pods = copy.deepcopy(dict(seen.pods))
-    pods["orders-3"]["status"]["phase"] = phase
-    [deletion] = [
-        action for action in run(b.changed(seen, pods=pods)).actions if isinstance(action, plans.DeleteObject)
-    ]
+    seen = c.with_pods(b.settled(), lambda pod: pod["status"].update(phase=phase), "orders-3")
+    [deletion] = [action for action in run(seen).actions if isinstance(action, plans.DeleteObject)]
 
     assert (deletion.name, deletion.uid) == ("orders-3", "pod-uid-3")
 
 
 def test_a_pod_that_its_kubelet_refuses_is_made_again_only_after_a_while() -> None:
     """UnexpectedAdmissionError, NodeAffinity: Failed before any container was made. Each new pod was refused in the same second."""
-    seen = b.settled()
-    pods = copy.deepcopy(dict(seen.pods))
-    pods["orders-3"]["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
-    pods["orders-3"]["metadata"]["creationTimestamp"] = b.NOW
-    refused = b.changed(seen, pods=pods)
+
+    def refuse(pod: dict[str, Any]) -> None:
+        pod["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
+        pod["metadata"]["creationTimestamp"] = b.NOW
+
+    refused = c.with_pods(b.settled(), refuse, "orders-3")
     plan = run(refused)
     assert lines_of(plan) == []
     assert plan.look_again_seconds is not None
@@ -228,7 +218,7 @@ def test_scaling_in_notes_which_slave_leaves() -> None:
 
 
 def test_an_id_taken_by_a_foreign_broker_is_stepped_over() -> None:
-    """Somebody registered under our brokerName without a reservation: its id is not ours to run."""
+    """A broker registered under our brokerName without a reservation: its id is not ours to run."""
     strangers = {1: Replica(broker_id=1, register_check_code="stranger", address="10.9.9.9:10911", registered=True)}
     seen = b.changed(
         b.settled(),
@@ -292,170 +282,25 @@ def test_a_missing_claim_of_an_id_that_never_registered_is_created() -> None:
     assert "apply PersistentVolumeClaim orders-1" in lines_of(run(seen))
 
 
-def fenced_pod(state: dict[str, Any], *, deleted: bool = True) -> Observed:
-    seen = b.settled()
-    pods = copy.deepcopy(dict(seen.pods))
-    pod = pods["orders-1"]
-    pod["metadata"]["finalizers"] = ["example.com/other", names.FINALIZER_FENCE]
-    if deleted:
-        pod["metadata"]["deletionTimestamp"] = b.NOW
-    pod["status"]["containerStatuses"] = [{"name": "broker", "state": state}] if state else []
-    return b.changed(seen, pods=pods)
-
-
-@pytest.mark.parametrize(
-    ("seen", "lifted"),
-    [
-        (fenced_pod({"terminated": {"exitCode": 137}}), True),
-        (fenced_pod({"running": {}}), False),
-        (fenced_pod({"waiting": {}}), False),
-        (fenced_pod({}), False),
-        (fenced_pod({"terminated": {"exitCode": 137}}, deleted=False), False),
-    ],
-    ids=["terminated", "running", "waiting", "not reported yet", "not deleted: it will restart"],
-)
-def test_a_fence_is_lifted_only_when_nothing_of_the_pod_can_run_again(seen: Observed, lifted: bool) -> None:
-    lines = [line for line in lines_of(run(seen)) if line.startswith("finalizers")]
-
-    assert lines == (["finalizers Pod orders-1 ['example.com/other']"] if lifted else [])
-
-
-def deleting(**spec: Any) -> Observed:
-    seen = b.settled(**spec)
-    going = copy.deepcopy(seen.group_object)
-    going["metadata"]["deletionTimestamp"] = b.NOW
-    return b.changed(seen, group_object=going)
-
-
-ALL_PODS = ["delete Pod orders-1", "delete Pod orders-2", "delete Pod orders-3"]
-
-
-def test_deletion_makes_the_master_quiet_and_then_stops_all_pods_at_once() -> None:
-    """Nothing is acknowledged while they stop, so each disk that is kept holds all that was, and the set does not shrink.
-
-    One after the other, a group of Java brokers took 36 s to go.
-    """
-    seen = deleting()
-    assert lines_of(run(seen)) == ["give orders-1 [('minInSyncReplicas', '99')]", *ALL_PODS]
-    unreadable = b.changed(seen, config_problem="spec.configFrom names ConfigMap site, which does not exist")
-    assert lines_of(run(unreadable)) == lines_of(run(seen)), "nor does a spec that cannot be rendered keep it"
-    going = c.going(seen, "orders-1", "orders-2", "orders-3")
-    assert lines_of(run(going)) == []
-    assert lines_of(run(c.going(seen, "orders-2"))) == [
-        "give orders-1 [('minInSyncReplicas', '99')]",
-        "delete Pod orders-1",
-        "delete Pod orders-3",
-    ]
-
-
-@pytest.mark.parametrize(
-    "seen",
-    [
-        pytest.param(lambda: b.changed(deleting(), record=b.record(master=None)), id="no master"),
-        pytest.param(lambda: c.live(deleting(), 2, 3), id="dead master"),
-        pytest.param(lambda: c.not_ready(deleting(), "orders-1"), id="master not ready"),
-        pytest.param(lambda: b.changed(deleting(), snapshot=None), id="nothing known of roles"),
-    ],
-)
-def test_deletion_waits_for_no_master_that_does_not_answer(seen: Callable[[], Observed]) -> None:
-    assert lines_of(run(seen())) == ALL_PODS
-
-
-def test_deletion_waits_for_pods_and_then_takes_the_rest() -> None:
-    seen = deleting()
-    pods = copy.deepcopy(dict(seen.pods))
-    for pod in pods.values():
-        pod["metadata"]["deletionTimestamp"] = b.NOW
-
-    assert lines_of(run(b.changed(seen, pods=pods))) == []
-    assert lines_of(run(b.changed(seen, pods={}))) == [
-        "delete Service orders-master",
-        "delete Service orders-members",
-        "delete PodDisruptionBudget orders",
-        "delete PodDisruptionBudget orders.master",
-        "delete ConfigMap orders-broker",
-    ]
-
-
-@pytest.mark.parametrize("change", ["label", "copy"])
-def test_deletion_leaves_what_others_made(change: str) -> None:
-    """A Service or ConfigMap that a person made, with the group's label to find its pods by, went with the group."""
-    seen = b.changed(deleting(), pods={})
-    for field, name in (("services", "orders-members"), ("config_maps", "orders-broker")):
-        stranger = copy.deepcopy(getattr(seen, field)[name])
-        stranger["metadata"]["name"] = "of-a-person"
-        if change == "label":
-            stranger["metadata"].pop("ownerReferences", None)
-            stranger["metadata"]["labels"] = {names.LABEL_BROKER_GROUP: "orders"}
-        seen = b.changed(seen, **{field: {**getattr(seen, field), "of-a-person": stranger}})
-    assert not [line for line in lines_of(run(seen)) if "of-a-person" in line]
-    only = b.changed(
-        seen,
-        services={"of-a-person": seen.services["of-a-person"]},
-        config_maps={"of-a-person": seen.config_maps["of-a-person"]},
-        disruption_budgets={},
-    )
-    assert lines_of(run(only)) == ["finalizers BrokerGroup orders []"]
-
-
-def test_deletion_does_not_leave_the_master_serving_behind_a_slave_whose_node_is_lost() -> None:
-    """Its pod never ends; the master went on acknowledging messages of a group that its owner had deleted."""
-    seen = c.going(c.without_pods(dataclasses.replace(deleting(), now=b.NOW), "orders-2"), "orders-3", since=c.EARLIER)
-    assert lines_of(run(seen))[-1] == "delete Pod orders-1"
-
-
-def test_retained_claims_keep_the_record_and_the_group_is_released() -> None:
-    seen = b.changed(deleting(), pods={}, services={}, disruption_budgets={}, config_maps={})
-
-    assert lines_of(run(seen)) == ["finalizers BrokerGroup orders []"]
-
-
-def test_deleted_claims_take_the_record_with_them_last() -> None:
-    storage = {"retention": {"whenDeleted": "Delete"}}
-    seen = b.changed(deleting(storage=storage), pods={}, services={}, disruption_budgets={}, config_maps={})
-
-    assert lines_of(run(seen)) == [f"delete PersistentVolumeClaim orders-{n}" for n in (1, 2, 3)]
-    # A user's copy with our labels is no claim of a member.
-    seen = b.changed(seen, claims={"orders-1-backup": seen.claims["orders-1"]})
-    assert lines_of(run(seen)) == ["delete BrokerGroupState orders"]
-    assert lines_of(run(b.changed(seen, state_object=None))) == ["finalizers BrokerGroup orders []"]
-
-
-def test_a_group_without_our_finalizer_is_left_to_go() -> None:
-    seen = deleting()
-    released = copy.deepcopy(seen.group_object)
-    released["metadata"]["finalizers"] = ["example.com/other"]
-
-    assert lines_of(run(b.changed(seen, group_object=released))) == []
-
-
 def test_a_record_of_another_broker_name_stops_everything() -> None:
     seen = b.settled(brokerName="other")
 
     assert lines_of(run(seen)) == []
     assert condition(seen, "Ready") == ("False", "InvalidSpec")
-    [ready] = [item for item in status_of(seen)["conditions"] if item["type"] == "Ready"]
-    assert "spec.brokerName is 'other'" in ready["message"]
+    assert "spec.brokerName is 'other'" in message(seen, "Ready")
 
 
-def pods_with(seen: Observed, name: str, **status: Any) -> dict[str, Any]:
-    pods = copy.deepcopy(dict(seen.pods))
-    pods[name]["status"] |= status
-    return pods
-
-
-NOT_READY = [{"type": "Ready", "status": "False"}]
 CASES: list[tuple[str, Observed, tuple[str, str], tuple[str, str]]] = [
     ("all in order", b.settled(), ("True", "AllMembersInSync"), ("True", "MasterServesWrites")),
     (
         "a slave is not ready",
-        b.changed(b.settled(), pods=pods_with(b.settled(), "orders-2", conditions=NOT_READY)),
+        c.not_ready(b.settled(), "orders-2"),
         ("False", "MembersPending"),
         ("True", "MasterServesWrites"),
     ),
     (
         "the master is not ready",
-        b.changed(b.settled(), pods=pods_with(b.settled(), "orders-1", conditions=NOT_READY)),
+        c.not_ready(b.settled(), "orders-1"),
         ("False", "MembersPending"),
         ("False", "MasterNotReady"),
     ),
@@ -500,12 +345,12 @@ def test_conditions(seen: Observed, ready: tuple[str, str], available: tuple[str
 
 def test_unfenced_is_present_only_while_true() -> None:
     seen = b.settled()
-    assert "Unfenced" not in [item["type"] for item in status_of(seen)["conditions"]]
+    assert "Unfenced" not in conditions(seen)
     seen = b.changed(seen, record=dataclasses.replace(b.record(), unfenced=frozenset({2})))
 
     assert condition(seen, "Unfenced") == ("True", "FenceNotConfirmed")
-    [told] = [item["message"] for item in status_of(seen)["conditions"] if item["type"] == "Unfenced"]
-    assert told.startswith("broker 2 was replaced as master, and no failover could confirm its death")
+    expected = "broker 2 was replaced as master, and no failover could confirm its death"
+    assert message(seen, "Unfenced").startswith(expected)
     assert status_of(seen)["unfenced"] is True
 
 
@@ -619,6 +464,6 @@ def test_the_reconcile_plane_leaves_the_failovers_of_the_status_alone() -> None:
     """The pod that carried a failover out writes them; the one that reconciles may have seen nothing of it."""
     shown = status_of(b.changed(b.settled(), group_object=b.group_object()))
     failovers = {"failovers": [{"epoch": 8}]}
-    told_by_another = b.changed(b.settled(), group_object=b.group_object() | {"status": shown | failovers})
-    assert [action for action in run(told_by_another).actions if isinstance(action, plans.WriteStatus)] == []
+    written_by_another = b.changed(b.settled(), group_object=b.group_object() | {"status": shown | failovers})
+    assert [action for action in run(written_by_another).actions if isinstance(action, plans.WriteStatus)] == []
     assert "failovers" not in shown

@@ -13,7 +13,6 @@ from brokergroup_operator.observe.group_view import MetadataDifference, Metadata
 from brokergroup_operator.observe.timeline import Cause, Kind
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe
-from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import SwitchMaster
 from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from brokergroup_operator.reconcile.see.observed import is_draining
@@ -282,7 +281,7 @@ def test_next_step(seen: Observed, expected: list[str]) -> None:
     ],
 )
 def test_a_move_of_mastership_has_a_cause_that_the_controller_gets(seen: Observed, cause: Cause) -> None:
-    [action] = [one for one in evaluate(seen, b.SETTINGS, now=b.NOW).actions if isinstance(one, SwitchMaster)]
+    [action] = [one for one in run(seen).actions if isinstance(one, SwitchMaster)]
     assert action.cause is cause
 
 

@@ -14,7 +14,6 @@ from brokergroup_operator.api.durability import beyond_voters, effective_durabil
 from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
 from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe, unsafe_now
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
-from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import ApplyObject, SetRole
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see.members import standings
@@ -22,6 +21,7 @@ from brokergroup_operator.reconcile.tell.alarms import degraded_durability
 from brokergroup_operator.reconcile.tell.conditions import ready, replication_healthy, stalled
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
+from tests.reconcile.passes import run
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -119,7 +119,7 @@ def test_a_settled_group_lacks_nothing() -> None:
     assert failover_safe(seen).status is ConditionStatus.TRUE
     assert c.course(seen).outdated == ()
     assert c.steps(seen) == []
-    assert not [one for one in evaluate(seen, b.SETTINGS, now=b.NOW).actions if isinstance(one, SetRole)]
+    assert not [one for one in run(seen).actions if isinstance(one, SetRole)]
 
 
 def test_it_is_not_ready_while_a_learner_is_unlinked_silent_or_still_in_the_set() -> None:
@@ -251,7 +251,7 @@ def test_the_slaves_budget_leaves_learners_out() -> None:
     seen = c.outdated(learning(replicas=5, learners=2))
     budgets = [
         one.object
-        for one in evaluate(seen, b.SETTINGS, now=b.NOW).actions
+        for one in run(seen).actions
         if isinstance(one, ApplyObject) and one.object["kind"] == "PodDisruptionBudget"
     ]
     slaves = next(one["spec"] for one in budgets if one["metadata"]["name"] == "orders")
@@ -262,7 +262,7 @@ def test_the_slaves_budget_leaves_learners_out() -> None:
 def test_the_label_follows_the_record() -> None:
     """As long as it is in the set, evictions treat it as a slave."""
     seen = c.seen_with(learning(), b.record(replicas=4))
-    told = {one.pod: one.role for one in evaluate(seen, b.SETTINGS, now=b.NOW).actions if isinstance(one, SetRole)}
+    told = {one.pod: one.role for one in run(seen).actions if isinstance(one, SetRole)}
     assert told == {"orders-4": names.ROLE_SLAVE}
 
 

@@ -1,7 +1,8 @@
-"""Members that leave: which one, in which order, when it is refused; which dead ids are cleaned; and hibernation."""
+"""Members that leave: which one, in which order, when it is refused; dead ids; and a group that hibernates or is deleted."""
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,6 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.see.members import membership
 from controller_core.model import BrokerGroupRecord, Replica
 from tests.reconcile import builders as b
@@ -19,6 +19,8 @@ from tests.reconcile import cases as c
 from tests.reconcile.passes import condition, lines_of, run, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from brokergroup_operator.reconcile.see.observed import Observed
 
 
@@ -328,7 +330,7 @@ def test_it_wakes_all_at_once_and_the_last_master_first() -> None:
     seen = c.live(c.seen_with(seen, b.record(master=2)))
     made = [
         action.object["metadata"]["name"]
-        for action in evaluate(seen, b.SETTINGS, now=b.NOW).actions
+        for action in run(seen).actions
         if isinstance(action, plans.ApplyObject) and action.resource == PODS
     ]
     assert made == ["orders-2", "orders-1", "orders-3"]
@@ -340,3 +342,135 @@ def test_hibernation_taken_back_half_way_leaves_a_master_that_acknowledges() -> 
 
 def test_paused_and_hibernated_stops_no_pod() -> None:
     assert lines_of(run(c.settled(maintenance={"hibernated": True, "paused": True}))) == []
+
+
+def fenced_pod(state: dict[str, Any], *, deleted: bool = True) -> Observed:
+    def fence(pod: dict[str, Any]) -> None:
+        pod["metadata"]["finalizers"] = ["example.com/other", names.FINALIZER_FENCE]
+        if deleted:
+            pod["metadata"]["deletionTimestamp"] = b.NOW
+        pod["status"]["containerStatuses"] = [{"name": "broker", "state": state}] if state else []
+
+    return c.with_pods(b.settled(), fence, "orders-1")
+
+
+@pytest.mark.parametrize(
+    ("seen", "lifted"),
+    [
+        (fenced_pod({"terminated": {"exitCode": 137}}), True),
+        (fenced_pod({"running": {}}), False),
+        (fenced_pod({"waiting": {}}), False),
+        (fenced_pod({}), False),
+        (fenced_pod({"terminated": {"exitCode": 137}}, deleted=False), False),
+    ],
+    ids=["terminated", "running", "waiting", "not reported yet", "not deleted: it will restart"],
+)
+def test_a_fence_is_lifted_only_when_nothing_of_the_pod_can_run_again(seen: Observed, lifted: bool) -> None:
+    lines = [line for line in lines_of(run(seen)) if line.startswith("finalizers")]
+
+    assert lines == (["finalizers Pod orders-1 ['example.com/other']"] if lifted else [])
+
+
+def deleting(**spec: Any) -> Observed:
+    seen = b.settled(**spec)
+    going = copy.deepcopy(seen.group_object)
+    going["metadata"]["deletionTimestamp"] = b.NOW
+    return b.changed(seen, group_object=going)
+
+
+ALL_PODS = ["delete Pod orders-1", "delete Pod orders-2", "delete Pod orders-3"]
+
+
+def test_deletion_makes_the_master_quiet_and_then_stops_all_pods_at_once() -> None:
+    """Nothing is acknowledged while they stop, so each disk that is kept holds all that was, and the set does not shrink.
+
+    One after the other, a group of Java brokers took 36 s to go.
+    """
+    seen = deleting()
+    assert lines_of(run(seen)) == ["give orders-1 [('minInSyncReplicas', '99')]", *ALL_PODS]
+    unreadable = b.changed(seen, config_problem="spec.configFrom names ConfigMap site, which does not exist")
+    assert lines_of(run(unreadable)) == lines_of(run(seen)), "nor does a spec that cannot be rendered keep it"
+    going = c.going(seen, "orders-1", "orders-2", "orders-3")
+    assert lines_of(run(going)) == []
+    assert lines_of(run(c.going(seen, "orders-2"))) == [
+        "give orders-1 [('minInSyncReplicas', '99')]",
+        "delete Pod orders-1",
+        "delete Pod orders-3",
+    ]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(lambda: b.changed(deleting(), record=b.record(master=None)), id="no master"),
+        pytest.param(lambda: c.live(deleting(), 2, 3), id="dead master"),
+        pytest.param(lambda: c.not_ready(deleting(), "orders-1"), id="master not ready"),
+        pytest.param(lambda: b.changed(deleting(), snapshot=None), id="nothing known of roles"),
+    ],
+)
+def test_deletion_waits_for_no_master_that_does_not_answer(seen: Callable[[], Observed]) -> None:
+    assert lines_of(run(seen())) == ALL_PODS
+
+
+def test_deletion_waits_for_pods_and_then_takes_the_rest() -> None:
+    seen = deleting()
+    assert lines_of(run(c.going(seen, *seen.pods))) == []
+    assert lines_of(run(b.changed(seen, pods={}))) == [
+        "delete Service orders-master",
+        "delete Service orders-members",
+        "delete PodDisruptionBudget orders",
+        "delete PodDisruptionBudget orders.master",
+        "delete ConfigMap orders-broker",
+    ]
+
+
+@pytest.mark.parametrize("change", ["label", "copy"])
+def test_deletion_leaves_what_others_made(change: str) -> None:
+    """A Service or ConfigMap that a person made, with the group's label to find its pods by, went with the group."""
+    seen = b.changed(deleting(), pods={})
+    for field, name in (("services", "orders-members"), ("config_maps", "orders-broker")):
+        stranger = copy.deepcopy(getattr(seen, field)[name])
+        stranger["metadata"]["name"] = "of-a-person"
+        if change == "label":
+            stranger["metadata"].pop("ownerReferences", None)
+            stranger["metadata"]["labels"] = {names.LABEL_BROKER_GROUP: "orders"}
+        seen = b.changed(seen, **{field: {**getattr(seen, field), "of-a-person": stranger}})
+    assert not [line for line in lines_of(run(seen)) if "of-a-person" in line]
+    only = b.changed(
+        seen,
+        services={"of-a-person": seen.services["of-a-person"]},
+        config_maps={"of-a-person": seen.config_maps["of-a-person"]},
+        disruption_budgets={},
+    )
+    assert lines_of(run(only)) == ["finalizers BrokerGroup orders []"]
+
+
+def test_deletion_does_not_leave_the_master_serving_behind_a_slave_whose_node_is_lost() -> None:
+    """Its pod never ends; the master went on acknowledging messages of a group that its owner had deleted."""
+    seen = c.going(c.without_pods(replace(deleting(), now=b.NOW), "orders-2"), "orders-3", since=c.EARLIER)
+    assert lines_of(run(seen))[-1] == "delete Pod orders-1"
+
+
+def test_retained_claims_keep_the_record_and_the_group_is_released() -> None:
+    seen = b.changed(deleting(), pods={}, services={}, disruption_budgets={}, config_maps={})
+
+    assert lines_of(run(seen)) == ["finalizers BrokerGroup orders []"]
+
+
+def test_deleted_claims_take_the_record_with_them_last() -> None:
+    storage = {"retention": {"whenDeleted": "Delete"}}
+    seen = b.changed(deleting(storage=storage), pods={}, services={}, disruption_budgets={}, config_maps={})
+
+    assert lines_of(run(seen)) == [f"delete PersistentVolumeClaim orders-{n}" for n in (1, 2, 3)]
+    # A user's copy with our labels is no claim of a member.
+    seen = b.changed(seen, claims={"orders-1-backup": seen.claims["orders-1"]})
+    assert lines_of(run(seen)) == ["delete BrokerGroupState orders"]
+    assert lines_of(run(b.changed(seen, state_object=None))) == ["finalizers BrokerGroup orders []"]
+
+
+def test_a_group_without_our_finalizer_is_left_to_go() -> None:
+    seen = deleting()
+    released = copy.deepcopy(seen.group_object)
+    released["metadata"]["finalizers"] = ["example.com/other"]
+
+    assert lines_of(run(b.changed(seen, group_object=released))) == []

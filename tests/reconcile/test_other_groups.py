@@ -21,14 +21,13 @@ from brokergroup_operator.kube.resources import (
 )
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act.refusals import NodePortOwners, NodePortTakenError
-from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.other_groups import BrokerNames, HostPorts
 from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject
 from brokergroup_operator.reconcile.see.observed import Observed
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import status_of
+from tests.reconcile.passes import conditions, run
 from tests.reconcile.world import named, until
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def test_a_group_made_anew_under_the_name_of_the_holder_is_another_one(broker_na
 
 def judged(seen: Observed) -> tuple[list[plans.Action], dict[str, tuple[str, str, str]]]:
     """What is done beside the status, and each condition's status, reason and message."""
-    plan = evaluate(dataclasses.replace(seen, broker_name_taken=TAKEN), b.SETTINGS, now=b.NOW)
+    plan = run(dataclasses.replace(seen, broker_name_taken=TAKEN))
     [written] = [action for action in plan.actions if isinstance(action, plans.WriteStatus)]
     conditions = {one["type"]: (one["status"], one["reason"], one["message"]) for one in written.status["conditions"]}
     return [one for one in plan.actions if one is not written], conditions
@@ -285,7 +284,7 @@ def test_a_pod_without_a_node_says_whose_they_are(words: str, *, is_told: bool) 
     ports.note(on_the_nodes_network(b.KEY))
     ports.note(on_the_nodes_network(NEIGHBOUR))
     seen = dataclasses.replace(seen, pods={**seen.pods, "orders-2": pod}, host_ports_shared=ports.shared(b.KEY))
-    [stalled] = [one for one in status_of(seen)["conditions"] if one["type"] == "Stalled"]
+    stalled = conditions(seen)["Stalled"]
     assert stalled["reason"] == "MemberNotScheduled"
     assert words in stalled["message"]
     assert ("spec.network.listenPort 10911 is a port of team-b/payments too" in stalled["message"]) is is_told

@@ -17,7 +17,7 @@ from brokergroup_operator.reconcile.plan import DeleteObject, RemoveMember, Swit
 from brokergroup_operator.reconcile.see import observed
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import condition, run, status_of
+from tests.reconcile.passes import condition, conditions, message, run, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -254,7 +254,7 @@ def test_where_an_unlinked_ones_copy_is_needed_a_person_is_asked() -> None:
 
 def test_it_is_said_when_it_will_be() -> None:
     assert condition(unheard(2, seconds=10), "Reconciling") == ("True", "RepairingMembers")
-    [found] = [one for one in status_of(unheard(2, seconds=10))["conditions"] if one["type"] == "Reconciling"]
+    found = conditions(unheard(2, seconds=10))["Reconciling"]
     assert found["message"].endswith("if it stays so, its process is replaced at 2026-11-21T00:00:20Z")
     assert run(unheard(2, seconds=10)).look_again_seconds is not None
 
@@ -262,7 +262,7 @@ def test_it_is_said_when_it_will_be() -> None:
 def test_where_it_would_cost_writes_a_person_is_asked() -> None:
     seen = unheard(2, seen=c.settled(**STRICT_ON_TWO))
     assert condition(seen, "Stalled") == ("True", "MembersNotHeard")
-    [found] = [one for one in status_of(seen)["conditions"] if one["type"] == "Stalled"]
+    found = conditions(seen)["Stalled"]
     assert found["message"].endswith(
         "without it 1 would acknowledge, and 2 are needed: kubectl delete pod orders-2, when writes may wait for it"
     )
@@ -320,7 +320,7 @@ def test_after_a_good_hour_it_begins_with_the_first_pause_again() -> None:
 def test_a_changed_secret_begins_with_the_first_pause_again(secret_changed_seconds_ago: float, replaced: bool) -> None:
     seen = noted(unheard(2, seconds=400), count=4, seconds_ago=400)
     at = text(NOW - dt.timedelta(seconds=secret_changed_seconds_ago))
-    plan = evaluate(replace(seen, credentials_changed_at=at), b.SETTINGS, now=b.NOW)
+    plan = run(replace(seen, credentials_changed_at=at))
     assert any(isinstance(action, plans.DeleteObject) for action in plan.actions) == replaced
     if replaced:
         [written] = [action for action in plan.actions if isinstance(action, plans.WriteStatus)]
@@ -333,7 +333,7 @@ def test_a_secret_that_is_written_again_and_again_puts_a_replacement_off_for_an_
 ) -> None:
     seen = unheard(2, seconds=unheard_seconds)
     at = text(NOW - dt.timedelta(seconds=10))
-    plan = evaluate(replace(seen, credentials_changed_at=at), b.SETTINGS, now=b.NOW)
+    plan = run(replace(seen, credentials_changed_at=at))
     assert any(isinstance(action, plans.DeleteObject) for action in plan.actions) == replaced
 
 
@@ -373,9 +373,9 @@ def test_the_group_is_ready_by_what_the_master_and_the_other_plane_say(ids: Coll
     seen = hears(*ids)
     for kind in ("Ready", "Available", "ReplicationHealthy"):
         assert condition(seen, kind)[0] == "True", kind
-    [told] = [one["message"] for one in status_of(seen)["conditions"] if one["type"] == "Ready"]
-    assert told.startswith("3 members in sync; broker ")
-    assert told.endswith("but by 10.0.0.7:9878")
+    text = message(seen, "Ready")
+    assert text.startswith("3 members in sync; broker ")
+    assert text.endswith("but by 10.0.0.7:9878")
 
 
 @pytest.mark.parametrize("ids", [(), (2, 3), (1,)], ids=["no broker", "the slaves alone", "the master alone"])
