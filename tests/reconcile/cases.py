@@ -152,3 +152,8 @@ def failing_over() -> FailoverTimeline:
         epoch_before=7,
         started_at_unix_seconds=0.0,
     )
+
+
+def barred(*broker_ids: int, **spec: Any) -> Observed:
+    """Return a settled group in which these brokers have priority 0. Broker 1 is the master."""
+    return settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in broker_ids]}, **spec)

@@ -14,7 +14,7 @@ from brokergroup_operator.reconcile.run.plane import ReconcilePlane
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.records.store import GroupKey
 from tests.our_kinds import server_with_our_kinds
-from tests.reconcile.world import World, applier_for
+from tests.reconcile.world import KEY, World, applier_for
 from tests.support.kube_apiserver import KubeApiserver, running_kube_apiserver
 
 if TYPE_CHECKING:
@@ -81,5 +81,5 @@ async def start_plane(world: World, access: ClusterAccess) -> AsyncIterator[Call
 async def sandbox_world(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[World]:
     """Passes over `default/orders` at the embedded API; the test creates the group."""
     applier = applier_for(ClusterAccess(url=sandbox.url))
-    yield World(api, applier, GroupKey("default", "orders"))
+    yield World(api, applier, KEY)
     await applier.close()

@@ -304,7 +304,6 @@ def test_an_annotation_that_is_no_address_ends_no_pass(address: str) -> None:
 
 
 BOTH = {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "PreferDualStack"}
-
 ADDRESSINGS: dict[str, dict[str, Any]] = {
     "PodIP": {},
     "ServiceIP": {"addressing": "ServiceIP"},
@@ -312,7 +311,6 @@ ADDRESSINGS: dict[str, dict[str, Any]] = {
     "LoadBalancer": {"addressing": "LoadBalancer"},
     "HostNetwork": {"addressing": "HostNetwork"},
 }
-
 # As a kubelet fills them in for a pod of both families whose cluster prefers IPv4.
 OF_BOTH = {
     "POD_IP": "10.0.0.1",

@@ -30,13 +30,12 @@ from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.addressing import build_member_service
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
-from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.fake_view import FakeGroupView
 from tests.reconcile.passes import run
-from tests.reconcile.world import applier_for
+from tests.reconcile.world import KEY, applier_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
     from kube_sandbox.api_server.server import SandboxApiServer
 
-
-KEY = GroupKey("default", "orders")
 
 POD: dict[str, Any] = {
     "metadata": {"name": "orders-1", "namespace": "default", "labels": {names.LABEL_BROKER_GROUP: "orders"}},
@@ -334,7 +331,6 @@ async def test_an_address_that_another_one_has_taken_is_not_insisted_on(
 
 
 BAD_MOUNT = {"name": "broker", "image": "none", "volumeMounts": [{"name": "nowhere", "mountPath": "/x"}]}
-
 UNKNOWN_FIELD = {"name": "broker", "image": "none", "imaginary": True}
 
 

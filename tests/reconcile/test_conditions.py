@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 PAUSED: dict[str, Any] = {"maintenance": {"paused": True}}
-
 LACKING = tuple(MetadataDifference(2, MetadataKind.TOPIC, f"t{n}") for n in range(7))
 
 
@@ -320,7 +319,6 @@ def test_the_first_status_of_a_group_is_no_change() -> None:
 
 
 WORDS = "the words"
-
 # What can be amiss beside all that the cases of the conditions have.
 HINDRANCES: dict[str, Any] = {
     "nothing": {},
@@ -373,7 +371,6 @@ def cluster(**seen: Any) -> Seen:
 
 
 GROUP = cluster().groups["shop-0"]
-
 CLUSTERS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     # Reasons of Ready and of Stalled.
     "whole": ({}, ("AllReady", "NothingToDo")),

@@ -14,8 +14,8 @@ from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ConflictError, InvalidError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, EVENTS, PODS
 from brokergroup_operator.reconcile.render import broker_config
-from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
+from tests.reconcile.world import KEY
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kube_sandbox.api_server.server import SandboxApiServer
     from tests.reconcile.world import World
 
-KEY = GroupKey("default", "orders")
 FILE = f"{KEY.name}-broker"
 
 
@@ -34,7 +33,7 @@ class Group:
         self.world, self.api = world, world.api
 
     async def object(self) -> dict[str, Any]:
-        return await self.api.get(BROKER_GROUPS, KEY.name, namespace=KEY.namespace)
+        return await self.world.group()
 
     async def durability(self) -> tuple[str | None, str | None]:
         """What the spec says, and the status."""
@@ -42,20 +41,13 @@ class Group:
         return group["spec"].get("durability"), (group.get("status") or {}).get("durability")
 
     async def change(self, **spec: Any) -> None:
-        await self.api.patch(BROKER_GROUPS, KEY.name, {"spec": spec}, namespace=KEY.namespace)
+        await self.world.patch_group({"spec": spec})
 
     async def scale(self, replicas: int) -> None:
         """As `kubectl scale` does it."""
         wish = {"spec": {"replicas": replicas}}
-        await self.api.patch(
-            BROKER_GROUPS,
-            KEY.name,
-            wish,
-            namespace=KEY.namespace,
-            content_type=PatchType.MERGE,
-            subresource="scale",
-            field_manager="kubectl",
-        )
+        options = {"content_type": PatchType.MERGE, "subresource": "scale", "field_manager": "kubectl"}
+        await self.world.patch_group(wish, **options)
 
     async def apply(self, manager: str, *, force: bool = False, **spec: Any) -> None:
         """As a tool that owns what its manifest says."""

@@ -26,15 +26,7 @@ if TYPE_CHECKING:
 
 
 LACKING = (MetadataDifference(2, MetadataKind.TOPIC, "payments"),)
-
 TWO = {"replicas": 2}
-
-
-def barred(*broker_ids: int, **spec: Any) -> Observed:
-    """With priority 0."""
-    return c.settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in broker_ids]}, **spec)
-
-
 CASES: list[tuple[str, Observed, tuple[str, str]]] = [
     ("all in order", c.settled(), ("True", "EnoughCandidates")),
     ("nothing is known", replace(c.settled(), snapshot=None), ("False", "NoMaster")),
@@ -54,28 +46,28 @@ CASES: list[tuple[str, Observed, tuple[str, str]]] = [
         ("False", "MembersNotLinked"),
     ),
     ("a slave lacks a topic", c.live(c.settled(), 1, 2, 3, metadata_diverged=LACKING), ("False", "MetadataDiverged")),
-    ("a slave of priority 0 is a copy to acknowledge with", barred(3), ("True", "EnoughCandidates")),
-    ("no other slave is there", c.live(barred(3), 1, 3), ("False", "NotEnoughCandidates")),
-    ("it is not there", c.live(barred(3), 1, 2), ("False", "NotEnoughCandidates")),
-    ("it is not linked", c.live(barred(3), 1, 2, 3, unlinked=frozenset({3})), ("False", "MembersNotLinked")),
+    ("a slave of priority 0 is a copy to acknowledge with", c.barred(3), ("True", "EnoughCandidates")),
+    ("no other slave is there", c.live(c.barred(3), 1, 3), ("False", "NotEnoughCandidates")),
+    ("it is not there", c.live(c.barred(3), 1, 2), ("False", "NotEnoughCandidates")),
+    ("it is not linked", c.live(c.barred(3), 1, 2, 3, unlinked=frozenset({3})), ("False", "MembersNotLinked")),
     (
         "the other candidate lacks a topic",
-        c.live(barred(3), 1, 2, 3, metadata_diverged=LACKING),
+        c.live(c.barred(3), 1, 2, 3, metadata_diverged=LACKING),
         ("False", "MetadataDiverged"),
     ),
     (
         "what it lacks itself does not matter: it is never master",
-        c.live(barred(2), 1, 2, 3, metadata_diverged=LACKING),
+        c.live(c.barred(2), 1, 2, 3, metadata_diverged=LACKING),
         ("True", "EnoughCandidates"),
     ),
-    ("no slave may be master", barred(2, 3), ("False", "NobodyMayFollow")),
-    ("no member at all may be", barred(1, 2, 3), ("False", "NobodyMayFollow")),
-    ("no slave may be master, and one is silent", c.live(barred(2, 3), 1, 2), ("False", "NotEnoughCandidates")),
-    ("the slave of two may not be master", barred(2, **TWO), ("False", "NobodyMayFollow")),
-    ("two copies of five and one that may follow", barred(2, 3, 4, replicas=5), ("True", "EnoughCandidates")),
+    ("no slave may be master", c.barred(2, 3), ("False", "NobodyMayFollow")),
+    ("no member at all may be", c.barred(1, 2, 3), ("False", "NobodyMayFollow")),
+    ("no slave may be master, and one is silent", c.live(c.barred(2, 3), 1, 2), ("False", "NotEnoughCandidates")),
+    ("the slave of two may not be master", c.barred(2, **TWO), ("False", "NobodyMayFollow")),
+    ("two copies of five and one that may follow", c.barred(2, 3, 4, replicas=5), ("True", "EnoughCandidates")),
     (
         "copies enough, and the candidate is silent",
-        c.live(barred(2, 3, 4, replicas=5), 1, 2, 3, 4),
+        c.live(c.barred(2, 3, 4, replicas=5), 1, 2, 3, 4),
         ("False", "NotEnoughCandidates"),
     ),
     (
@@ -106,13 +98,13 @@ def test_failover_safe(seen: Observed, expected: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("seen", "told"),
     [
-        (barred(3), "Beside master 1, 2 can take over, 3 (priority 0) can acknowledge; 2 needed"),
-        (c.live(barred(3), 1, 3), "there is 3 (priority 0); broker 2: not heard by any controller"),
+        (c.barred(3), "Beside master 1, 2 can take over, 3 (priority 0) can acknowledge; 2 needed"),
+        (c.live(c.barred(3), 1, 3), "there is 3 (priority 0); broker 2: not heard by any controller"),
         (
             c.live(c.settled(), 1),
             "there is none; broker 2: not heard by any controller; broker 3: not heard by any controller",
         ),
-        (barred(2, 3), "give one of them another priority in spec.failover.priorities"),
+        (c.barred(2, 3), "give one of them another priority in spec.failover.priorities"),
     ],
 )
 def test_the_message_distinguishes_candidates_from_members_that_only_acknowledge(seen: Observed, told: str) -> None:
@@ -156,15 +148,10 @@ def test_the_spec_bars_members_whatever_their_heartbeats_say() -> None:
 
 
 CORDONED = c.node("node-1", unschedulable=True)
-
 FINE = {"node_2": c.node("node-2"), "node_3": c.node("node-3")}
-
 PREFER_3 = {"failover": {"preferredMaster": 3}}
-
 ZERO_1 = [{"brokerId": 1, "priority": 0}]
-
 ZERO_2_3 = [{"brokerId": 2, "priority": 0}, {"brokerId": 3, "priority": 0}]
-
 BARRED_MASTER = c.settled(failover={"priorities": ZERO_1})
 
 

@@ -28,7 +28,7 @@ from brokergroup_operator.reconcile.see.foreign import with_revision
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.passes import lines_of, run
-from tests.reconcile.world import delete, is_gone, make_ready, named, orphan, until
+from tests.reconcile.world import SANDBOX, delete, is_gone, make_ready, named, orphan, uids_of, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,6 @@ HELM = {
 }
 KAPP = {"labels": {"kapp.k14s.io/app": "1", "kapp.k14s.io/association": "v1.a"}}
 TOOLS = {"argo": ARGO, "flux": FLUX, "helm": HELM, "kapp": KAPP}
-SANDBOX = pytest.mark.parametrize("access", ["sandbox"], indirect=True)
 
 
 async def pruned(world: World, selector: str) -> list[str]:
@@ -318,8 +317,8 @@ async def test_labels_and_annotations_reach_claims_that_are_there(
     """Given, changed and taken back, with no restart, and while claims grow."""
     await start_plane()
     await make_ready(world)
-    pods = {name: pod["metadata"]["uid"] for name, pod in (await named(world, PODS)).items()}
-    claims = {name: one["metadata"]["uid"] for name, one in (await named(world, PERSISTENT_VOLUME_CLAIMS)).items()}
+    pods = await uids_of(world, PODS)
+    claims = await uids_of(world, PERSISTENT_VOLUME_CLAIMS)
 
     async def become(template: Any, size: str, label: str | None, annotation: str | None) -> None:
         await world.api.patch(
@@ -346,7 +345,7 @@ async def test_labels_and_annotations_reach_claims_that_are_there(
     await become({"metadata": metadata | {"labels": {"velero.io/backup": "hourly"}}}, "9Gi", "hourly", "Prune=false")
     await become({"metadata": {"labels": {"velero.io/backup": None}, "annotations": keep}}, "9Gi", None, "Prune=false")
     await become(None, "10Gi", None, None)
-    assert {name: pod["metadata"]["uid"] for name, pod in (await named(world, PODS)).items()} == pods
+    assert await uids_of(world, PODS) == pods
     after = await named(world, PERSISTENT_VOLUME_CLAIMS)
     assert {name: one["metadata"]["uid"] for name, one in after.items()} == claims
     assert {one["metadata"]["labels"][names.LABEL_BROKER_GROUP] for one in after.values()} == {"orders"}

@@ -30,9 +30,7 @@ def four(wanted: int = 3, **spec: object) -> Observed:
 
 
 STOPPED = c.live(c.without_pods(four(), "orders-4"), 1, 2, 3)
-
 LAST_SEATS = c.live(c.without_pods(c.seen_with(four(), b.record(replicas=4, in_sync=(1, 4))), "orders-4"), 1, 2, 3)
-
 NEVER_REGISTERED = c.live(
     c.without_pods(
         replace(
@@ -45,7 +43,6 @@ NEVER_REGISTERED = c.live(
     ),
     1, 2, 3,
 )  # fmt: skip
-
 CASES: list[tuple[str, Observed, list[str]]] = [
     ("the highest id", four(), ["stop orders-4"]),
     ("not the master", c.seen_with(four(), b.record(replicas=4, master=4)), ["stop orders-3"]),

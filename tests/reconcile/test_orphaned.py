@@ -22,7 +22,7 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
 )
 from kube_sandbox.api_server.requests import Deletion
-from tests.reconcile.world import all_ready, delete, is_gone, make_ready, named, orphan, until
+from tests.reconcile.world import SANDBOX, all_ready, delete, is_gone, make_ready, named, orphan, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 OWNED = (PODS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)
 KEPT = (*OWNED, PERSISTENT_VOLUME_CLAIMS, BROKER_GROUP_STATES)
-SANDBOX = pytest.mark.parametrize("access", ["sandbox"], indirect=True)
 
 
 async def uids(world: World) -> dict[str, str]:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 
 TAKEN = "spec.brokerName is 'orders', and group team-a/orders has that name at NameServer ns.infra:9876"
-
 FIRST, SECOND = GroupKey("team-a", "orders"), GroupKey("team-b", "orders")
 
 
@@ -233,7 +232,6 @@ async def test_one_begins_and_the_next_when_it_is_gone(world: World, start_plane
 
 
 NEIGHBOUR = GroupKey("team-b", "payments")
-
 NO_PORTS = "0/3 nodes are available: 3 node(s) didn't have free ports for the requested pod ports"
 
 
@@ -360,9 +358,7 @@ async def test_a_service_of_another_namespace_is_reported_without_its_name(
 
 
 WANTED = {"metadata": {"name": "orders-2", "namespace": "default"}, "spec": {}}
-
 WISH = ApplyObject(reason="", resource=SERVICES, object=WANTED)
-
 SAID = "spec.ports[0].nodePort: Invalid value: 30107: provided port is already allocated"
 
 

@@ -36,10 +36,9 @@ from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.see.foreign import is_ours
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
-from brokergroup_operator.records.store import GroupKey
 from tests.reconcile.builders import SETTINGS
 from tests.reconcile.fake_view import FakeGroupView
-from tests.reconcile.world import named, until
+from tests.reconcile.world import KEY, named, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from kube_sandbox.api_server.server import SandboxApiServer
     from tests.reconcile.world import World
 
-
-KEY = GroupKey("default", "orders")
 
 FIRST, SECOND = "first-system/brokergroup-operator", "second-system/brokergroup-operator"
 
@@ -120,7 +117,6 @@ async def test_what_is_asked_of_a_group_is_done_by_its_own_operator(api: Kuberne
 
 
 GROUP = {"metadata": {"name": "orders", "uid": "of-this-group"}}
-
 OURS = {names.LABEL_APP_MANAGED_BY: names.MANAGED_BY}
 
 
@@ -149,9 +145,7 @@ def test_whose_it_is(metadata: dict[str, Any], ours: bool) -> None:
 
 
 PORTS = {"ports": [{"port": 80, "protocol": "TCP"}], "selector": {"app": "shop"}}
-
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-
 FOREIGN: dict[str, tuple[Resource, str, dict[str, Any], int]] = {
     # What is there already, and how many pods come up beside it.
     "service": (SERVICES, "orders-master", {"spec": PORTS}, 3),
@@ -240,9 +234,7 @@ TAILS = (
     "-nameserver",
     "-proxy",
 )
-
 GROUPS = [f"x{tail}" for tail in TAILS]
-
 KEYS = FenceKeys(b"0" * 32)
 
 

@@ -32,9 +32,8 @@ from brokergroup_operator.reconcile.run.plane import ReconcilePlane
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.group_cache import LABELLED, MANAGERS, WATCHED, GroupCache
-from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
-from tests.reconcile.world import SETTINGS, World, applier_for, until
+from tests.reconcile.world import KEY, SETTINGS, World, applier_for, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.kube.resources import Resource
     from kube_sandbox.api_server.server import SandboxApiServer
-
-
-KEY = GroupKey("default", "orders")
 
 
 class CachedWorld(World):
@@ -151,8 +147,7 @@ async def test_nothing_is_concluded_before_every_kind_was_listed(world: CachedWo
 
 
 async def test_a_lost_pod_comes_back_once_the_cache_shows_it(world: CachedWorld, sandbox: SandboxApiServer) -> None:
-    await world.api.delete(PODS, "orders-2", namespace=KEY.namespace)
-    await world.stop_pod("orders-2")
+    await world.lose_pod("orders-2")
     world.cache.hold(PODS, world.cache.by_name(PODS, KEY)["orders-2"], is_gone=True)
     requests = Requests(sandbox)
     await world.run_pass()
@@ -183,8 +178,7 @@ async def test_a_pod_deleted_between_the_planes_list_and_the_watchs_own_is_made_
     await plane.start()
     try:
         await has_listed.wait()
-        await world.api.delete(PODS, "orders-2", namespace=KEY.namespace)
-        await world.stop_pod("orders-2")
+        await world.lose_pod("orders-2")
         was_deleted.set()
         await until("orders-2 again", lambda: has_pod(world, "orders-2"))
     finally:
@@ -197,7 +191,6 @@ async def has_pod(world: CachedWorld, name: str) -> bool:
 
 
 OVER = {"Succeeded", "Failed", "Rejected"}
-
 MOST_PASSES = 60
 
 
@@ -299,8 +292,7 @@ async def test_what_the_watches_said_begins_no_operation(operated: OperatedWorld
 
 
 async def test_what_a_pass_changed_is_read_anew_before_an_operation_begins(operated: OperatedWorld) -> None:
-    await operated.api.delete(PODS, "orders-3", namespace=KEY.namespace)
-    await operated.stop_pod("orders-3")
+    await operated.lose_pod("orders-3")
     await operated.ask("Switchover", toBrokerId=2)
     reads = await operated.pass_over_both()
     assert count_of(reads, "brokergroupoperations") == 2

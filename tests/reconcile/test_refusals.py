@@ -11,7 +11,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, InvalidError
-from brokergroup_operator.kube.resources import EVENTS, PODS
+from brokergroup_operator.kube.resources import EVENTS
 from brokergroup_operator.observe.group_view import GroupUnknownError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act.refusals import NodePortTakenError
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 REFUSED = InvalidError("Pod orders-1: spec.nonsense")
-
 AWAY = ApiUnavailableError("no answer in time")
 
 
@@ -125,7 +124,6 @@ async def test_what_was_said_of_an_earlier_spec_is_not_held_against_the_present_
 
 
 COMPLAINT = "Invalid enum value 'Cobol' - at `$.spec.implementation`"
-
 PASSES = 4
 
 
@@ -241,8 +239,7 @@ async def test_a_pod_that_is_not_admitted_is_reported_once(
             tries += 1
             raise StatusError(status, reason, message.format(number=tries))
 
-    await world.api.delete(PODS, "orders-3", namespace=world.key.namespace)
-    await world.stop_pod("orders-3")
+    await world.lose_pod("orders-3")
     before = await events(world)
     sandbox.before_request = refuse
     await failing_passes(world, ApiError)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 DURABILITIES = ("Strict", "Available", "Fast")
-
 IMPLEMENTATIONS = ("Java", "Python")
 
 

@@ -20,8 +20,8 @@ from brokergroup_operator.reconcile.plan import ApplyObject, MakeSecret
 from brokergroup_operator.reconcile.render import broker_config, certificate
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
-from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
+from tests.reconcile.world import KEY
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.settings import ReconcileSettings
     from tests.reconcile.world import World
 
-
-KEY = GroupKey("default", "orders")
 
 PLANTED = "planted-secret-5d41402abc4b2a76"
 
@@ -100,13 +98,9 @@ async def test_a_secret_that_may_not_be_read_is_a_condition_and_an_api_that_is_a
 
 
 GIVEN = {"security": {"certificateSecretRef": {"name": "orders-certificate"}}}
-
 JAVA = {"implementation": "Java"}
-
 OF_TLS = replace(b.SETTINGS, controller_tls=True, controller_authority="PEM\n")
-
 ASKED_FOR = replace(OF_TLS, client_certificates_required=True)
-
 MOUNT = {"name": names.VOLUME_CERTIFICATE, "mountPath": names.CERTIFICATE_DIR, "readOnly": True}
 
 

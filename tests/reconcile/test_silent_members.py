@@ -107,7 +107,6 @@ def registered_under(address: str, seconds: float = 61, **silence: Any) -> Obser
 
 
 STRICT_ON_TWO: dict[str, Any] = {"replicas": 2, "durability": "Strict"}
-
 CASES: list[tuple[str, Observed, list[str]]] = [
     ("all are heard", c.settled(), []),
     ("runs, and never registered", never_registered(61), ["replace orders-2"]),

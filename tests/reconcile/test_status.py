@@ -298,7 +298,6 @@ def first(status: dict[str, Any]) -> dict[str, Any]:
 UNSCHEDULABLE = {
     "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}]
 }
-
 TROUBLES: list[tuple[str, dict[str, Any], str | None]] = [
     ("on its way", pod(waiting("ContainerCreating")), None),
     ("ready", b.running_pod(b.group(), 2), None),

@@ -25,7 +25,7 @@ from tests.reconcile import cases as c
 from tests.reconcile.cases import with_pods
 from tests.reconcile.golden_files import compare
 from tests.reconcile.passes import conditions, lines_of, run
-from tests.reconcile.world import make_ready, named, until
+from tests.reconcile.world import SANDBOX, make_ready, named, uids_of, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 
 EPHEMERAL: dict[str, Any] = {"storage": {"ephemeral": {"sizeLimit": "2Gi"}}}
-
 COMMIT_LOG: dict[str, Any] = {"storage": {"commitLog": {"size": "100Gi", "storageClassName": "fast"}}}
-
 LOGS = [names.commit_log_claim_name(f"orders-{one}") for one in (1, 2, 3)]
 
 
@@ -278,7 +276,6 @@ async def test_a_claim_that_is_gone_is_a_lost_disk(settled_world: World) -> None
 
 
 IMAGE = {"image": "example/other:2"}
-
 RESTARTED = {names.ANNOTATION_RESTARTED_AT: "2026-11-27T08:00:00Z"}
 
 
@@ -413,7 +410,7 @@ def test_a_rebuild_is_the_way_out() -> None:
     assert lines_of(run(gone)) == ["reserve orders-4"]
 
 
-@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+@SANDBOX
 async def test_it_is_reported_at_once_and_the_claim_stays_until_the_pod_stops(
     world: World,
     start_plane: Callable[..., Any],
@@ -421,7 +418,7 @@ async def test_it_is_reported_at_once_and_the_claim_stays_until_the_pod_stops(
     """What an Argo CD that prunes does: all claims at once. Reports: argo-cd #1250."""
     await start_plane(resync_seconds=600.0)
     await make_ready(world)
-    pods = {name: pod["metadata"]["uid"] for name, pod in (await named(world, PODS)).items()}
+    pods = await uids_of(world, PODS)
     for name in pods:
         await world.api.delete(PERSISTENT_VOLUME_CLAIMS, name, namespace=world.key.namespace)
 
@@ -433,5 +430,5 @@ async def test_it_is_reported_at_once_and_the_claim_stays_until_the_pod_stops(
     events = [one for one in (await named(world, EVENTS)).values() if one["reason"] == "ClaimBeingDeleted"]
     assert events
     assert {one["type"] for one in events} == {"Warning"}
-    assert {name: pod["metadata"]["uid"] for name, pod in (await named(world, PODS)).items()} == pods
+    assert await uids_of(world, PODS) == pods
     assert sorted(await named(world, PERSISTENT_VOLUME_CLAIMS)) == sorted(pods)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from brokergroup_operator.api import names
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.client import PatchType
@@ -19,6 +21,7 @@ from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.group_cache import GroupCache
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
+from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile.fake_view import FakeGroupView
 
@@ -28,10 +31,13 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.access import ClusterAccess
-    from brokergroup_operator.records.store import GroupKey
     from kube_sandbox.api_server.server import SandboxApiServer
 
 SETTINGS = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), resync_seconds=1.0)
+# The group of tests that have a server of their own.
+KEY = GroupKey("default", "orders")
+# A story whose end does not depend on the server is run at the embedded one only.
+SANDBOX = pytest.mark.parametrize("access", ["sandbox"], indirect=True)
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
 KINDS = (
     resources.BROKER_GROUPS, resources.BROKER_GROUP_STATES, resources.PODS, resources.PERSISTENT_VOLUME_CLAIMS, resources.SERVICES,
@@ -178,6 +184,11 @@ class World:
         await self.api.patch(PERSISTENT_VOLUME_CLAIMS, name, volume, namespace=namespace)
         await self.api.patch(PERSISTENT_VOLUME_CLAIMS, name, status, namespace=namespace, subresource="status")
 
+    async def lose_pod(self, name: str) -> None:
+        """Delete the pod, and end it as its kubelet would."""
+        await self.api.delete(PODS, name, namespace=self.key.namespace)
+        await self.stop_pod(name)
+
     async def stop_pod(self, name: str) -> None:
         await self._report(name, phase="Running", state={"terminated": {"exitCode": 137}}, ready="False")
         try:
@@ -307,3 +318,19 @@ async def orphan(world: World) -> None:
     """Delete the group with the policy Orphan, and wait until its object is gone."""
     await delete(world, "Orphan")
     await until("the group is gone", lambda: is_gone(world))
+
+
+async def uids_of(world: World, resource: Resource) -> dict[str, str]:
+    """Return the uids of all objects of the kind, by name."""
+    return {name: obj["metadata"]["uid"] for name, obj in (await named(world, resource)).items()}
+
+
+async def replaced(world: World, pod: str, *, before: str) -> dict[str, Any]:
+    """Wait for a pod of this name with another uid than `before`, and return it."""
+
+    async def another() -> Any:
+        found = (await named(world, PODS)).get(pod)
+        return found if found and found["metadata"]["uid"] != before else None
+
+    again: dict[str, Any] = await until(f"a new {pod}", another)
+    return again
