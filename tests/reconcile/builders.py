@@ -30,7 +30,7 @@ NOW = "2026-11-21T00:00:00Z"
 
 
 def group_object(**spec: Any) -> dict[str, Any]:
-    """As it is stored once the operator has seen it: it says its durability."""
+    """Return the stored object after the operator has written its durability."""
     said = {"implementation": "Python"} | spec
     durability = effective_durability(msgspec.convert(said, BrokerGroupSpec)).value
     return {
@@ -106,7 +106,7 @@ def running_pod(of: BrokerGroup, broker_id: int, *, role: str | None = None, rea
 
 
 def stored(obj: dict[str, Any]) -> dict[str, Any]:
-    """As the API server would give it back."""
+    """Return the object as the API server would return it."""
     kept = with_revision(obj)
     kept["metadata"] |= {"uid": f"uid-of-{obj['metadata']['name']}", "resourceVersion": "7"}
     return kept

@@ -43,7 +43,7 @@ def with_pods(seen: Observed, change: Callable[[dict[str, Any]], None], *names_o
 
 
 def outdated(seen: Observed, *names_of_pods: str) -> Observed:
-    """These pods run something else than the spec says."""
+    """These pods have another revision than the spec."""
 
     def age(pod: dict[str, Any]) -> None:
         pod["metadata"]["annotations"][names.ANNOTATION_REVISION] = "older"
@@ -79,7 +79,7 @@ def live(seen: Observed, *ids: int, **snapshot: Any) -> Observed:
 
 
 def running(seen: Observed, kind: str, *, started_at: str = b.NOW, **section: Any) -> Observed:
-    """With an operation that runs."""
+    """Return the same group with a running operation."""
     operation = msgspec.convert(
         {
             "metadata": {"name": "op", "namespace": b.KEY.namespace, "uid": OPERATION_UID},
@@ -101,7 +101,7 @@ def in_line(seen: Observed) -> Observed:
 
 
 def rolling(seen: Observed) -> Observed:
-    """Its own status says that it is its turn."""
+    """Its own status says that it is rolling."""
     condition = {"type": "UpToDate", "status": "False", "reason": "RollingUpdate", "lastTransitionTime": b.NOW}
     return replace(seen, group_object={**seen.group_object, "status": {"conditions": [condition]}})
 
@@ -119,7 +119,7 @@ def course(seen: Observed) -> Course:
 
 
 def steps(seen: Observed) -> list[str]:
-    """What is done now, as short lines."""
+    """Return the steps of this pass, as short lines."""
     return [
         f"{step.verb.value} {step.member.pod if step.member else ''}"
         + (f" to {step.to_broker_id}" if step.to_broker_id else "")
@@ -128,7 +128,7 @@ def steps(seen: Observed) -> list[str]:
 
 
 def marked(seen: Observed, *names_of_pods: str) -> Observed:
-    """The claims of these members say that they leave."""
+    """The claims of these members have the mark `brokergroup.dev/leaving`."""
     claims = copy.deepcopy(dict(seen.claims))
     for name in names_of_pods:
         claims[name]["metadata"]["annotations"][names.ANNOTATION_LEAVING] = name.rpartition("-")[2]

@@ -32,14 +32,14 @@ async def sandbox() -> AsyncIterator[SandboxApiServer]:
 
 @pytest.fixture(scope="session")
 def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
-    """One for the whole run: tests use namespaces of their own."""
+    """One server for the whole run: each test uses its own namespace."""
     with running_kube_apiserver(tmp_path_factory.mktemp("kube-apiserver"), our_kinds=True) as server:
         yield server
 
 
 @pytest.fixture(params=["sandbox", pytest.param("real", marks=pytest.mark.real("kube-apiserver"))])
 def access(request: pytest.FixtureRequest) -> ClusterAccess:
-    """The same test at both."""
+    """Run the same test against both servers."""
     if request.param == "real":
         return ClusterAccess(kubeconfig=request.getfixturevalue("real_server").kubeconfig)
     return ClusterAccess(url=request.getfixturevalue("sandbox").url)

@@ -208,7 +208,7 @@ def test_a_members_service_goes_after_its_pod() -> None:
 
 
 def test_host_network() -> None:
-    """apache/rocketmq-operator #202: hostNetwork, and the registered address was another."""
+    """apache/rocketmq-operator #202: with hostNetwork the registered address was wrong."""
     of = b.group(network={"addressing": "HostNetwork"}, antiAffinity={"type": "Required"})
     pod = build_pod(of, b.member(1), b.SETTINGS)
     assert pod["spec"]["hostNetwork"] is True
@@ -277,7 +277,7 @@ def test_a_service_that_is_made_again_gets_the_node_ports_by_which_its_member_is
 
 @pytest.mark.parametrize("addressing", WISHES)
 def test_a_master_whose_address_is_lost_is_restarted_and_not_asked_to_hand_over(addressing: str) -> None:
-    """Nobody is at the recorded address any more: a switchover calls it for ever, and heartbeats keep a failover away."""
+    """No broker has the recorded address: a switchover would call it for ever, and heartbeats prevent a failover."""
     seen = settled(addressing)
     another = given(addressing, 1, slot=7)
     another["spec"]["clusterIP"] = "10.96.9.9"

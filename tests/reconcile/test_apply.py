@@ -152,7 +152,7 @@ async def test_a_group_that_cannot_be_held_gets_no_children(applier: PlanApplier
 async def test_a_refused_reservation_ends_the_pass_before_pods_are_made(
     applier: PlanApplier, api: KubernetesApi
 ) -> None:
-    """Somebody else took that id: the next pass asks for another."""
+    """Another pod took that id: the next pass reserves another one."""
     with pytest.raises(GroupViewError):
         await carry_out(
             applier, plans.ReserveBrokerId(reason="test", pod_name="orders-7", broker_id=7), config_map("child")

@@ -79,7 +79,7 @@ EVICTED = "The node was low on resource: {}. Threshold quantity: 1, available: 0
         (ended(reason="OOMKilled", exitCode=137), [("oom", "OOMKilled")]),
         (ended(reason="Error", message="java.io.IOException: No space left on device"), [("disk", "NoSpaceLeft")]),
         (ended(reason="Error", exitCode=134), [("crash", "ContainerEnded")]),
-        # Who killed it (a fence, a probe, a person) is not told.
+        # Kubernetes does not say what killed it (a fence, a probe, a person).
         (ended(reason="Error", exitCode=137), [("unknown", "ContainerKilled")]),
         (disrupted("EvictionByEvictionAPI"), [("drain", "EvictionByEvictionAPI")]),
         (disrupted("PreemptionByScheduler"), [("drain", "PreemptionByScheduler")]),
@@ -151,15 +151,15 @@ def test_an_update_is_noted_until_the_pod_must_have_gone() -> None:
 
 
 async def test_what_is_about_to_be_done_is_noted_before_it_is() -> None:
-    """An operator that dies while it deletes a pod has said why the pod went."""
+    """If the operator dies while it deletes a pod, the reason is already recorded."""
     seen = c.outdated(c.settled(), "orders-2")
     order: list[str] = []
 
     class Parts:
-        """What a pass needs, reduced to the order of it."""
+        """Records the order in which a pass uses its parts."""
 
         async def look(self, _: Any) -> None:
-            """No watch has told anything yet."""
+            """The cache is empty."""
 
         async def fetch(self, _: Any) -> Observed:
             return seen

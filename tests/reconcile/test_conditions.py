@@ -256,7 +256,7 @@ def test_an_update_that_stopped_names_the_spared_member() -> None:
 
 @pytest.mark.parametrize("seen", [case[1] for case in CASES], ids=[f"{case[2]}: {case[0]}" for case in CASES])
 def test_kstatus_reads_that_it_is_under_way_or_that_it_has_failed(seen: Observed) -> None:
-    """Kstatus takes the first of the two that is True: with both, a bad image was InProgress for ever and never Failed."""
+    """kstatus takes the first condition that is True: with both, a bad image stayed InProgress and was never Failed."""
     assert [shown(seen, kind)[0] for kind in ("Reconciling", "Stalled")] != ["True", "True"]  # type: ignore[index]
 
 
@@ -348,7 +348,7 @@ def test_a_group_that_is_whole_says_why_it_is_not_ready() -> None:
 
 
 def cluster(**seen: Any) -> Seen:
-    """One that lacks nothing."""
+    """Return a cluster of which every part is ready."""
     metadata = {"name": "shop", "namespace": "default", "uid": "u", "generation": 1}
     obj = {"metadata": metadata, "spec": {"nameServer": {"replicas": 1}}}
     condition = {kind: {"type": kind, "status": "True"} for kind in ("Ready", "Available", "FailoverSafe")}

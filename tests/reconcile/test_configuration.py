@@ -92,7 +92,7 @@ def test_while_a_config_map_is_missing_nothing_is_changed_and_the_status_says_wh
 
 
 def test_while_a_config_map_is_missing_lost_pods_and_role_labels_are_repaired() -> None:
-    """Somebody deleted a ConfigMap, then a node died: neither came the pod back nor did the -master Service follow the master."""
+    """A ConfigMap was deleted, then a node died: the pod did not come back, and the -master Service did not follow the master."""
     problem = "spec.configFrom names ConfigMap site, which does not exist"
     of_the_site = {"config": {"maxMessageSize": "1000"}}
     seen = b.changed(b.settled(**of_the_site), config_problem=problem, record=b.record(master=2))
@@ -185,7 +185,7 @@ def test_another_number_of_operator_pods_is_given_to_running_brokers(implementat
 
 
 def test_a_broker_that_does_not_know_this_plane_yet_is_given_its_address() -> None:
-    """A new plane that reconciles hears no broker, and told none of itself: on two nodes it stayed at MasterNotReady."""
+    """A new plane that reconciles hears no broker, and gave no broker its address: on two nodes it stayed at MasterNotReady."""
     unheard = c.live(c.wishing(c.settled(), config={"fileReservedTime": "24"}), 1)
     actions = [one for one in evaluate(unheard, MORE_PLANES, now=b.NOW).actions if isinstance(one, SetBrokerConfig)]
     given = {one.pod: sorted(one.values) for one in actions}
@@ -208,7 +208,7 @@ def test_a_pod_says_what_its_broker_was_given() -> None:
 
 
 def test_a_hot_key_that_is_taken_away_restarts_the_pods() -> None:
-    """Nobody knows the value that the broker would have without it."""
+    """The value that the broker would have without the key is unknown."""
     seen = c.wishing(c.settled(config={"fileReservedTime": "24"}))
 
     def had(pod: dict[str, Any]) -> None:
@@ -241,7 +241,7 @@ def test_a_broker_that_can_not_be_asked_is_asked_later(seen: Any) -> None:
 
 
 def test_no_broker_is_configured_during_a_change_of_master() -> None:
-    """A switchover holds minInSyncReplicas up: we would take that away."""
+    """A switchover raises minInSyncReplicas; this pass would undo that."""
     seen = c.wishing(c.live(c.settled(), 1, 2, 3, in_progress=c.failing_over()), config={"fileReservedTime": "24"})
     assert not [line for line in lines_of(run(seen)) if line.startswith("give")]
 

@@ -1,4 +1,4 @@
-"""What brokers say that they run with (26), beside what they were given."""
+"""The configuration that brokers report (request 26), compared with what the operator gave them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def as_given(seen: Observed) -> dict[str, str]:
 
 
 def saying(seen: Observed, **of_master: str) -> Observed:
-    """All members say what they were given, the master these instead; SLAVE and SYNC_MASTER by the record."""
+    """All members report what they were given, the master these values instead; SLAVE and SYNC_MASTER by the record."""
     assert seen.snapshot is not None
     said = {one: as_given(seen) | {"brokerRole": "SYNC_MASTER" if one == 1 else "SLAVE"} for one in (1, 2, 3)}
     said[1] |= of_master

@@ -36,7 +36,7 @@ class Group:
         return await self.world.group()
 
     async def durability(self) -> tuple[str | None, str | None]:
-        """What the spec says, and the status."""
+        """Return the durability of the spec and of the status."""
         group = await self.object()
         return group["spec"].get("durability"), (group.get("status") or {}).get("durability")
 
@@ -50,19 +50,19 @@ class Group:
         await self.world.patch_group(wish, **options)
 
     async def apply(self, manager: str, *, force: bool = False, **spec: Any) -> None:
-        """As a tool that owns what its manifest says."""
+        """Apply as a tool that owns the fields of its manifest."""
         metadata = {"name": KEY.name, "namespace": KEY.namespace}
         manifest = {"metadata": metadata, "spec": {"implementation": "Python"} | spec}
         await self.api.apply(BROKER_GROUPS, manifest, field_manager=manager, force=force)
 
     async def forgets_its_durability(self) -> None:
-        """As an operator of before left it: the status alone says what the group promises."""
+        """As an earlier operator left it: only the status has the durability."""
         group = await self.object()
         spec = {name: value for name, value in group["spec"].items() if name != "durability"}
         await self.api.replace(BROKER_GROUPS, group | {"spec": spec})
 
     async def minimum_in_file(self) -> int:
-        """With what a broker comes up whose container starts now."""
+        """Return the minInSyncReplicas with which a container that starts now comes up."""
         config_map = await self.api.get(CONFIG_MAPS, FILE, namespace=KEY.namespace)
         return int(broker_config.written_in(config_map)["minInSyncReplicas"])
 
@@ -71,7 +71,7 @@ class Group:
         return self.world.view.configs.get((KEY, broker_id), {}).get("minInSyncReplicas", "")
 
     async def restart_container(self, pod: str) -> None:
-        """Its kubelet starts the broker again, from the file."""
+        """The kubelet starts the broker's container again, with the values of the file."""
         found = await self.api.get(PODS, pod, namespace=KEY.namespace)
         statuses = [one | {"restartCount": one["restartCount"] + 1} for one in found["status"]["containerStatuses"]]
         change = {"status": {"containerStatuses": statuses}}

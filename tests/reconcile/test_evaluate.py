@@ -171,7 +171,7 @@ def test_a_claim_grows_and_an_equal_size_in_other_words_is_no_drift() -> None:
 
 
 def test_an_unbound_claim_waits_with_its_growth() -> None:
-    """The API server refuses it before."""
+    """The API server refuses the growth of an unbound claim."""
     seen = b.settled(storage={"size": "1Gi"})
     claims = copy.deepcopy(dict(seen.claims))
     claims["orders-2"]["status"]["phase"] = "Pending"
@@ -367,7 +367,7 @@ def test_an_unfenced_java_master_has_a_fence_of_its_own_and_the_status_says_so()
 
 
 def test_repairs_come_before_the_status_and_what_takes_a_turn_after_it() -> None:
-    """The status says that the group rolls before it begins: an operator that dies in between has not forgotten its turn."""
+    """The status says that the group rolls before it begins: after a crash in between the status still has the turn."""
     seen = dataclasses.replace(c.outdated(c.settled()), config_maps={})
     lines = [describe(action) for action in run(seen).actions]
     repair = lines.index("apply ConfigMap orders-broker")
@@ -461,7 +461,7 @@ def test_any_other_key_restarts_the_first_slave() -> None:
 
 
 def test_the_reconcile_plane_leaves_the_failovers_of_the_status_alone() -> None:
-    """The pod that carried a failover out writes them; the one that reconciles may have seen nothing of it."""
+    """The pod that carried out a failover writes them; the pod that reconciles may not have seen it."""
     shown = status_of(b.changed(b.settled(), group_object=b.group_object()))
     failovers = {"failovers": [{"epoch": 8}]}
     written_by_another = b.changed(b.settled(), group_object=b.group_object() | {"status": shown | failovers})

@@ -112,7 +112,7 @@ def test_the_message_distinguishes_candidates_from_members_that_only_acknowledge
 
 
 def test_a_broker_from_elsewhere_counts_by_its_heartbeats() -> None:
-    """It has no pod of ours that could be asked."""
+    """It has no pod of this operator."""
     seen = c.settled(durability="Available")
     record = b.record(in_sync=(1, 4), replicas=4)
     replicas = {**record.replicas, 4: replace(record.replicas[4], reserved_for="")}

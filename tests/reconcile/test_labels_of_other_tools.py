@@ -56,7 +56,7 @@ TOOLS = {"argo": ARGO, "flux": FLUX, "helm": HELM, "kapp": KAPP}
 
 
 async def pruned(world: World, selector: str) -> list[str]:
-    """What an application prunes: what bears its label, and has no owner."""
+    """Return what an application prunes: objects with its label and without an owner."""
     found = []
     for resource in KINDS:
         listed = await world.api.list(resource, namespace=world.key.namespace, label_selector=selector)
@@ -75,7 +75,7 @@ async def test_nothing_of_ours_is_an_applications(
     start_plane: Callable[..., Any],
     tool: str,
 ) -> None:
-    """Neither by a label of ours, nor by one that the BrokerGroup has of the tool; not when the group is orphaned either.
+    """Neither by our labels, nor by the tool's label on the BrokerGroup, nor after the group is orphaned.
 
     Reports: VictoriaMetrics/operator #90, argo-cd #1250, #3050, #10974.
     """

@@ -39,7 +39,7 @@ def settings(identity: str, **values: Any) -> LeaderElectionSettings:
 
 @dataclass
 class Candidate:
-    """An elector and what it told."""
+    """An elector, and its callbacks in order."""
 
     elector: LeaderElector
     told: list[str] = field(default_factory=list)

@@ -274,7 +274,7 @@ def test_the_controller_counts_voters() -> None:
 
 
 def test_where_the_master_votes_alone_durability_is_not_degraded() -> None:
-    """Nobody promised two disks; where two vote, one alone is less than wanted."""
+    """The group promises no two disks; but with two voters one disk is less than wanted."""
     alone, two = learning(replicas=3, learners=2), learning(replicas=3)
     assert degraded_durability(alone, c.course(alone)) is None
     less = c.seen_with(two, b.record(in_sync=(1,)))

@@ -197,7 +197,7 @@ def test_a_lost_volume_goes_when_the_group_is_whole_again() -> None:
 
 
 def test_an_id_without_a_seat_does_not_keep_an_election_waiting() -> None:
-    """Nobody is elected as eligible while an id is unheard; behind this one there is no disk that could be heard."""
+    """No eligible member is elected while an id is unheard, and this id has no disk that could be heard."""
     record = replace(wiped(in_sync=(), master=None), eligible=frozenset({2, 3}))
     assert c.steps(c.seen_with(c.settled(), record, live=(2, 3, 4), writable=False)) == ["forget orders-1"]
 

@@ -292,7 +292,7 @@ QUICK = {"backoff_maximum_seconds": 0.5, "backoff_after_event_seconds": 0.2}
 
 
 async def take(api: KubernetesApi, namespace: str, number: int, **spec: Any) -> None:
-    """Somebody's own Service has it."""
+    """Create a user's Service that has this node port."""
     ports = [{"port": 80, "protocol": "TCP", "nodePort": number}]
     spec = {"type": "NodePort", "selector": {"app": "shop"}, "ports": ports} | spec
     await api.create(SERVICES, {"metadata": {"name": "shop", "namespace": namespace}, "spec": spec})

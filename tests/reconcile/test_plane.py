@@ -161,7 +161,7 @@ async def test_nothing_is_written_about_a_group_at_rest(
 async def test_without_any_watch_the_resync_does_the_work(
     world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
 ) -> None:
-    """Events may all be lost: what counts is what is."""
+    """All events may be lost: a pass decides by what the API holds."""
 
     def no_watch(request: Any) -> None:
         if "watch" in request.query:

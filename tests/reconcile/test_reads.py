@@ -106,7 +106,7 @@ async def test_what_the_plane_lists_is_trimmed(world: CachedWorld, sandbox: Sand
 async def test_what_a_cache_lacks_is_looked_for_and_not_made_again(
     world: CachedWorld, sandbox: SandboxApiServer, resource: Resource
 ) -> None:
-    """Absence is what costs most to believe: a pod made twice, a claim taken to be lost, an id reserved anew."""
+    """A wrongly assumed absence costs most: a pod made twice, a claim taken for lost, another id reserved."""
     world.cache.hold(resource, world.cache.all(resource, KEY)[0], is_gone=True)
     requests = Requests(sandbox)
     await world.run_pass()
@@ -117,7 +117,7 @@ async def test_what_a_cache_lacks_is_looked_for_and_not_made_again(
 async def test_what_a_cache_still_shows_is_not_deleted_nor_counted_on(
     world: CachedWorld, sandbox: SandboxApiServer
 ) -> None:
-    """A spec of before asks for fewer members: only a read of the API may say so."""
+    """An older spec has fewer members: only a read of the API may decide that a member leaves."""
     (group,) = world.cache.all(BROKER_GROUPS, KEY)
     older = group | {"spec": group["spec"] | {"replicas": 2}}
     older["metadata"] = group["metadata"] | {"resourceVersion": "1"}
@@ -131,7 +131,7 @@ async def test_what_a_cache_still_shows_is_not_deleted_nor_counted_on(
 async def test_a_record_that_the_controller_plane_knows_to_be_newer_is_read(
     world: CachedWorld, sandbox: SandboxApiServer
 ) -> None:
-    """Or the label of a new master, which its Service selects by, would wait for the watch."""
+    """Otherwise the role label of a new master, by which its Service selects, would wait for the watch."""
     await world.view.make_master(KEY, 3)
     requests = Requests(sandbox)
     await world.run_pass()
@@ -223,20 +223,20 @@ class OperatedWorld(World):
             self.as_listed.get(request.path.rsplit("/", 1)[-1], lambda: None)()
 
     def lose(self, broker_id: int) -> None:
-        """The controller plane does not hear it any more."""
+        """The controller plane no longer hears this broker."""
         snapshot = self.view.snapshots[KEY]
         live = {one: heard for one, heard in snapshot.live.items() if one != broker_id}
         self.view.snapshots[KEY] = replace(snapshot, live=live)
 
     async def watched(self) -> None:
-        """The watches have said everything."""
+        """Fill the cache as the watches would have done by now."""
         for resource in WATCHED:
             selector = names.LABEL_BROKER_GROUP if resource in LABELLED else ""
             listed = await self.api.list(resource, namespace=KEY.namespace, label_selector=selector)
             self.cache.take_in(resource, listed.items, heard=self.cache.heard)
 
     async def pass_over_both(self) -> list[str]:
-        """One pass; returns what it read."""
+        """Run one pass over group and operations; return the paths that it read."""
         self.reads, self._counts = [], True
         await self._both.run(KEY)
         self._counts = False
@@ -282,7 +282,7 @@ async def test_a_pass_that_changed_nothing_has_read_for_its_operations(operated:
 
 
 async def test_what_the_watches_said_begins_no_operation(operated: OperatedWorld) -> None:
-    """The group has nothing to do by its cache; what is asked of it is begun by a read of the API, and of no more than it needs."""
+    """By its cache the group has nothing to do. A requested operation begins after a read of the API, and of only what it needs."""
     await operated.ask("Switchover", toBrokerId=2)
     await operated.watched()
     reads = await operated.pass_over_both()
@@ -332,7 +332,7 @@ async def test_a_list_of_operations_that_is_not_there_gives_up_nothing(
 
 
 async def test_a_rejection_takes_two_looks(operated: OperatedWorld) -> None:
-    """One answer may have been from the past, and there is no way back."""
+    """One answer may be stale, and a rejection is final."""
     await operated.ask("Switchover", toBrokerId=9)
     reads = await operated.pass_over_both()
     assert await operated.phase() == "Rejected"
@@ -351,7 +351,7 @@ async def test_a_rejection_takes_two_looks(operated: OperatedWorld) -> None:
 async def test_the_reads_of_an_operation(
     operated: OperatedWorld, kind: str, section: dict[str, Any], is_watched: bool, most: int
 ) -> None:
-    """From its creation to its end. `is_watched`: the watches have said everything before each pass; else they say nothing."""
+    """From its creation to its end. `is_watched`: the watches have delivered everything before each pass; otherwise nothing."""
     await operated.ask(kind, **section)
     reads, passes = 0, 0
     while await operated.phase() not in OVER:

@@ -42,7 +42,7 @@ class Cluster:
         self.events: list[str] = []
 
     async def look(self, _key: Any) -> None:
-        """No watch has told anything yet: each pass reads."""
+        """The cache is empty: each pass reads."""
 
     async def fetch(self, _key: Any) -> Observed:
         return self.seen
@@ -65,7 +65,7 @@ class Cluster:
         return Reconciler(cast("Any", self), cast("Any", self), b.SETTINGS, turns, BrokerNames())
 
     async def passes(self, reconciler: Reconciler, *ends: Exception | None) -> list[str]:
-        """What `Stalled` says after each."""
+        """Return the reason of `Stalled` after each pass."""
         told = []
         for end in ends:
             self.ends.append(end)
@@ -89,7 +89,7 @@ async def test_a_pass_that_was_cut_short_proves_nothing(cut_short: Exception) ->
 
 
 async def test_a_group_that_the_controller_plane_does_not_know_is_looked_at_ever_more_seldom() -> None:
-    """It was five times a second for as long as that lasted."""
+    """It was looked at five times a second all that time."""
     cluster = Cluster()
     reconciler = cluster.new_reconciler()
 
@@ -194,7 +194,7 @@ async def test_once_it_can_be_read_again_the_status_is_as_before(world: World, m
 async def test_where_the_server_takes_no_status_the_event_says_it_alone(
     world: World, sandbox: SandboxApiServer
 ) -> None:
-    """It judges the whole object, and the spec breaks its present rules too."""
+    """The server validates the whole object, and the spec breaks its present rules too."""
     before = await conditions(world)
 
     def refuse(request: Any) -> None:
@@ -209,7 +209,7 @@ async def test_where_the_server_takes_no_status_the_event_says_it_alone(
 
 @pytest.mark.usefixtures("unreadable")
 async def test_of_another_operators_group_nothing_is_said(world: World) -> None:
-    """It may be one of a later version, which reads the group well."""
+    """That operator may have a later version, which can read the group."""
     owner = {"metadata": {"annotations": {names.ANNOTATION_OPERATOR: "elsewhere/other"}}}
     await world.patch_group(owner)
     before = await conditions(world)
@@ -230,7 +230,7 @@ async def test_of_another_operators_group_nothing_is_said(world: World) -> None:
 async def test_a_pod_that_is_not_admitted_is_reported_once(
     world: World, sandbox: SandboxApiServer, status: int, reason: str, message: str
 ) -> None:
-    """Also where each refusal has other words."""
+    """Also if the text of each refusal differs."""
     tries = 0
 
     def refuse(request: Any) -> None:

@@ -133,7 +133,7 @@ def test_a_backslash_survives_java_properties() -> None:
 
 
 def test_the_start_script_fills_in_the_placeholders(tmp_path: Path) -> None:
-    """The very command of the pod, with a `java` that only prints its arguments."""
+    """The command of the pod, with a `java` that only prints its arguments."""
     run, config, tools = tmp_path / "run", tmp_path / "config", tmp_path / "bin"
     for folder in (run, config, tools):
         folder.mkdir()
@@ -308,7 +308,7 @@ class Disks:
         return done.returncode == 0
 
     def answer(self) -> None:
-        """Let what still waits go on."""
+        """Release the probes that still wait."""
         for one in self.hung:
             os.close(os.open(one, os.O_RDONLY | os.O_NONBLOCK))
 

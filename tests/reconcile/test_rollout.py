@@ -105,7 +105,7 @@ def test_a_master_without_a_possible_successor_says_what_would_help() -> None:
 
 
 def silent_without_volumes(*in_sync: int) -> Observed:
-    """Nobody is heard or ready, all are outdated, and each disk goes with its pod."""
+    """No member is heard or ready, all are outdated, and each disk goes with its pod."""
     seen = replace(c.settled(storage={"ephemeral": {"sizeLimit": "2Gi"}}), claims={})
     return c.live(c.not_ready(c.outdated(c.seen_with(seen, b.record(in_sync=in_sync))), *seen.pods))
 

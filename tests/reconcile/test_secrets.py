@@ -195,7 +195,7 @@ IMPLEMENTATIONS = ("Java", "Python")
 
 
 def actions(settings: ReconcileSettings, **spec: Any) -> tuple[Action, ...]:
-    """Of a pass in which two pods are missing."""
+    """Return the actions of a pass in which two pods are missing."""
     seen = b.settled(**spec)
     return evaluate(b.changed(seen, pods=b.without(seen.pods, "orders-2", "orders-3")), settings, now=b.NOW).actions
 

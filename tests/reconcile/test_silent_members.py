@@ -33,7 +33,7 @@ def text(at: dt.datetime) -> str:
 
 
 def unheard(*ids: int, seconds: float = 96.0, seen: Observed | None = None, **silence: Any) -> Observed:
-    """These slaves run, linked to the master, and were last heard so long ago."""
+    """These slaves run, linked to the master; their last heartbeat is `seconds` old."""
     seen = seen or c.settled()
     assert seen.record is not None
     since = NOW.timestamp() - seconds
@@ -83,7 +83,7 @@ TIMELINE = FailoverTimeline(
 
 
 def never_registered(seconds: float, *, claimed: bool = True, ready: bool = True) -> Observed:
-    """Broker 2 was granted its id (1013), its pod has been running for so long, and no 1003 has come."""
+    """Broker 2 was granted its id (1013), its pod has been running for `seconds`, and no 1003 has come."""
     seen = c.settled()
     assert seen.record is not None
     replicas = dict(seen.record.replicas)
@@ -95,7 +95,7 @@ def never_registered(seconds: float, *, claimed: bool = True, ready: bool = True
 
 
 def registered_under(address: str, seconds: float = 61, **silence: Any) -> Observed:
-    """Broker 2 has a new pod since so long; its registration is that of a process before it, at this address."""
+    """Broker 2 has a pod that is `seconds` old; its registration is an earlier process's, at this address."""
     seen = unheard(2, seconds=seconds + 30, **({"linked": False, "answers": False} | silence))
     assert seen.record is not None
     replicas = dict(seen.record.replicas)
@@ -208,7 +208,7 @@ def test_when_it_is_replaced(seen: Observed, steps: list[str]) -> None:
 
 
 def test_a_master_that_is_not_heard_is_no_matter_of_ours() -> None:
-    """The failover's: here it would be killed without another one."""
+    """A failover replaces it; here it would be killed without a successor."""
     assert c.steps(unheard(1)) == []
 
 

@@ -129,7 +129,7 @@ def test_an_outdated_pod_shows_what_it_runs() -> None:
 
 
 def test_an_outdated_pod_that_is_going_still_runs_what_it_ran() -> None:
-    """Counted as a new one it would say that an update had begun to arrive while its first pod was only being deleted."""
+    """Counted as updated, it would show progress while the first pod is only being deleted."""
     seen = c.going(c.outdated(c.settled(), "orders-2"), "orders-2")
     status = status_of(seen)
     assert status["members"][1]["revision"] == "older"
@@ -291,7 +291,7 @@ def started(times: int, *, ready: bool) -> dict[str, Any]:
 
 
 def first(status: dict[str, Any]) -> dict[str, Any]:
-    """The same of an init container; the broker waits for it."""
+    """Return the same status of an init container; the broker waits for it."""
     return waiting("PodInitializing") | {"initContainerStatuses": status["containerStatuses"]}
 
 

@@ -69,7 +69,7 @@ def test_nothing_is_done_to_a_settled_group(spec: dict[str, Any]) -> None:
 
 
 def test_the_loss_of_an_ephemeral_pod_is_the_loss_of_its_disk() -> None:
-    """Its id is never used again: what comes has an empty disk."""
+    """Its id is never used again: the next pod has an empty disk."""
     seen = settled(**EPHEMERAL)
     members = membership(replace(seen, pods=b.without(seen.pods, "orders-2")))
     assert [one.broker_id for one in members.volume_lost] == [2]
@@ -374,7 +374,7 @@ def test_an_asked_for_restart_is_refused_as_well() -> None:
 
 
 def test_a_pod_that_is_not_heard_is_left_alone_too() -> None:
-    """Elsewhere its disk would stay: here it would go."""
+    """Usually a replaced pod keeps its disk; here it would lose it."""
     seen = c.live(going(c.wishing(c.settled(), **IMAGE), "orders-3"), 1, 2)
     seen = c.with_pods(seen, lambda pod: pod["status"].update(conditions=[]), "orders-3")
     assert "delete Pod orders-3" not in lines_of(run(seen))

@@ -1,4 +1,4 @@
-"""Declared topics of a cluster: what is asked of a group's master, and when."""
+"""Declared topics of a cluster: which requests a group's master gets, and when."""
 
 from __future__ import annotations
 

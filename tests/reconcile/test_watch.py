@@ -82,7 +82,7 @@ def watcher(access: ClusterAccess, clock: Clock, changes: list[GroupKey]) -> Wat
 
 
 class Ends:
-    """How the runs of kopf end, and whether one of them watches."""
+    """Ends the runs of kopf, and knows whether one of them watches."""
 
     def __init__(self, sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
         self.errors: list[BaseException | None] = []
@@ -311,7 +311,7 @@ async def test_an_outage_of_the_api_is_no_trouble(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_only_a_change_of_what_matters_is_news(api: KubernetesApi, sandbox: SandboxApiServer) -> None:
-    """Also where one namespace is served."""
+    """Also if the operator serves one namespace only."""
     await api.create(NODES, {"metadata": {"name": "node-1"}})
     cache, news = GroupCache(), asyncio.Queue[Any]()
 

@@ -52,7 +52,7 @@ VOLATILE = {
 
 
 async def until(what: str, check: Any, *, deadline_seconds: float = 20.0) -> Any:
-    """Wait for a condition; say what did not come."""
+    """Wait until `check` is true and return its result; fail with `what` after the deadline."""
     loop = asyncio.get_running_loop()
     end = loop.time() + deadline_seconds
     while True:
@@ -68,7 +68,7 @@ def applier_for(access: ClusterAccess) -> ServerSideApplier:
 
 
 class KilledError(Exception):
-    """The operator was killed at the write that was asked for."""
+    """The operator was killed at the planned write."""
 
 
 class World:
@@ -105,7 +105,7 @@ class World:
         self._kill_at = self.planned_kill
 
     def new_reconciler(self) -> Reconciler:
-        """Of a newly started operator."""
+        """Return the reconciler of a newly started operator."""
         return Reconciler(
             GroupFetcher(self.api, self.view, cache=self.cache),
             PlanApplier(
@@ -160,7 +160,7 @@ class World:
                 await self._report(name, phase="Running", state={"running": {}}, ready="True")
 
     async def run_brokers(self) -> bool:
-        """Whoever has a running pod registers, follows the master and is in sync; returns whether that changed anything."""
+        """Members with a running pod register, follow the master and are in sync. Return whether that changed the record."""
         stored = await self.view.store.read(self.key)
         if stored is None:
             return False
@@ -249,7 +249,7 @@ class World:
         await self.api.create(BROKER_GROUPS, group | {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND})
 
     async def run_operation(self, kind: str, **section: Any) -> None:
-        """An operation that the operations plane has set Running."""
+        """Create an operation that the operations plane has set Running."""
         made = await self.api.create(
             resources.BROKER_GROUP_OPERATIONS,
             {
@@ -269,7 +269,7 @@ class World:
         )
 
     async def everything(self) -> dict[str, Any]:
-        """All objects of all our kinds, without what differs from run to run."""
+        """Return all objects of all our kinds, without what differs from run to run."""
         result = {}
         for resource in KINDS:
             for item in (await self.api.list(resource, namespace=self.key.namespace)).items:
