@@ -70,11 +70,7 @@ async def pruned(world: World, selector: str) -> list[str]:
 
 @SANDBOX
 @pytest.mark.parametrize("tool", list(TOOLS))
-async def test_nothing_of_ours_is_an_applications(
-    world: World,
-    start_plane: Callable[..., Any],
-    tool: str,
-) -> None:
+async def test_nothing_of_ours_is_an_applications(world: World, start_plane: Callable[..., Any], tool: str) -> None:
     """Neither by our labels, nor by the tool's label on the BrokerGroup, nor after the group is orphaned.
 
     Reports: VictoriaMetrics/operator #90, argo-cd #1250, #3050, #10974.
@@ -179,8 +175,7 @@ async def as_an_older_version_made_it(world: World) -> None:
 
 
 async def test_what_an_older_version_made_loses_the_label_and_nothing_else(
-    world: World,
-    start_plane: Callable[..., Any],
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     plane = await start_plane()
     await make_ready(world)
@@ -218,10 +213,7 @@ async def test_what_an_older_version_made_loses_the_label_and_nothing_else(
 
 
 @SANDBOX
-async def test_claims_of_a_group_that_is_gone_lose_it_too(
-    world: World,
-    start_plane: Callable[..., Any],
-) -> None:
+async def test_claims_of_a_group_that_is_gone_lose_it_too(world: World, start_plane: Callable[..., Any]) -> None:
     plane = await start_plane()
     await make_ready(world)
     await delete(world, "Background")
@@ -245,8 +237,7 @@ async def test_claims_of_a_group_that_is_gone_lose_it_too(
 
 @SANDBOX
 async def test_what_was_made_under_v1alpha1_has_its_owner_by_the_present_version(
-    world: World,
-    start_plane: Callable[..., Any],
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """A cluster's garbage collector finds no owner of a version that is not served. No pod restarts for it."""
     plane = await start_plane()
@@ -311,8 +302,7 @@ async def test_anothers_label_of_that_name_is_left(world: World, start_plane: Ca
 
 @SANDBOX
 async def test_labels_and_annotations_reach_claims_that_are_there(
-    world: World,
-    start_plane: Callable[..., Any],
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """Given, changed and taken back, with no restart, and while claims grow."""
     await start_plane()

@@ -59,10 +59,7 @@ async def group_uid(world: World) -> str:
 @pytest.mark.parametrize("when_deleted", ["Retain", "Delete"])
 @pytest.mark.parametrize("operator", ["there", "away"])
 async def test_everything_stays_and_a_group_made_again_takes_it_back_as_it_runs(
-    world: World,
-    start_plane: Callable[..., Any],
-    when_deleted: str,
-    operator: str,
+    world: World, start_plane: Callable[..., Any], when_deleted: str, operator: str
 ) -> None:
     """`kubectl delete --cascade=orphan`, then apply. Reports: tidb-operator #1246, kaap #113."""
     plane = await start_plane()
@@ -119,8 +116,7 @@ async def taken_back(world: World, *, is_told: bool = True) -> None:
 
 @SANDBOX
 async def test_a_group_that_took_an_orphaned_ones_things_back_is_deleted_like_any_other(
-    world: World,
-    start_plane: Callable[..., Any],
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     await left_behind(world, start_plane)
     await world.create_group()
@@ -150,10 +146,7 @@ async def test_orphaned_twice(world: World, start_plane: Callable[..., Any]) -> 
 @SANDBOX
 @pytest.mark.parametrize("written", ["brokergroups/orders", "pods/orders-1", "configmaps/orders-broker", "services/"])
 async def test_a_group_that_is_orphaned_while_it_takes_things_back_takes_none_with_it(
-    world: World,
-    start_plane: Callable[..., Any],
-    sandbox: SandboxApiServer,
-    written: str,
+    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer, written: str
 ) -> None:
     """Deleted just before a write of the pass: what is written then names an owner that is gone, or about to go."""
     plane = await start_plane()
@@ -185,8 +178,7 @@ async def test_a_group_that_is_orphaned_while_it_takes_things_back_takes_none_wi
 
 @SANDBOX
 async def test_the_fences_of_an_orphaned_group_obey_their_operator_again(
-    world: World,
-    start_plane: Callable[..., Any],
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """Their key is of the group before: no pod is restarted for another, and orders are signed with theirs."""
     keys = FenceKeys(b"r" * 32)
@@ -211,11 +203,7 @@ async def test_the_fences_of_an_orphaned_group_obey_their_operator_again(
 
 @SANDBOX
 @pytest.mark.parametrize("maintenance", ["paused", "hibernated"])
-async def test_a_group_at_rest_is_orphaned_too(
-    world: World,
-    start_plane: Callable[..., Any],
-    maintenance: str,
-) -> None:
+async def test_a_group_at_rest_is_orphaned_too(world: World, start_plane: Callable[..., Any], maintenance: str) -> None:
     await start_plane()
     await make_ready(world)
     wish = {"spec": {"maintenance": {maintenance: True}, "storage": {"retention": {"whenDeleted": "Delete"}}}}
@@ -253,9 +241,7 @@ async def test_a_fenced_pod_is_waited_for(world: World, start_plane: Callable[..
 
 @SANDBOX
 async def test_what_still_names_the_group_is_freed_before_it_goes(
-    world: World,
-    start_plane: Callable[..., Any],
-    sandbox: SandboxApiServer,
+    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
 ) -> None:
     """A pod that was made while the collector was at work has the owner that is about to go."""
     plane = await start_plane()
@@ -281,9 +267,7 @@ async def test_what_still_names_the_group_is_freed_before_it_goes(
 
 @SANDBOX
 async def test_a_pass_that_had_read_the_group_before_gives_nothing_its_owner_back(
-    world: World,
-    start_plane: Callable[..., Any],
-    sandbox: SandboxApiServer,
+    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
 ) -> None:
     """Read, deleted and collected, listed: the owner that the pass would give back is about to go."""
     plane = await start_plane()
@@ -334,9 +318,7 @@ async def test_in_the_foreground_the_group_goes_last(world: World, start_plane: 
 
 @SANDBOX
 async def test_a_rehearsed_deletion_does_nothing(
-    world: World,
-    start_plane: Callable[..., Any],
-    sandbox: SandboxApiServer,
+    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
 ) -> None:
     await start_plane()
     await make_ready(world)
@@ -352,8 +334,7 @@ async def test_a_rehearsed_deletion_does_nothing(
 
 
 async def test_without_a_collector_the_operator_frees_everything_itself(
-    world: World,
-    start_plane: Callable[..., Any],
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """A kube-apiserver alone keeps its own finalizer on the group, as one does whose controller-manager is away."""
     await start_plane()
@@ -379,8 +360,7 @@ async def test_without_a_collector_the_operator_frees_everything_itself(
 
 @SANDBOX
 async def test_members_services_and_commit_logs_are_taken_back_too(
-    world: World,
-    start_plane: Callable[..., Any],
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """A member that is known by its Service's address keeps it, so its pod is what the spec wants."""
     spec: dict[str, Any] = {"network": {"addressing": "ServiceIP"}, "storage": {"commitLog": {"size": "1Gi"}}}
@@ -406,8 +386,7 @@ async def test_members_services_and_commit_logs_are_taken_back_too(
 
 @SANDBOX
 async def test_a_persons_objects_beside_it_say_nothing_of_an_orphaned_group(
-    world: World,
-    start_plane: Callable[..., Any],
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """A Service with every label of ours has no owner; the group is deleted plainly, and that Service stays."""
     await start_plane()

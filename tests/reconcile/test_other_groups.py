@@ -327,8 +327,7 @@ async def whole(world: World) -> bool:
 
 
 async def test_the_group_names_the_holder_and_goes_on_when_it_is_free(
-    world: World,
-    start_plane: Callable[..., Any],
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     await start_plane(**QUICK)
     await with_number_taken(world, 30400, world.key.namespace)
@@ -345,8 +344,7 @@ async def test_the_group_names_the_holder_and_goes_on_when_it_is_free(
 
 
 async def test_a_service_of_another_namespace_is_reported_without_its_name(
-    world: World,
-    start_plane: Callable[..., Any],
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """An operator of one namespace reads no Services of another."""
     await start_plane(**QUICK)

@@ -157,9 +157,7 @@ FOREIGN: dict[str, tuple[Resource, str, dict[str, Any], int]] = {
 
 @pytest.mark.parametrize("kind", list(FOREIGN))
 async def test_it_is_left_as_it_is_and_the_group_says_so(
-    world: World,
-    start_plane: Callable[..., Any],
-    kind: str,
+    world: World, start_plane: Callable[..., Any], kind: str
 ) -> None:
     resource, name, content, pods = FOREIGN[kind]
     metadata = {"name": name, "namespace": world.key.namespace, "labels": {"app.kubernetes.io/managed-by": "Helm"}}
@@ -197,10 +195,7 @@ async def test_it_is_left_as_it_is_and_the_group_says_so(
     await until("a whole group", whole)
 
 
-async def test_what_lost_the_label_that_we_list_by_is_mended(
-    world: World,
-    start_plane: Callable[..., Any],
-) -> None:
+async def test_what_lost_the_label_that_we_list_by_is_mended(world: World, start_plane: Callable[..., Any]) -> None:
     await start_plane(resync_seconds=0.2)
     await world.create_group()
 

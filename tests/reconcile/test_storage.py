@@ -412,8 +412,7 @@ def test_a_rebuild_is_the_way_out() -> None:
 
 @SANDBOX
 async def test_it_is_reported_at_once_and_the_claim_stays_until_the_pod_stops(
-    world: World,
-    start_plane: Callable[..., Any],
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """What an Argo CD that prunes does: all claims at once. Reports: argo-cd #1250."""
     await start_plane(resync_seconds=600.0)
