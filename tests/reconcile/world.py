@@ -51,7 +51,7 @@ VOLATILE = {
 }  # fmt: skip
 
 
-async def until(what: str, check: Any, *, deadline_seconds: float = 20.0) -> Any:
+async def until(what: str, check: Any, *, deadline_seconds: float = 60.0) -> Any:
     """Wait until `check` is true and return its result; fail with `what` after the deadline."""
     loop = asyncio.get_running_loop()
     end = loop.time() + deadline_seconds
