@@ -109,12 +109,12 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
 ]  # fmt: skip
 # Looked at when the moment comes, by a test of their own: path of the file, name of the test.
 AT_THEIR_MOMENT = {
-    "configFrom": ("tests/reconcile/test_config_sources.py", "test_a_change_of_a_cold_key_is_another_configuration"),
-    "disruptionBudget.enabled": ("tests/reconcile/test_disruption.py", "test_budgets_can_be_switched_off"),
+    "configFrom": ("tests/reconcile/test_configuration.py", "test_a_change_of_a_cold_key_is_another_configuration"),
+    "disruptionBudget.enabled": ("tests/reconcile/test_failover_safe.py", "test_budgets_can_be_switched_off"),
     "replication.learners": ("tests/reconcile/test_learners.py", "test_next_step"),
-    "failover.preferredMaster": ("tests/reconcile/test_mastership.py", "test_next_step"),
-    "storage.retention.whenDeleted": ("tests/reconcile/test_evaluate.py", "test_deleted_claims_take_the_record_with_them_last"),
-    "storage.retention.whenScaled": ("tests/reconcile/test_scale_in.py", "test_next_step"),
+    "failover.preferredMaster": ("tests/reconcile/test_failover_safe.py", "test_next_step"),
+    "storage.retention.whenDeleted": ("tests/reconcile/test_membership.py", "test_deleted_claims_take_the_record_with_them_last"),
+    "storage.retention.whenScaled": ("tests/reconcile/test_membership.py", "test_next_step"),
     "updateStrategy.type": ("tests/reconcile/test_rollout.py", "test_next_step"),
     "updateStrategy.masterUpdate": ("tests/reconcile/test_rollout.py", "test_next_step"),
     "slo.availabilityPercent": ("tests/sla/test_objectives.py", "test_open_slo_documents_and_broker_groups_are_read"),

@@ -10,6 +10,7 @@ import msgspec
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
 from brokergroup_operator.api.durability import effective_durability
+from brokergroup_operator.api.pod_fence import FenceKeys
 from brokergroup_operator.observe.group_view import GroupSnapshot
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.identity import Member
@@ -22,12 +23,14 @@ from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 
 SETTINGS = ReconcileSettings(controller_addresses=("operator-0.operator:9878", "10.0.0.9:9878"))
+FENCE_KEYS = FenceKeys(b"r" * 32)
+SIGNED = replace(SETTINGS, fence_keys=FENCE_KEYS)
 KEY = GroupKey("shop", "orders")
 NOW = "2026-11-21T00:00:00Z"
 
 
 def group_object(**spec: Any) -> dict[str, Any]:
-    """As it is stored once the operator has seen it: it says its durability."""
+    """Return the stored object after the operator has written its durability."""
     said = {"implementation": "Python"} | spec
     durability = effective_durability(msgspec.convert(said, BrokerGroupSpec)).value
     return {
@@ -103,7 +106,7 @@ def running_pod(of: BrokerGroup, broker_id: int, *, role: str | None = None, rea
 
 
 def stored(obj: dict[str, Any]) -> dict[str, Any]:
-    """As the API server would give it back."""
+    """Return the object as the API server would return it."""
     kept = with_revision(obj)
     kept["metadata"] |= {"uid": f"uid-of-{obj['metadata']['name']}", "resourceVersion": "7"}
     return kept
@@ -146,3 +149,8 @@ def without(objects: Any, *missing: str) -> dict[str, Any]:
 
 def changed(seen: Observed, **fields: Any) -> Observed:
     return replace(seen, **fields)
+
+
+def containers(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the pod's containers by name."""
+    return {one["name"]: one for one in pod["spec"]["containers"]}

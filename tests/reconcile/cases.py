@@ -10,6 +10,7 @@ import msgspec
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
 from brokergroup_operator.reconcile.decide.course import set_course
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
@@ -42,7 +43,7 @@ def with_pods(seen: Observed, change: Callable[[dict[str, Any]], None], *names_o
 
 
 def outdated(seen: Observed, *names_of_pods: str) -> Observed:
-    """These pods run something else than the spec says."""
+    """These pods have another revision than the spec."""
 
     def age(pod: dict[str, Any]) -> None:
         pod["metadata"]["annotations"][names.ANNOTATION_REVISION] = "older"
@@ -78,7 +79,7 @@ def live(seen: Observed, *ids: int, **snapshot: Any) -> Observed:
 
 
 def running(seen: Observed, kind: str, *, started_at: str = b.NOW, **section: Any) -> Observed:
-    """With an operation that runs."""
+    """Return the same group with a running operation."""
     operation = msgspec.convert(
         {
             "metadata": {"name": "op", "namespace": b.KEY.namespace, "uid": OPERATION_UID},
@@ -100,7 +101,7 @@ def in_line(seen: Observed) -> Observed:
 
 
 def rolling(seen: Observed) -> Observed:
-    """Its own status says that it is its turn."""
+    """Its own status says that it is rolling."""
     condition = {"type": "UpToDate", "status": "False", "reason": "RollingUpdate", "lastTransitionTime": b.NOW}
     return replace(seen, group_object={**seen.group_object, "status": {"conditions": [condition]}})
 
@@ -118,7 +119,7 @@ def course(seen: Observed) -> Course:
 
 
 def steps(seen: Observed) -> list[str]:
-    """What is done now, as short lines."""
+    """Return the steps of this pass, as short lines."""
     return [
         f"{step.verb.value} {step.member.pod if step.member else ''}"
         + (f" to {step.to_broker_id}" if step.to_broker_id else "")
@@ -127,7 +128,7 @@ def steps(seen: Observed) -> list[str]:
 
 
 def marked(seen: Observed, *names_of_pods: str) -> Observed:
-    """The claims of these members say that they leave."""
+    """The claims of these members have the mark `brokergroup.dev/leaving`."""
     claims = copy.deepcopy(dict(seen.claims))
     for name in names_of_pods:
         claims[name]["metadata"]["annotations"][names.ANNOTATION_LEAVING] = name.rpartition("-")[2]
@@ -135,6 +136,24 @@ def marked(seen: Observed, *names_of_pods: str) -> Observed:
 
 
 def steps_after_marking(seen: Observed) -> list[str]:
-    """What is done once the choice of who leaves is noted."""
+    """Return the steps once the claim of the leaving member is marked."""
     told = steps(seen)
     return steps(marked(seen, told[0].split()[1])) if told and told[0].startswith("mark") else told
+
+
+def failing_over() -> FailoverTimeline:
+    return FailoverTimeline(
+        group=b.KEY,
+        cluster_name="DefaultCluster",
+        broker_name="orders",
+        kind=Kind.FAILOVER,
+        trigger=Trigger.SILENCE,
+        from_broker_id=1,
+        epoch_before=7,
+        started_at_unix_seconds=0.0,
+    )
+
+
+def barred(*broker_ids: int, **spec: Any) -> Observed:
+    """Return a settled group in which these brokers have priority 0. Broker 1 is the master."""
+    return settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in broker_ids]}, **spec)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def led_by(key: GroupKey, broker_id: int, *, epoch: int) -> GroupSnapshot:
-    """A group that this broker leads, alone."""
+    """Return a group in which this broker is master and the only member."""
     record = BrokerGroupRecord(
         cluster_name="DefaultCluster", broker_name=key.name, master_broker_id=broker_id, master_epoch=epoch
     )
@@ -34,7 +34,7 @@ def led_by(key: GroupKey, broker_id: int, *, epoch: int) -> GroupSnapshot:
 
 
 class FakeGroupView:
-    """Reserves ids durably, as the real one does; who is master is told by the test."""
+    """Reserves ids durably, as the real one does; the test chooses the master."""
 
     def __init__(self, store: RecordStore) -> None:
         self.store = store
@@ -82,7 +82,7 @@ class FakeGroupView:
         deadline_seconds: float = 30.0,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> SwitchoverResult:
-        """To the one asked for, or to the lowest id of the set that lives."""
+        """Switch to the requested broker, or to the lowest live id of the set."""
         del deadline_seconds
         self.causes.append(cause)
         stored = await self.store.read(key)
@@ -93,7 +93,7 @@ class FakeGroupView:
             return SwitchoverResult(from_broker_id=old, to_broker_id=old, epoch=record.master_epoch)
         able = sorted(record.sync_state_set & self.snapshots[key].live.keys() - {old})
         if not able or to_broker_id not in (None, *able):
-            raise SwitchoverRefusedError(f"broker {to_broker_id or old}: nobody can take over")
+            raise SwitchoverRefusedError(f"broker {to_broker_id or old}: no member can take over")
         new = to_broker_id or able[0]
         await self._commit(key, stored, replace(record, master_broker_id=new, master_epoch=record.master_epoch + 1))
         return SwitchoverResult(from_broker_id=old, to_broker_id=new, epoch=record.master_epoch + 1)
@@ -102,7 +102,7 @@ class FakeGroupView:
         raise NotImplementedError
 
     async def remove_member(self, key: GroupKey, broker_id: int) -> None:
-        """As the real one: the living and the master stay."""
+        """Remove the member, unless it is live or the master."""
         stored = await self.store.read(key)
         assert stored is not None
         record = stored.record
@@ -123,7 +123,7 @@ class FakeGroupView:
         return self.topics.get((key, name))
 
     async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
-        """As a broker: what is not named of the attributes stays."""
+        """Change the topic as a broker does: attributes that are not named stay."""
         known = self.topics.get((key, topic.topic_name))
         attributes = {**(known.attributes if known else {}), **topic.attributes}
         self.topics[key, topic.topic_name] = msgspec.structs.replace(topic, attributes=attributes)

@@ -1,28 +1,44 @@
-"""By which address each member is known: its Service, its pod, and what is waited for; a row per addressing."""
+"""The address of each member: its Service, its pod, what a pod waits for, and `spec.network.ipFamilies`."""
 
 from __future__ import annotations
 
-from typing import Any
+import subprocess
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import yaml
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
+from brokergroup_operator.fence.settings import FenceSettings, FenceSettingsError, fence_of, own_address
 from brokergroup_operator.kube.resources import PODS, SERVICES
-from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.clusters.parts import broker_groups, name_servers, proxies
+from brokergroup_operator.reconcile.other_groups import BrokerNames, key_of
 from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject, Plan, WriteStatus
 from brokergroup_operator.reconcile.render.addressing import (
+    address_is_lost,
+    address_of,
     build_member_service,
     node_port_slots,
     place_of,
 )
-from brokergroup_operator.reconcile.render.broker_config import broker_properties
+from brokergroup_operator.reconcile.render.broker_config import broker_conf, broker_properties
+from brokergroup_operator.reconcile.render.children import build_master_service, build_members_service
+from brokergroup_operator.reconcile.render.containers import command
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see import foreign
 from brokergroup_operator.reconcile.see.observed import Observed
+from brokergroup_operator.reconcile.settings import ReconcileSettings
+from rocketmq_remoting.address import Address
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_rendering import compare
+from tests.reconcile.golden_files import compare
+from tests.reconcile.passes import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 WISHES: dict[str, dict[str, Any]] = {
     "ServiceIP": {"addressing": "ServiceIP"},
@@ -34,7 +50,7 @@ WISHES: dict[str, dict[str, Any]] = {
 def given(
     addressing: str, broker_id: int, *, slot: int | None = None, ready: bool = True, **spec: Any
 ) -> dict[str, Any]:
-    """The member's Service as the API server gives it back; not `ready`: before somebody gave it an address."""
+    """The member's Service as the API server gives it back; not `ready`: before it has an address."""
     of = b.group(network=WISHES[addressing], **spec)
     service = b.stored(build_member_service(of, b.member(broker_id), slot=broker_id - 1 if slot is None else slot))
     service["spec"]["clusterIP"] = f"10.96.0.{broker_id}" if ready or addressing != "ServiceIP" else ""
@@ -53,10 +69,6 @@ def new_group(addressing: str, *services: dict[str, Any]) -> Observed:
         snapshot=b.snapshot(kept, live=()),
         services=b.by_name(*services),
     )
-
-
-def plan_of(seen: Observed) -> Plan:
-    return evaluate(seen, b.SETTINGS, now=b.NOW)
 
 
 def applied(plan: Plan, resource: Any) -> dict[str, dict[str, Any]]:
@@ -85,18 +97,18 @@ def test_member_service_and_pod(addressing: str, implementation: str) -> None:
 @pytest.mark.parametrize("addressing", WISHES)
 def test_a_pod_waits_for_the_address_that_it_must_know(addressing: str) -> None:
     """First the Services, then their addresses, then the pods; and meanwhile the group says what it waits for."""
-    first = plan_of(new_group(addressing))
+    first = run(new_group(addressing))
     assert {f"orders-{one}" for one in (1, 2, 3)} < set(applied(first, SERVICES))
     assert applied(first, PODS) == {}
     assert conditions(first)["Reconciling"][:2] == ("True", "WaitingForAddress")
     assert first.look_again_seconds is not None
 
     if addressing != "NodePort":
-        second = plan_of(new_group(addressing, *(given(addressing, one, ready=False) for one in (1, 2, 3))))
+        second = run(new_group(addressing, *(given(addressing, one, ready=False) for one in (1, 2, 3))))
         assert applied(second, PODS) == {}
         assert "orders-1 has no" in conditions(second)["Reconciling"][2]
 
-    third = plan_of(new_group(addressing, *(given(addressing, one) for one in (1, 2, 3))))
+    third = run(new_group(addressing, *(given(addressing, one) for one in (1, 2, 3))))
     assert set(applied(third, PODS)) == {"orders-1", "orders-2", "orders-3"}
     assert conditions(third)["Reconciling"][1] == "CreatingMembers"
 
@@ -106,14 +118,14 @@ def test_a_pod_waits_for_the_address_that_it_must_know(addressing: str) -> None:
     [("ServiceIP", "10.96.0.2:10911"), ("NodePort", ":30107"), ("LoadBalancer", "203.0.113.2:10911")],
 )
 def test_the_pod_carries_the_address_by_which_it_is_known(addressing: str, expected: str) -> None:
-    plan = plan_of(new_group(addressing, *(given(addressing, one) for one in (1, 2, 3))))
+    plan = run(new_group(addressing, *(given(addressing, one) for one in (1, 2, 3))))
     pod = applied(plan, PODS)["orders-2"]
     assert pod["metadata"]["annotations"][names.ANNOTATION_ADDRESS] == expected
 
 
 def test_node_ports_are_kept_and_a_free_five_is_taken() -> None:
-    """Member 2 has the first five by accident: nobody else gets them, and it keeps them."""
-    plan = plan_of(new_group("NodePort", given("NodePort", 2, slot=0)))
+    """Member 2 has the first five by accident: no other member gets them, and it keeps them."""
+    plan = run(new_group("NodePort", given("NodePort", 2, slot=0)))
     made = applied(plan, SERVICES)
     ports = {
         name: {port["name"]: port["nodePort"] for port in made[name]["spec"]["ports"]}
@@ -166,23 +178,23 @@ def settled(addressing: str) -> Observed:
 
 @pytest.mark.parametrize("addressing", WISHES)
 def test_nothing_is_done_to_a_settled_group(addressing: str) -> None:
-    work = [action for action in plan_of(settled(addressing)).actions if not isinstance(action, WriteStatus)]
+    work = [action for action in run(settled(addressing)).actions if not isinstance(action, WriteStatus)]
     assert work == []
 
 
 def test_a_deleted_service_is_made_again_and_the_pod_restarted_only_for_another_address() -> None:
     seen = settled("ServiceIP")
-    gone = plan_of(b.changed(seen, services=b.without(seen.services, "orders-2")))
+    gone = run(b.changed(seen, services=b.without(seen.services, "orders-2")))
     assert set(applied(gone, SERVICES)) == {"orders-2"}
     assert conditions(gone)["UpToDate"][0] == "True"
     another = given("ServiceIP", 2)
     another["spec"]["clusterIP"] = "10.96.9.9"
-    changed = plan_of(b.changed(seen, services={**seen.services, "orders-2": another}))
+    changed = run(b.changed(seen, services={**seen.services, "orders-2": another}))
     assert "orders-2 (PodChanged)" in conditions(changed)["UpToDate"][2]
 
 
 def deleted_services(seen: Observed) -> list[str]:
-    actions = plan_of(seen).actions
+    actions = run(seen).actions
     return [one.name for one in actions if isinstance(one, DeleteObject) and one.resource == SERVICES]
 
 
@@ -196,7 +208,7 @@ def test_a_members_service_goes_after_its_pod() -> None:
 
 
 def test_host_network() -> None:
-    """apache/rocketmq-operator #202: hostNetwork, and the registered address was another."""
+    """apache/rocketmq-operator #202: with hostNetwork the registered address was wrong."""
     of = b.group(network={"addressing": "HostNetwork"}, antiAffinity={"type": "Required"})
     pod = build_pod(of, b.member(1), b.SETTINGS)
     assert pod["spec"]["hostNetwork"] is True
@@ -221,15 +233,15 @@ def test_a_users_service_is_not_deleted_though_our_label_is_on_it() -> None:
 
 
 @pytest.mark.parametrize("addressing", WISHES)
-def test_nobody_is_known_by_the_address_of_a_users_service(addressing: str) -> None:
+def test_no_member_is_known_by_the_address_of_a_users_service(addressing: str) -> None:
     users = of_a_user(given(addressing, 1), labels=USERS_LABELS)
-    plan = plan_of(new_group(addressing, users, given(addressing, 2), given(addressing, 3)))
+    plan = run(new_group(addressing, users, given(addressing, 2), given(addressing, 3)))
     assert set(applied(plan, PODS)) == {"orders-2", "orders-3"}
     assert "Service orders-1 is none of this group's" in conditions(plan)["Reconciling"][2]
 
 
 def test_a_pod_stands_on_the_service_that_gives_it_its_address() -> None:
-    plan = plan_of(new_group("ServiceIP", *(given("ServiceIP", one) for one in (1, 2, 3))))
+    plan = run(new_group("ServiceIP", *(given("ServiceIP", one) for one in (1, 2, 3))))
     assert ("Service", "orders-2") in set(foreign.stands_on(PODS, applied(plan, PODS)["orders-2"]))
     assert "Service" not in {kind for kind, _ in foreign.stands_on(PODS, build_pod(b.group(), b.member(2), b.SETTINGS))}
 
@@ -238,23 +250,23 @@ def test_a_service_that_is_made_again_gets_the_address_by_which_its_member_is_kn
     seen = settled("ServiceIP")
     [again] = [
         action
-        for action in plan_of(b.changed(seen, services=b.without(seen.services, "orders-1"))).actions
+        for action in run(b.changed(seen, services=b.without(seen.services, "orders-1"))).actions
         if isinstance(action, ApplyObject) and action.resource == SERVICES
     ]
     assert again.object["spec"]["clusterIP"] == "10.96.0.1"
     assert again.otherwise is not None, "another Service may have taken it"
     assert "clusterIP" not in again.otherwise["spec"]
     made = again.object | {"metadata": again.object["metadata"] | {"uid": "made-again"}}
-    settled_again = plan_of(b.changed(seen, services={**seen.services, "orders-1": made}))
+    settled_again = run(b.changed(seen, services={**seen.services, "orders-1": made}))
     assert not applied(settled_again, SERVICES), "asking for the address is no other wish"
     made["spec"] = made["spec"] | {"publishNotReadyAddresses": False}
-    changed = plan_of(b.changed(seen, services={**seen.services, "orders-1": made}))
+    changed = run(b.changed(seen, services={**seen.services, "orders-1": made}))
     assert applied(changed, SERVICES)["orders-1"]["spec"]["clusterIP"] == "10.96.0.1", "what is owned is not let go of"
 
 
 def test_a_service_that_is_made_again_gets_the_node_ports_by_which_its_member_is_known() -> None:
     seen = settled("NodePort")
-    gone = plan_of(b.changed(seen, services=b.without(seen.services, "orders-1", "orders-2", "orders-3")))
+    gone = run(b.changed(seen, services=b.without(seen.services, "orders-1", "orders-2", "orders-3")))
     made = applied(gone, SERVICES)
     # Without a word of the pods they would be dealt out from the first on; the second one is looked at alone.
     assert made["orders-2"]["spec"]["ports"][0]["nodePort"] == 30107
@@ -265,7 +277,7 @@ def test_a_service_that_is_made_again_gets_the_node_ports_by_which_its_member_is
 
 @pytest.mark.parametrize("addressing", WISHES)
 def test_a_master_whose_address_is_lost_is_restarted_and_not_asked_to_hand_over(addressing: str) -> None:
-    """Nobody is at the recorded address any more: a switchover calls it for ever, and heartbeats keep a failover away."""
+    """No broker has the recorded address: a switchover would call it for ever, and heartbeats prevent a failover."""
     seen = settled(addressing)
     another = given(addressing, 1, slot=7)
     another["spec"]["clusterIP"] = "10.96.9.9"
@@ -283,9 +295,208 @@ ADDRESSES = ["", ":", ":abc", "host", ":-1", ":\u00b2", ":1e3", "30107", f":{'9'
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_an_annotation_that_is_no_address_ends_no_pass(address: str) -> None:
-    """Any user may write it who may write pods."""
+    """Any user with the right to write pods may write it."""
     seen = settled("NodePort")
     pod = seen.pods["orders-2"]
     metadata = pod["metadata"] | {"annotations": pod["metadata"]["annotations"] | {names.ANNOTATION_ADDRESS: address}}
     strange = b.changed(seen, pods={**seen.pods, "orders-2": pod | {"metadata": metadata}})
-    assert not applied(plan_of(strange), SERVICES)
+    assert not applied(run(strange), SERVICES)
+
+
+BOTH = {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "PreferDualStack"}
+ADDRESSINGS: dict[str, dict[str, Any]] = {
+    "PodIP": {},
+    "ServiceIP": {"addressing": "ServiceIP"},
+    "NodePort": {"addressing": "NodePort", "firstNodePort": 30100},
+    "LoadBalancer": {"addressing": "LoadBalancer"},
+    "HostNetwork": {"addressing": "HostNetwork"},
+}
+# As a kubelet fills them in for a pod of both families whose cluster prefers IPv4.
+OF_BOTH = {
+    "POD_IP": "10.0.0.1",
+    "POD_IPS": "10.0.0.1,fd00::5",
+    "NODE_IPS": "192.168.0.3,fd01::3",
+    "LISTEN_PORT": "30102",
+}
+
+
+def families_of(service: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in service["spec"].items() if key.startswith("ipFamil")}
+
+
+@pytest.mark.parametrize("addressing", ["ServiceIP", "NodePort", "LoadBalancer"])
+@pytest.mark.parametrize("wish", [{}, BOTH, {"ipFamilies": ["IPv6"]}, {"ipFamilyPolicy": "RequireDualStack"}])
+def test_every_service_of_a_group_has_the_families_that_the_group_names(addressing: str, wish: dict[str, Any]) -> None:
+    of = b.group(network={**ADDRESSINGS[addressing], **wish})
+    for service in (build_members_service(of), build_master_service(of), build_member_service(of, b.member(1), slot=0)):
+        assert families_of(service) == wish
+
+
+def cluster(**spec: Any) -> RocketMQCluster:
+    metadata = {"name": "shop", "namespace": "mq", "uid": "u"}
+    return msgspec.convert({"metadata": metadata, "spec": {"proxy": {}, **spec}}, RocketMQCluster)
+
+
+@pytest.mark.parametrize("wish", [{}, BOTH, {"ipFamilies": ["IPv6"]}])
+def test_so_has_every_service_of_a_cluster_and_each_of_its_groups(wish: dict[str, Any]) -> None:
+    of = cluster(network=wish)
+    services = [one for one in (*name_servers(of, b.SETTINGS), *proxies(of, b.SETTINGS)) if one["kind"] == "Service"]
+    assert [families_of(one) for one in services] == [wish] * 3
+    defaulted = {"network": {"addressing": "PodIP", "ipFamilies": [], "listenPort": 10911}}
+    [group] = broker_groups(of, {"spec": {"brokerGroups": {"template": defaulted}}})
+    assert group["spec"]["network"] == defaulted["network"] | wish
+
+
+def test_a_group_of_a_cluster_that_names_its_own_families_keeps_them() -> None:
+    template = {"network": {"ipFamilies": ["IPv4"]}}
+    [group] = broker_groups(cluster(network=BOTH), {"spec": {"brokerGroups": {"template": template}}})
+    assert group["spec"]["network"] == {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "PreferDualStack"}
+
+
+def started(folder: Path, environment: dict[str, str], **network: Any) -> dict[str, str]:
+    """What the start of a Java broker makes of broker.conf, by the shell itself."""
+    of = b.group(implementation="Java", network=network)
+    (folder / "broker.conf").write_text(broker_conf(of, b.SETTINGS), encoding="utf-8")
+    script = command(of.spec)[2].partition(" && exec java")[0]
+    places = {"CONFIG_DIR": str(folder), "RUN_DIR": str(folder / "run"), "STORE_DIR": "/store"}
+    (folder / "run").mkdir()
+    subprocess.run(["sh", "-c", script], env={"PATH": "/usr/bin:/bin", **places, **environment}, check=True)
+    lines = (folder / "run" / "broker.conf").read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+@pytest.mark.parametrize(
+    ("network", "environment", "known", "log"),
+    [
+        ({}, {"POD_IP": "10.0.0.1"}, "10.0.0.1", "10.0.0.1"),
+        ({}, {"POD_IP": "fd00::5"}, "fd00::5", "fd00::5"),  # as before: no group restarts by an upgrade
+        ({"ipFamilies": ["IPv6"]}, OF_BOTH, "[fd00::5]", "[fd00::5]"),
+        ({"ipFamilies": ["IPv4", "IPv6"]}, OF_BOTH, "10.0.0.1", "10.0.0.1"),
+        (
+            {"ipFamilies": ["IPv4"]},
+            OF_BOTH | {"POD_IP": "fd00::5", "POD_IPS": "fd00::5,10.0.0.1"},
+            "10.0.0.1",
+            "10.0.0.1",
+        ),
+        ({"ipFamilies": ["IPv6"]}, OF_BOTH | {"POD_IPS": "10.0.0.1"}, "10.0.0.1", "10.0.0.1"),
+        (
+            ADDRESSINGS["NodePort"] | {"ipFamilies": ["IPv6"]},
+            OF_BOTH | {"BROKER_HOST": "192.168.0.3"},
+            "[fd01::3]",
+            "[fd00::5]",
+        ),
+        (
+            ADDRESSINGS["ServiceIP"] | {"ipFamilies": ["IPv6"]},
+            OF_BOTH | {"BROKER_HOST": "fd02::9"},
+            "[fd02::9]",
+            "[fd02::9]",
+        ),
+        (ADDRESSINGS["LoadBalancer"], OF_BOTH | {"BROKER_HOST": "mq.example.org"}, "mq.example.org", "10.0.0.1"),
+    ],
+)
+def test_a_java_broker_is_known_by_the_address_of_its_family_in_brackets(
+    tmp_path: Path, network: dict[str, Any], environment: dict[str, str], known: str, log: str
+) -> None:
+    conf = started(tmp_path, environment, **network)
+    assert (conf["brokerIP1"], conf["brokerIP2"]) == (known, log)
+    assert conf["storePathRootDir"] == "/store"
+
+
+def fence_environment(environment: dict[str, str], **network: Any) -> dict[str, str]:
+    """The fence's variables as a kubelet fills them in."""
+    of = build_pod(b.group(implementation="Java", network=network), b.member(2), b.SETTINGS)
+    fence = next(one for one in of["spec"]["containers"] if one["name"] == "fence")
+    found: dict[str, str] = {}
+    from_status = {"podIP": "POD_IP", "podIPs": "POD_IPS", "hostIPs": "NODE_IPS", "hostIP": "BROKER_HOST"}
+    for entry in fence["env"]:
+        value = entry.get("value")
+        if value is None:
+            path = entry["valueFrom"]["fieldRef"]["fieldPath"]
+            value = environment.get(from_status.get(path.removeprefix("status."), ""), "uid")
+        for name, known in found.items():
+            value = value.replace(f"$({name})", known)
+        found[entry["name"]] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("network", "environment", "broker", "local"),
+    [
+        ({}, {"POD_IP": "10.0.0.1"}, "10.0.0.1:10911", "10.0.0.1:10911"),
+        ({}, {"POD_IP": "fd00::5"}, "[fd00::5]:10911", "[fd00::5]:10911"),
+        ({"ipFamilies": ["IPv6"]}, OF_BOTH, "[fd00::5]:10911", "[fd00::5]:10911"),
+        ({"ipFamilies": ["IPv4", "IPv6"]}, OF_BOTH, "10.0.0.1:10911", "10.0.0.1:10911"),
+        (
+            ADDRESSINGS["NodePort"] | {"ipFamilies": ["IPv6"]},
+            OF_BOTH | {"BROKER_HOST": "192.168.0.3"},
+            "[fd01::3]:10911",
+            "[fd00::5]:10911",
+        ),
+    ],
+)
+def test_its_fence_goes_by_the_same_addresses(
+    network: dict[str, Any], environment: dict[str, str], broker: str, local: str
+) -> None:
+    settings = FenceSettings.from_environment(fence_environment(environment, **network))
+    assert (str(settings.broker_address), str(settings.local_address)) == (broker, local)
+    assert str(fence_of(settings.local_address)).endswith(":10913")
+    assert settings.controllers == tuple(Address.parse(one, "f") for one in b.SETTINGS.controller_addresses)
+
+
+@pytest.mark.parametrize("text", ["fd00::5", "fd00::5:", "[fd00::5]", ":10911", "fd00::5:99999"])
+def test_a_fence_without_an_address_says_which_variable(text: str) -> None:
+    with pytest.raises(FenceSettingsError, match=r"FENCE_LOCAL_ADDRESS is .*, expected host:port"):
+        own_address({"FENCE_LOCAL_ADDRESS": text}, "FENCE_LOCAL_ADDRESS")
+
+
+def test_a_python_replicas_fence_and_broker_get_the_family() -> None:
+    of = build_pod(b.group(network={"ipFamilies": ["IPv6"]}), b.member(2), b.SETTINGS)
+    broker = next(one for one in of["spec"]["containers"] if one["name"] == "broker")
+    told = {one["name"]: one.get("value") or one["valueFrom"]["fieldRef"]["fieldPath"] for one in broker["env"][:3]}
+    assert told == {"POD_IP": "status.podIP", "POD_IPS": "status.podIPs", "POD_IP_FAMILY": "IPv6"}
+    assert "listenAddress=${LISTEN_IP}" in broker_conf(b.group(network={"ipFamilies": ["IPv6"]}), b.SETTINGS)
+    assert "listenAddress" not in broker_conf(b.group(), b.SETTINGS)
+
+
+def test_a_service_of_ipv6_gives_its_member_an_address_in_brackets() -> None:
+    of = b.group(network=ADDRESSINGS["ServiceIP"])
+    service = b.stored(build_member_service(of, b.member(1), slot=0))
+    service["spec"]["clusterIP"] = "fd02:0::9"
+    place = place_of(of, b.member(1), {"orders-1": service})
+    assert place is not None
+    assert place.text == "[fd02::9]:10911"
+    pod = build_pod(of, b.member(1), b.SETTINGS, place=place)
+    assert address_of(pod) == ("fd02::9", 10911)
+    seen = b.changed(b.settled(), services={"orders-1": service}, pods={"orders-1": pod})
+    assert not address_is_lost(seen, b.member(1))
+
+
+@pytest.mark.parametrize("address", ["fd00::10:9878", "[::1]", "a:0", "a", "[fd00::10]:99999", "10.0.0.300:1"])
+def test_the_operator_renders_no_controller_address_that_is_none(address: str) -> None:
+    with pytest.raises(ValueError, match=r"controller_addresses is .*, expected "):
+        ReconcileSettings(controller_addresses=(address,))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        ("[fd00::10]:9876", "[FD00:0:0::10]:9876", True),
+        ("[::ffff:10.0.0.1]:9876", "10.0.0.1:9876", True),
+        ("[fd00::10]:9876", "[fd00::11]:9876", False),
+        ("[fd00::10]:9876", "[fd00::10]:9877", False),
+    ],
+)
+def test_one_name_at_one_name_server_is_found_however_its_address_is_written(
+    one: str, other: str, *, shared: bool
+) -> None:
+    names = BrokerNames()
+    groups = [
+        {
+            "metadata": {"namespace": namespace, "name": "orders", "creationTimestamp": f"2026-11-2{age}T00:00:00Z"},
+            "spec": {"nameServers": [server]},
+        }
+        for age, (namespace, server) in enumerate((("first", one), ("second", other)))
+    ]
+    names.keep_only(groups, ())
+    assert bool(names.taken(key_of(groups[1]))) is shared
+    assert names.taken(key_of(groups[0])) == ""

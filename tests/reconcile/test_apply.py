@@ -1,4 +1,4 @@
-"""Carrying out a plan: the very object that was seen and no other, and what an error does to the rest of the plan."""
+"""Carrying out a plan: only the object that was seen is changed, and no pod stops if the API would refuse its successor."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from brokergroup_operator.kube.errors import (
     ApiUnavailableError,
     ConflictError,
     InvalidError,
+    NotFoundError,
     OutcomeUnknownError,
 )
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, EVENTS, NAMESPACES, PODS, SERVICES
@@ -24,24 +25,26 @@ from brokergroup_operator.observe.group_view import (
 )
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.access import ClusterAccess
-from brokergroup_operator.reconcile.act.apply import PlanApplier
+from brokergroup_operator.reconcile.act.apply import PlanApplier, rehearse
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.addressing import build_member_service
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
-from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import builders as b
+from tests.reconcile import cases as c
 from tests.reconcile.fake_view import FakeGroupView
-from tests.reconcile.world import applier_for
+from tests.reconcile.passes import run
+from tests.reconcile.world import KEY, applier_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.reconcile.see.observed import Observed
     from kube_sandbox.api_server.server import SandboxApiServer
 
-KEY = GroupKey("default", "orders")
+
 POD: dict[str, Any] = {
     "metadata": {"name": "orders-1", "namespace": "default", "labels": {names.LABEL_BROKER_GROUP: "orders"}},
     "spec": {"containers": [{"name": "broker", "image": "none"}]},
@@ -101,9 +104,9 @@ async def test_another_pod_of_the_same_name_gets_no_role(applier: PlanApplier, a
 async def test_what_is_gone_already_is_no_error(applier: PlanApplier) -> None:
     await carry_out(
         applier,
-        plans.DeleteObject(reason="test", resource=PODS, name="nobody", uid="u"),
-        plans.SetRole(reason="test", pod="nobody", uid="u", role="slave", broker_id=1),
-        plans.SetFinalizers(reason="test", resource=PODS, name="nobody", resource_version="1", finalizers=()),
+        plans.DeleteObject(reason="test", resource=PODS, name="missing", uid="u"),
+        plans.SetRole(reason="test", pod="missing", uid="u", role="slave", broker_id=1),
+        plans.SetFinalizers(reason="test", resource=PODS, name="missing", resource_version="1", finalizers=()),
         plans.WriteStatus(reason="test", status={"replicas": 1}),
     )
 
@@ -149,7 +152,7 @@ async def test_a_group_that_cannot_be_held_gets_no_children(applier: PlanApplier
 async def test_a_refused_reservation_ends_the_pass_before_pods_are_made(
     applier: PlanApplier, api: KubernetesApi
 ) -> None:
-    """Somebody else took that id: the next pass asks for another."""
+    """Another pod took that id: the next pass reserves another one."""
     with pytest.raises(GroupViewError):
         await carry_out(
             applier, plans.ReserveBrokerId(reason="test", pod_name="orders-7", broker_id=7), config_map("child")
@@ -190,7 +193,7 @@ def refusing(applier: PlanApplier, error: Exception) -> None:
 SWITCH = plans.SwitchMaster(reason="test", from_broker_id=1)
 
 
-async def test_a_refused_wish_is_told_once_and_the_rest_of_the_plan_goes_on(
+async def test_a_refused_wish_is_one_event_and_the_rest_of_the_plan_goes_on(
     applier: PlanApplier, api: KubernetesApi
 ) -> None:
     await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
@@ -204,7 +207,7 @@ async def test_a_refused_wish_is_told_once_and_the_rest_of_the_plan_goes_on(
 
 
 async def test_a_group_that_the_controller_plane_does_not_know_yet_ends_the_pass(applier: PlanApplier) -> None:
-    refusing(applier, GroupUnknownError("who?"))
+    refusing(applier, GroupUnknownError("unknown"))
     with pytest.raises(GroupUnknownError):
         await carry_out(applier, SWITCH)
 
@@ -300,7 +303,7 @@ async def test_what_is_put_back_is_read_first_and_the_event_has_what_was_found(
     assert all((item["reason"], item["type"]) == ("ConfigurationPutBack", "Warning") for item in listed)
 
 
-async def test_transitions_are_told_with_the_status_that_shows_them(applier: PlanApplier, api: KubernetesApi) -> None:
+async def test_transitions_are_events_with_the_status_that_shows_them(applier: PlanApplier, api: KubernetesApi) -> None:
     await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
     notes = (plans.Note(reason="Paused", message="x"), plans.Note(reason="Fenced", message="y", warning=True))
     await carry_out(applier, plans.WriteStatus(reason="test", status={"replicas": 1}, notes=notes))
@@ -325,3 +328,116 @@ async def test_an_address_that_another_one_has_taken_is_not_insisted_on(
     await applier.carry_out(b.KEY, plans.Plan(actions=(action,)), b.settled())
     made = await api.get(SERVICES, "orders-1", namespace=b.KEY.namespace)
     assert made["spec"]["clusterIP"] != "10.96.0.1"
+
+
+BAD_MOUNT = {"name": "broker", "image": "none", "volumeMounts": [{"name": "nowhere", "mountPath": "/x"}]}
+UNKNOWN_FIELD = {"name": "broker", "image": "none", "imaginary": True}
+
+
+def pod(*containers: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", **POD, "spec": {"containers": list(containers)}}
+
+
+def stopped(seen: Observed) -> plans.DeleteObject:
+    (found,) = [action for action in run(seen).actions if isinstance(action, plans.DeleteObject)]
+    return found
+
+
+async def replacement(api: KubernetesApi, successor: dict[str, Any]) -> plans.DeleteObject:
+    made = await api.create(PODS, POD)
+    return plans.DeleteObject(
+        reason="test", resource=PODS, name="orders-1", uid=made["metadata"]["uid"], successor=successor
+    )
+
+
+@pytest.mark.parametrize(("container", "named"), [(BAD_MOUNT, "volumeMounts"), (UNKNOWN_FIELD, "imaginary")])
+async def test_what_runs_is_not_stopped_for_a_pod_that_the_api_refuses(
+    applier: PlanApplier, api: KubernetesApi, container: dict[str, Any], named: str
+) -> None:
+    action = await replacement(api, pod(container))
+    with pytest.raises(InvalidError, match=named):
+        await carry_out(applier, action)
+
+    assert "deletionTimestamp" not in (await api.get(PODS, "orders-1", namespace="default"))["metadata"]
+
+
+async def test_a_rehearsal_leaves_nothing_behind(applier: PlanApplier, api: KubernetesApi) -> None:
+    action = await replacement(api, pod({"name": "broker", "image": "other"}))
+    await carry_out(applier, action)
+
+    with pytest.raises(NotFoundError):
+        await api.get(PODS, "orders-1", namespace="default")
+    assert (await api.list(PODS, namespace="default")).items == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'pods "orders-1-rehearsal" is forbidden: exceeded quota: few, requested: pods=1, used: pods=3, limited: pods=3',
+        'admission webhook "old.example.com" does not support dry run',
+    ],
+)
+async def test_what_is_true_of_a_dry_run_only_is_no_answer(
+    api: KubernetesApi, sandbox: SandboxApiServer, said: str
+) -> None:
+    """A full quota has room again when the present pod is gone."""
+
+    def refuse(_: Any) -> None:
+        raise StatusError(403, "Forbidden", said)
+
+    sandbox.before_request = refuse
+    await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
+
+
+async def test_what_the_present_pod_would_be_refused_too_is_no_answer(
+    api: KubernetesApi, sandbox: SandboxApiServer
+) -> None:
+    """A policy for the names of pods, or a quota in words of its own, blocked the rolling update for ever."""
+    await api.create(PODS, pod({"name": "broker", "image": "present"}))
+    asked: list[str] = []
+
+    def refuse(request: Any) -> None:
+        if request.method == "PATCH":
+            asked.append(request.path)
+            raise StatusError(403, "Forbidden", 'admission webhook "names" denied the request: no name of ours')
+
+    sandbox.before_request = refuse
+    await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
+    assert [path.rpartition("/")[2] for path in asked] == ["orders-1-rehearsal"] * 2
+
+
+async def test_what_the_present_pod_is_refused_for_other_reasons_stays_an_answer(
+    api: KubernetesApi, sandbox: SandboxApiServer
+) -> None:
+    await api.create(PODS, pod({"name": "broker", "image": "present"}))
+    words = iter(["image other is not allowed", "no name of ours"])
+
+    def refuse(request: Any) -> None:
+        if request.method == "PATCH":
+            raise StatusError(403, "Forbidden", next(words))
+
+    sandbox.before_request = refuse
+    with pytest.raises(ApiError, match="image other"):
+        await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
+
+
+async def test_a_policy_that_forbids_the_pod_is_an_answer(api: KubernetesApi, sandbox: SandboxApiServer) -> None:
+    await api.create(PODS, pod({"name": "broker", "image": "present"}))
+    words = iter(['violates PodSecurity "restricted:latest": runAsNonRoot != true'])
+
+    def refuse(request: Any) -> None:
+        if request.method == "PATCH" and (said := next(words, None)):
+            raise StatusError(403, "Forbidden", said)
+
+    sandbox.before_request = refuse
+    with pytest.raises(ApiError, match="PodSecurity"):
+        await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
+
+
+def test_a_pod_that_is_replaced_has_its_successor_tried_and_one_that_leaves_has_none() -> None:
+    replaced = stopped(c.outdated(c.settled(), "orders-2"))
+    leaving = stopped(c.marked(c.wishing(c.settled(replicas=4), replicas=3), "orders-4"))
+
+    assert replaced.successor is not None
+    assert (replaced.successor["kind"], replaced.successor["metadata"]["name"]) == ("Pod", "orders-2")
+    assert leaving.successor is None

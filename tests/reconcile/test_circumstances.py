@@ -1,4 +1,4 @@
-"""Why a member went, as pods and nodes tell it: each cause by its proof, and nothing from what proves nothing."""
+"""Why a member went, as pods and nodes show it: each cause by its proof, and no cause without proof."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.other_groups import BrokerNames, RollingTurns
 from brokergroup_operator.reconcile.plan import DeleteObject
 from brokergroup_operator.reconcile.reconciler import Reconciler
 from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of, circumstances_of_plan
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
+from tests.reconcile.passes import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,7 @@ EVICTED = "The node was low on resource: {}. Threshold quantity: 1, available: 0
         (ended(reason="OOMKilled", exitCode=137), [("oom", "OOMKilled")]),
         (ended(reason="Error", message="java.io.IOException: No space left on device"), [("disk", "NoSpaceLeft")]),
         (ended(reason="Error", exitCode=134), [("crash", "ContainerEnded")]),
-        # Who killed it (a fence, a probe, a person) is not told.
+        # Kubernetes does not say what killed it (a fence, a probe, a person).
         (ended(reason="Error", exitCode=137), [("unknown", "ContainerKilled")]),
         (disrupted("EvictionByEvictionAPI"), [("drain", "EvictionByEvictionAPI")]),
         (disrupted("PreemptionByScheduler"), [("drain", "PreemptionByScheduler")]),
@@ -116,7 +116,7 @@ def test_the_times_are_those_of_kubernetes() -> None:
     assert (pressure.started_at, pressure.ended_at) == (at, dt.datetime.fromisoformat(b.NOW))
 
 
-def test_a_pod_that_is_told_to_go_does_not_crash_by_going() -> None:
+def test_a_pod_that_is_being_deleted_does_not_crash_by_going() -> None:
     assert list(circumstances_of(c.going(ended(exitCode=1), "orders-2"))) == []
     assert [one.cause for one in circumstances_of(c.going(ended(reason="OOMKilled"), "orders-2"))] == ["oom"]
 
@@ -139,27 +139,27 @@ def test_a_node_that_was_booted_proves_no_partition(boot_id: str) -> None:
 
 def test_an_update_is_noted_until_the_pod_must_have_gone() -> None:
     seen = c.outdated(c.settled(), "orders-2")
-    plan = evaluate(seen, b.SETTINGS, now=b.NOW)
+    plan = run(seen)
     [update] = circumstances_of_plan(plan, seen)
     assert (update.cause, update.broker_id, update.started_at) == (
         "rollingUpgrade", 2, dt.datetime.fromisoformat(b.NOW),
     )  # fmt: skip
     assert update.ended_at - update.started_at == dt.timedelta(seconds=seen.group.spec.termination_grace_period_seconds)
-    assert list(circumstances_of_plan(evaluate(c.settled(), b.SETTINGS, now=b.NOW), c.settled())) == []
+    assert list(circumstances_of_plan(run(c.settled()), c.settled())) == []
     scaled_in = replace(c.settled(), group=b.group(replicas=2), group_object=b.group_object(replicas=2))
-    assert list(circumstances_of_plan(evaluate(scaled_in, b.SETTINGS, now=b.NOW), scaled_in)) == []
+    assert list(circumstances_of_plan(run(scaled_in), scaled_in)) == []
 
 
 async def test_what_is_about_to_be_done_is_noted_before_it_is() -> None:
-    """An operator that dies while it deletes a pod has said why the pod went."""
+    """If the operator dies while it deletes a pod, the reason is already recorded."""
     seen = c.outdated(c.settled(), "orders-2")
     order: list[str] = []
 
     class Parts:
-        """What a pass needs, reduced to the order of it."""
+        """Records the order in which a pass uses its parts."""
 
         async def look(self, _: Any) -> None:
-            """No watch has told anything yet."""
+            """The cache is empty."""
 
         async def fetch(self, _: Any) -> Observed:
             return seen

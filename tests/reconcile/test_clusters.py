@@ -36,7 +36,7 @@ from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.requests import Deletion
 from rocketmq_remoting.broker_protocol import TopicConfig
 from tests.reconcile.fake_view import FakeGroupView, led_by
-from tests.reconcile.world import until
+from tests.reconcile.world import SANDBOX, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -76,7 +76,7 @@ class Place:
         return sorted(one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith("shop"))
 
     async def versions(self) -> dict[str, str]:
-        """Each part's resourceVersion: what nobody wrote keeps it."""
+        """Each part's resourceVersion: without a write it stays."""
         kinds = (
             SERVICES,
             STATEFUL_SETS,
@@ -214,7 +214,7 @@ async def test_a_pass_over_a_settled_cluster_writes_nothing(place: Place) -> Non
     assert await place.versions() == before
 
 
-async def test_what_somebody_changed_is_put_back_and_what_is_not_asked_for_is_left(place: Place) -> None:
+async def test_a_changed_field_is_put_back_and_an_undeclared_one_is_left(place: Place) -> None:
     await place.make()
     await place.passes.run(place.key)
     change = {"spec": {"replicas": 5, "maintenance": {"paused": True}}}
@@ -308,7 +308,7 @@ async def test_proxies_that_are_not_asked_for_any_more_go(place: Place) -> None:
     assert "proxies" not in (await place.get(ROCKETMQ_CLUSTERS, "shop"))["status"]
 
 
-async def test_replicas_that_nobody_asks_for_are_an_autoscalers(place: Place) -> None:
+async def test_replicas_that_the_spec_leaves_out_are_an_autoscalers(place: Place) -> None:
     await place.make(proxy={})
     await place.passes.run(place.key)
     scaled = {"spec": {"replicas": 4}}
@@ -321,7 +321,7 @@ async def test_replicas_that_nobody_asks_for_are_an_autoscalers(place: Place) ->
 
 
 @pytest.mark.parametrize("resource", [BROKER_GROUPS, SERVICES], ids=lambda one: one.kind)
-async def test_what_was_there_before_is_somebody_elses(place: Place, resource: Resource) -> None:
+async def test_what_was_there_before_has_another_owner(place: Place, resource: Resource) -> None:
     name = "shop-0" if resource is BROKER_GROUPS else "shop-nameserver"
     group = {"replicas": 1, "nameServers": ["ns:9876"]}
     spec: dict[str, Any] = group if resource is BROKER_GROUPS else {"ports": [{"port": 80}]}
@@ -394,7 +394,7 @@ async def parts(place: Place) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+@SANDBOX
 async def test_an_orphaned_clusters_parts_stay_and_are_taken_back_as_they_are(place: Place) -> None:
     """`kubectl delete --cascade=orphan`: BrokerGroups, NameServers and Proxies stay, and nothing of them is written anew."""
     await place.make(**WHOLE)
@@ -419,7 +419,7 @@ async def test_an_orphaned_clusters_parts_stay_and_are_taken_back_as_they_are(pl
     assert (await place.condition("Stalled"))[0] == "False"
 
 
-@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+@SANDBOX
 async def test_in_the_foreground_the_cluster_goes_last(place: Place) -> None:
     await place.make(**WHOLE)
     await place.passes.run(place.key)
@@ -443,7 +443,7 @@ async def test_in_the_foreground_the_cluster_goes_last(place: Place) -> None:
     assert await parts(place) == {}
 
 
-@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+@SANDBOX
 async def test_what_the_next_cluster_asks_for_no_more_is_its_own_to_delete(place: Place) -> None:
     await place.make(**WHOLE)
     await place.passes.run(place.key)
@@ -455,7 +455,7 @@ async def test_what_the_next_cluster_asks_for_no_more_is_its_own_to_delete(place
     assert (await place.condition("Stalled"))[1] == "GroupsBeyondCount"
 
 
-@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+@SANDBOX
 @pytest.mark.parametrize("moment", ["listed", "applied"])
 async def test_a_pass_under_way_gives_no_part_an_owner_that_is_going(
     place: Place, sandbox: SandboxApiServer, moment: str
@@ -486,7 +486,7 @@ async def test_a_pass_under_way_gives_no_part_an_owner_that_is_going(
     assert not any(one.get("ownerReferences") for one in after.values())
 
 
-@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+@SANDBOX
 async def test_a_part_whose_status_moves_on_is_applied_all_the_same(place: Place, sandbox: SandboxApiServer) -> None:
     await place.make()
     await place.passes.run(place.key)

@@ -1,21 +1,32 @@
-"""The conditions of the life of a group: what each says in which case, that they come and go, and which Events that makes."""
+"""The conditions of a group: what each says in which case, which Events that makes, and that Ready excludes Stalled."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfoNotFoundError
 
+import msgspec
 import pytest
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import names, times
+from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
+from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 from brokergroup_operator.reconcile import plan as plans
+from brokergroup_operator.reconcile.act.refusals import Refused
+from brokergroup_operator.reconcile.clusters.standing import Seen, is_settled
+from brokergroup_operator.reconcile.clusters.standing import status_of as status_of_cluster
+from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
+from brokergroup_operator.reconcile.tell.events import transition_notes
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import run, status_of
+from tests.reconcile.passes import conditions, message, run, shown, status_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
+
 
 PAUSED: dict[str, Any] = {"maintenance": {"paused": True}}
 LACKING = tuple(MetadataDifference(2, MetadataKind.TOPIC, f"t{n}") for n in range(7))
@@ -101,19 +112,19 @@ CASES: list[tuple[str, Observed, str, tuple[str, str] | None]] = [
     ("a lost node", c.going(c.settled(), "orders-2", since=c.EARLIER), "Stalled", ("True", "PodStuckTerminating")),
     ("refused by the API server", replace(c.settled(), refusal="Pod: nonsense"), "Stalled", ("True", "InvalidSpec")),
     (
-        "nobody who has it all is alive",
+        "no member with all messages is alive",
         c.seen_with(c.settled(), b.record(master=None, in_sync=(1,)), live=(2, 3)),
         "Stalled",
         ("True", "NoEligibleReplica"),
     ),
     (
-        "everybody is barred",
+        "all are barred",
         c.settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in (1, 2, 3)]}),
         "Stalled",
         ("True", "NoEligibleReplica"),
     ),
     (
-        "everybody is barred from the first election",
+        "all are barred from the first election",
         c.seen_with(
             c.settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in (1, 2, 3)]}),
             b.record(master=None, in_sync=()),
@@ -128,7 +139,7 @@ CASES: list[tuple[str, Observed, str, tuple[str, str] | None]] = [
         ("False", "NothingStalled"),
     ),
     (
-        "everybody is still starting",
+        "all are still starting",
         c.seen_with(c.settled(), b.record(master=None, in_sync=(1,)), live=()),
         "Stalled",
         ("False", "NothingStalled"),
@@ -188,22 +199,12 @@ CASES: list[tuple[str, Observed, str, tuple[str, str] | None]] = [
 ]
 
 
-def shown(seen: Observed, kind: str) -> tuple[str, str] | None:
-    found = [item for item in status_of(seen)["conditions"] if item["type"] == kind]
-    return (found[0]["status"], found[0]["reason"]) if found else None
-
-
 @pytest.mark.parametrize(
     ("seen", "kind", "expected"), [case[1:] for case in CASES], ids=[f"{case[2]}: {case[0]}" for case in CASES]
 )
 def test_condition(seen: Observed, kind: str, expected: tuple[str, str] | None) -> None:
     """Strimzi #10647: one slow broker, and everything is NotReady: Available and Ready are two conditions."""
     assert shown(seen, kind) == expected
-
-
-def message(seen: Observed, kind: str) -> str:
-    [found] = [item for item in status_of(seen)["conditions"] if item["type"] == kind]
-    return str(found["message"])
 
 
 def test_what_is_missing_is_named_and_not_endlessly() -> None:
@@ -228,7 +229,7 @@ def test_degraded_durability_says_what_becomes_of_writes(
 
 @pytest.mark.parametrize("durability", ["Strict", "Available"])
 @pytest.mark.parametrize("alive", [(), (2,), (2, 3)])
-def test_of_a_master_that_is_not_heard_no_durability_is_told(durability: str, alive: tuple[int, ...]) -> None:
+def test_a_master_that_is_not_heard_has_no_durability_condition(durability: str, alive: tuple[int, ...]) -> None:
     """It may acknowledge every write: seen with a group whose heartbeats were taken for another group's."""
     seen = c.live(c.settled(durability=durability), *alive, writable=False)
     assert shown(seen, "DegradedDurability") is None
@@ -248,14 +249,14 @@ def test_members_that_are_only_not_heard_may_still_acknowledge(durability: str, 
     assert told == f"In sync and alive: 1; {doubt}{consequence}"
 
 
-def test_an_update_that_stopped_says_who_was_spared() -> None:
+def test_an_update_that_stopped_names_the_spared_member() -> None:
     seen = broken(c.outdated(c.settled(), "orders-1", "orders-3"), "orders-2", "ErrImagePull")
     assert "The rolling update has stopped here; orders-1, orders-3 run on as they were" in message(seen, "Stalled")
 
 
 @pytest.mark.parametrize("seen", [case[1] for case in CASES], ids=[f"{case[2]}: {case[0]}" for case in CASES])
-def test_kstatus_is_told_that_it_is_under_way_or_that_it_has_failed(seen: Observed) -> None:
-    """Kstatus takes the first of the two that is True: with both, a bad image was InProgress for ever and never Failed."""
+def test_kstatus_reads_that_it_is_under_way_or_that_it_has_failed(seen: Observed) -> None:
+    """kstatus takes the first condition that is True: with both, a bad image stayed InProgress and was never Failed."""
     assert [shown(seen, kind)[0] for kind in ("Reconciling", "Stalled")] != ["True", "True"]  # type: ignore[index]
 
 
@@ -305,13 +306,141 @@ def events(before: Observed, after: Observed) -> list[str]:
         (c.settled(), c.wishing(c.going(c.settled(), "orders-3"), replicas=2), []),
         (small(c.settled()), c.settled(), ["VolumeResized"]),
         (unfenced(c.settled()), c.settled(), ["PromiseRestored"]),
-        (c.settled(), unfenced(c.settled()), []),  # the controller plane tells that at once
+        (c.settled(), unfenced(c.settled()), []),  # the controller plane posts that at once
     ],
 )  # fmt: skip
 def test_transitions(before: Observed, after: Observed, expected: list[str]) -> None:
     assert events(before, after) == expected
 
 
-def test_the_first_status_of_a_group_tells_of_no_change() -> None:
+def test_the_first_status_of_a_group_is_no_change() -> None:
     written = [action for action in run(c.settled()).actions if isinstance(action, plans.WriteStatus)]
     assert [action.notes for action in written] == [()]
+
+
+WORDS = "the words"
+# What can be amiss beside all that the cases of the conditions have.
+HINDRANCES: dict[str, Any] = {
+    "nothing": {},
+    "the API server refuses an object": {"refusal": WORDS},
+    "a node port is taken": {"refusal": WORDS, "node_port_taken": True},
+    "an object is another's": {"name_taken": WORDS},
+    "the broker name is another group's": {"broker_name_taken": WORDS},
+    "a ConfigMap is missing": {"config_problem": WORDS},
+}
+
+
+@pytest.mark.parametrize("seen", [case[1] for case in CASES], ids=[f"{case[2]}: {case[0]}" for case in CASES])
+def test_of_a_group(seen: Observed) -> None:
+    for hindrance, found in HINDRANCES.items():
+        told = conditions(dataclasses.replace(seen, **found))
+        if told["Stalled"]["status"] == "True":
+            assert (told["Ready"]["status"], told["Reconciling"]["status"]) == ("False", "False"), hindrance
+        if hindrance != "nothing":
+            assert told["Ready"]["status"] == "False", hindrance
+
+
+def test_a_group_that_is_whole_says_why_it_is_not_ready() -> None:
+    seen = Refused(name_taken=WORDS).shown_to(c.settled())
+    told = {one["type"]: (one["status"], one["reason"], one["message"]) for one in status_of(seen)["conditions"]}
+    assert told["Ready"] == ("False", "NameTaken", WORDS)
+    assert told["Stalled"] == ("True", "NameTaken", WORDS)
+
+
+def cluster(**seen: Any) -> Seen:
+    """Return a cluster of which every part is ready."""
+    metadata = {"name": "shop", "namespace": "default", "uid": "u", "generation": 1}
+    obj = {"metadata": metadata, "spec": {"nameServer": {"replicas": 1}}}
+    condition = {kind: {"type": kind, "status": "True"} for kind in ("Ready", "Available", "FailoverSafe")}
+    group = {
+        "metadata": {"name": "shop-0", "generation": 1},
+        "status": {"observedGeneration": 1, "conditions": list(condition.values())},
+    }
+    servers = {
+        "metadata": {"generation": 1},
+        "spec": {"replicas": 1},
+        "status": {"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1},
+    }
+    whole: dict[str, Any] = {
+        "cluster": msgspec.convert(obj, RocketMQCluster),
+        "cluster_object": obj,
+        "name_servers": servers,
+        "groups": {"shop-0": group},
+    }
+    return Seen(**(whole | seen))
+
+
+GROUP = cluster().groups["shop-0"]
+CLUSTERS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    # Reasons of Ready and of Stalled.
+    "whole": ({}, ("AllReady", "NothingToDo")),
+    "an object is another's": ({"strangers": ("Service shop-nameserver",)}, ("NotOurs", "NotOurs")),
+    "a part is refused": ({"refusals": (WORDS,)}, ("Refused", "Refused")),
+    "a group too many": (
+        {"groups": {"shop-0": GROUP, "shop-1": GROUP | {"metadata": {"name": "shop-1", "generation": 1}}}},
+        ("GroupsBeyondCount", "GroupsBeyondCount"),
+    ),
+    "a topic differs": ({"topics": TopicsStanding(desired=0, differing=("t",))}, ("TopicDiffers", "TopicDiffers")),
+    "no NameServer, and a part is refused": (
+        {"name_servers": None, "refusals": (WORDS,)},
+        ("NameServersPending", "Refused"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(CLUSTERS))
+def test_of_a_cluster(case: str) -> None:
+    changed, reasons = CLUSTERS[case]
+    status = status_of_cluster(cluster(**changed), now=b.NOW)
+    told = {one.type: one for one in status.conditions or ()}
+    assert (told["Ready"].reason, told["Stalled"].reason) == reasons
+    assert sum(told[kind].status == "True" for kind in ("Ready", "Reconciling", "Stalled")) == 1
+    assert is_settled(status) is (case != "no NameServer, and a part is refused")
+
+
+SAID = f"spec.slo.timeZone is 'Europe/Berln': no such time zone; {times.EXPECTED_ZONE}"
+
+
+def zone(name: str) -> Any:
+    return c.settled(slo={"availabilityPercent": "99.9", "window": "1M", "timeZone": name})
+
+
+def test_a_zone_that_is_none_is_a_condition_with_field_value_and_what_is_expected() -> None:
+    found = conditions(zone("Europe/Berln"))
+    alarm = found[ConditionType.OBJECTIVE_INVALID]
+    assert (alarm["status"], alarm["reason"]) == ("True", Reason.TIME_ZONE_UNKNOWN)
+    assert alarm["message"].startswith(SAID)
+    # Reports and alerts go by it, and brokers do not.
+    assert (found["Ready"]["status"], found["Stalled"]["status"]) == ("True", "False")
+
+
+def test_its_event_is_posted_once_and_the_condition_ends_with_the_correction() -> None:
+    before, wrong = (list(conditions(zone(name)).values()) for name in ("Europe/Berlin", "Europe/Berln"))
+    [note] = transition_notes(before, wrong)
+    assert (note.reason, note.warning) == ("ObjectiveInvalid", True)
+    assert note.message.startswith(SAID)
+    assert list(transition_notes(wrong, wrong)) == []
+    assert ConditionType.OBJECTIVE_INVALID not in {one["type"] for one in before}
+
+
+@pytest.mark.parametrize("name", ["UTC", "Asia/Shanghai", "America/Argentina/Buenos_Aires", "Etc/GMT+5"])
+def test_a_zone_that_is_one_is_none_of_its_business(name: str) -> None:
+    assert ConditionType.OBJECTIVE_INVALID not in conditions(zone(name))
+
+
+@pytest.mark.parametrize(
+    "name", ["Europe/Berln", "europe/berlin", "Europe", "Local", "/etc/passwd", "-", "a" * 64, "a/" * 31]
+)
+def test_any_stored_zone_that_is_none_is_a_condition_and_nothing_breaks(name: str) -> None:
+    assert conditions(zone(name))[ConditionType.OBJECTIVE_INVALID]["reason"] == Reason.TIME_ZONE_UNKNOWN
+
+
+def test_without_a_time_zone_database_the_list_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image without one would else call every group's zone wrong."""
+
+    def none_of_them(name: str) -> None:
+        raise ZoneInfoNotFoundError(name)
+
+    monkeypatch.setattr(times, "ZoneInfo", none_of_them)
+    assert ConditionType.OBJECTIVE_INVALID not in conditions(zone("Asia/Shanghai"))
+    assert ConditionType.OBJECTIVE_INVALID in conditions(zone("Europe/Berln"))

@@ -1,4 +1,4 @@
-"""What brokers say that they run with (26), beside what they were given."""
+"""The configuration that brokers report (request 26), compared with what the operator gave them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from brokergroup_operator.api.broker_keys import same_value, watched_keys
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.reconcile.decide.configuration_drift import drifted_keys
-from brokergroup_operator.reconcile.plan import PutBackBrokerConfig, SetBrokerConfig, WriteStatus
+from brokergroup_operator.reconcile.plan import PutBackBrokerConfig, SetBrokerConfig
 from brokergroup_operator.reconcile.render.broker_config import broker_properties
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import failing_over, run
+from tests.reconcile.passes import conditions, run
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -23,13 +23,13 @@ JAVA = {"implementation": "Java", "nameServers": ["ns:9876"]}
 
 
 def as_given(seen: Observed) -> dict[str, str]:
-    """What a broker says that nobody but the operator has changed."""
+    """What a broker reports if only the operator has changed it."""
     values = broker_properties(b.KEY.name, seen.group.spec, b.SETTINGS)
     return {key: value for key, value in values.items() if key in watched_keys(seen.group.spec) and "${" not in value}
 
 
 def saying(seen: Observed, **of_master: str) -> Observed:
-    """All members say what they were given, the master these instead; SLAVE and SYNC_MASTER by the record."""
+    """All members report what they were given, the master these values instead; SLAVE and SYNC_MASTER by the record."""
     assert seen.snapshot is not None
     said = {one: as_given(seen) | {"brokerRole": "SYNC_MASTER" if one == 1 else "SLAVE"} for one in (1, 2, 3)}
     said[1] |= of_master
@@ -41,15 +41,14 @@ def put_back(seen: Observed) -> dict[str, dict[str, str]]:
 
 
 def condition(seen: Observed, kind: str) -> tuple[str, str, str] | None:
-    (status,) = (one.status for one in run(seen).actions if isinstance(one, WriteStatus))
-    found = next((one for one in status["conditions"] if one["type"] == kind), None)
-    return found and (found["status"], found["reason"], found["message"])
+    found = conditions(seen).get(kind)
+    return (found["status"], found["reason"], found["message"]) if found else None
 
 
 @pytest.mark.parametrize(
     "spec", [{}, JAVA, {"durability": "Fast"}, {"config": {"deleteWhen": "4", "slaveTimeout": "5000"}}]
 )
-def test_who_runs_with_what_he_was_given_has_not_drifted(spec: dict[str, Any]) -> None:
+def test_a_broker_that_runs_with_what_it_was_given_has_not_drifted(spec: dict[str, Any]) -> None:
     seen = saying(c.settled(**spec))
     assert drifted_keys(seen, b.SETTINGS) == ()
     assert condition(seen, "ConfigurationDrifted") is None
@@ -121,7 +120,9 @@ def test_a_pod_that_keeps_shorter_times_has_those_or_after_a_restart_in_it_the_p
     assert cold == ([key] if key else [])
 
 
-@pytest.mark.parametrize("change", [{"in_progress": failing_over()}, {"is_changing": True}], ids=["here", "elsewhere"])
+@pytest.mark.parametrize(
+    "change", [{"in_progress": c.failing_over()}, {"is_changing": True}], ids=["here", "elsewhere"]
+)
 def test_nothing_is_put_back_while_the_master_changes(change: dict[str, Any]) -> None:
     seen = saying(c.settled(), minInSyncReplicas="1")
     assert seen.snapshot is not None
@@ -133,7 +134,7 @@ def test_what_a_switchover_left_is_the_controller_planes() -> None:
     assert put_back(seen) == {"orders-1": {"allAckInSyncStateSet": "true"}}
 
 
-def test_a_paused_group_is_only_told_of() -> None:
+def test_a_paused_group_only_has_the_condition() -> None:
     seen = saying(c.settled(maintenance={"paused": True}), minInSyncReplicas="1")
     assert put_back(seen) == {}
     assert "Not put back while the group is paused" in (condition(seen, "ConfigurationDrifted") or ("", "", ""))[2]
@@ -149,7 +150,7 @@ def test_a_paused_group_is_only_told_of() -> None:
     ],
     ids=["not read", "silent", "not ready", "hibernated"],
 )
-def test_who_was_not_read_or_can_not_be_asked_is_left(seen: Observed) -> None:
+def test_a_broker_that_was_not_read_or_can_not_be_asked_is_left(seen: Observed) -> None:
     assert put_back(seen) == {}
 
 

@@ -1,6 +1,6 @@
 """The operator dies before its n-th write, for every n, and is started again: the end is the same (Sieve's oracle).
 
-A story is told once undisturbed, which gives the reference end state and the number of writes; then once more for each
+A story runs once undisturbed, which gives the reference end state and the number of writes; then once more for each
 write, with a kill in front of it. `make test` kills before a sample of the writes.
 """
 
@@ -46,7 +46,7 @@ async def things_break_and_the_spec_changes(world: World) -> None:
     await world.run_kubelet()
     await world.api.delete(CONFIG_MAPS, "orders-broker", namespace=world.key.namespace)
     wish = {"spec": {"replicas": 4, "storage": {"size": "9Gi"}, "config": {"fileReservedTime": "24"}}}
-    await world.api.patch(BROKER_GROUPS, world.key.name, wish, namespace=world.key.namespace)
+    await world.patch_group(wish)
     world.begin()
     await world.settle()
 
@@ -68,7 +68,7 @@ async def _running(world: World, **spec: Any) -> None:
 
 
 async def _change(world: World, **spec: Any) -> None:
-    await world.api.patch(BROKER_GROUPS, world.key.name, {"spec": spec}, namespace=world.key.namespace)
+    await world.patch_group({"spec": spec})
 
 
 async def a_new_image_is_rolled_out(world: World) -> None:

@@ -13,21 +13,16 @@ from brokergroup_operator.api import names
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ConflictError, InvalidError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, EVENTS, PODS
-from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.render import broker_config
-from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
-from tests.reconcile.world import World, applier_for
+from tests.reconcile.world import KEY
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from aiohttp import web
 
-    from brokergroup_operator.kube.client import KubernetesApi
     from kube_sandbox.api_server.server import SandboxApiServer
+    from tests.reconcile.world import World
 
-KEY = GroupKey("default", "orders")
 FILE = f"{KEY.name}-broker"
 
 
@@ -38,43 +33,36 @@ class Group:
         self.world, self.api = world, world.api
 
     async def object(self) -> dict[str, Any]:
-        return await self.api.get(BROKER_GROUPS, KEY.name, namespace=KEY.namespace)
+        return await self.world.group()
 
     async def durability(self) -> tuple[str | None, str | None]:
-        """What the spec says, and the status."""
+        """Return the durability of the spec and of the status."""
         group = await self.object()
         return group["spec"].get("durability"), (group.get("status") or {}).get("durability")
 
     async def change(self, **spec: Any) -> None:
-        await self.api.patch(BROKER_GROUPS, KEY.name, {"spec": spec}, namespace=KEY.namespace)
+        await self.world.patch_group({"spec": spec})
 
     async def scale(self, replicas: int) -> None:
         """As `kubectl scale` does it."""
         wish = {"spec": {"replicas": replicas}}
-        await self.api.patch(
-            BROKER_GROUPS,
-            KEY.name,
-            wish,
-            namespace=KEY.namespace,
-            content_type=PatchType.MERGE,
-            subresource="scale",
-            field_manager="kubectl",
-        )
+        options = {"content_type": PatchType.MERGE, "subresource": "scale", "field_manager": "kubectl"}
+        await self.world.patch_group(wish, **options)
 
     async def apply(self, manager: str, *, force: bool = False, **spec: Any) -> None:
-        """As a tool that owns what its manifest says."""
+        """Apply as a tool that owns the fields of its manifest."""
         metadata = {"name": KEY.name, "namespace": KEY.namespace}
         manifest = {"metadata": metadata, "spec": {"implementation": "Python"} | spec}
         await self.api.apply(BROKER_GROUPS, manifest, field_manager=manager, force=force)
 
     async def forgets_its_durability(self) -> None:
-        """As an operator of before left it: the status alone says what the group promises."""
+        """As an earlier operator left it: only the status has the durability."""
         group = await self.object()
         spec = {name: value for name, value in group["spec"].items() if name != "durability"}
         await self.api.replace(BROKER_GROUPS, group | {"spec": spec})
 
     async def minimum_in_file(self) -> int:
-        """With what a broker comes up whose container starts now."""
+        """Return the minInSyncReplicas with which a container that starts now comes up."""
         config_map = await self.api.get(CONFIG_MAPS, FILE, namespace=KEY.namespace)
         return int(broker_config.written_in(config_map)["minInSyncReplicas"])
 
@@ -83,7 +71,7 @@ class Group:
         return self.world.view.configs.get((KEY, broker_id), {}).get("minInSyncReplicas", "")
 
     async def restart_container(self, pod: str) -> None:
-        """Its kubelet starts the broker again, from the file."""
+        """The kubelet starts the broker's container again, with the values of the file."""
         found = await self.api.get(PODS, pod, namespace=KEY.namespace)
         statuses = [one | {"restartCount": one["restartCount"] + 1} for one in found["status"]["containerStatuses"]]
         change = {"status": {"containerStatuses": statuses}}
@@ -98,13 +86,10 @@ class Group:
 
 
 @pytest.fixture
-async def group(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[Group]:
-    applier = applier_for(ClusterAccess(url=sandbox.url))
-    world = World(api, applier, KEY)
-    world.brokers_run = True
-    sandbox.before_request = world.observe
-    yield Group(world)
-    await applier.close()
+async def group(sandbox: SandboxApiServer, sandbox_world: World) -> Group:
+    sandbox_world.brokers_run = True
+    sandbox.before_request = sandbox_world.observe
+    return Group(sandbox_world)
 
 
 async def made(group: Group, **spec: Any) -> Group:

@@ -27,12 +27,8 @@ from brokergroup_operator.reconcile.render import children
 from brokergroup_operator.reconcile.see.foreign import with_revision
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_clusters import SETTINGS as CLUSTER_SETTINGS
-from tests.reconcile.test_evaluate import run, told
-from tests.reconcile.test_fence_key import SIGNED
-from tests.reconcile.test_orphaned import delete, is_gone
-from tests.reconcile.test_plane import make_ready, named, start_plane, world  # noqa: F401 (fixtures)
-from tests.reconcile.world import until
+from tests.reconcile.passes import lines_of, run
+from tests.reconcile.world import SANDBOX, delete, is_gone, make_ready, named, orphan, uids_of, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,11 +53,10 @@ HELM = {
 }
 KAPP = {"labels": {"kapp.k14s.io/app": "1", "kapp.k14s.io/association": "v1.a"}}
 TOOLS = {"argo": ARGO, "flux": FLUX, "helm": HELM, "kapp": KAPP}
-SANDBOX = pytest.mark.parametrize("access", ["sandbox"], indirect=True)
 
 
-async def pruned(world: World, selector: str) -> list[str]:  # noqa: F811
-    """What an application prunes: what bears its label, and has no owner."""
+async def pruned(world: World, selector: str) -> list[str]:
+    """Return what an application prunes: objects with its label and without an owner."""
     found = []
     for resource in KINDS:
         listed = await world.api.list(resource, namespace=world.key.namespace, label_selector=selector)
@@ -75,16 +70,12 @@ async def pruned(world: World, selector: str) -> list[str]:  # noqa: F811
 
 @SANDBOX
 @pytest.mark.parametrize("tool", list(TOOLS))
-async def test_nothing_of_ours_is_an_applications(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
-    tool: str,
-) -> None:
-    """Neither by a label of ours, nor by one that the BrokerGroup has of the tool; not when the group is orphaned either.
+async def test_nothing_of_ours_is_an_applications(world: World, start_plane: Callable[..., Any], tool: str) -> None:
+    """Neither by our labels, nor by the tool's label on the BrokerGroup, nor after the group is orphaned.
 
     Reports: VictoriaMetrics/operator #90, argo-cd #1250, #3050, #10974.
     """
-    await start_plane(fence_keys=SIGNED.fence_keys)
+    await start_plane(fence_keys=b.SIGNED.fence_keys)
     await make_ready(world)
     await world.api.patch(
         BROKER_GROUPS,
@@ -95,15 +86,14 @@ async def test_nothing_of_ours_is_an_applications(
     )
 
     async def noticed() -> bool:
-        group = await world.api.get(BROKER_GROUPS, "orders", namespace=world.key.namespace)
+        group = await world.group()
         return bool(group["status"].get("observedGeneration") == group["metadata"]["generation"])
 
     await until("the change is seen", noticed)
     selectors = [INSTANCE, *(f"{key}={value}" for key, value in TOOLS[tool]["labels"].items())]
     for selector in selectors:
         assert await pruned(world, selector) == []
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     for selector in selectors:
         assert await pruned(world, selector) == []
     annotated = [
@@ -132,9 +122,9 @@ def test_no_part_of_a_cluster_bears_one_but_pods_that_always_have_an_owner() -> 
     raw = {"metadata": {"name": "shop", "namespace": "a", "uid": "u"}, "spec": {"proxy": {"replicas": 1}}}
     cluster = msgspec.convert(raw, RocketMQCluster)
     made = [
-        *parts.name_servers(cluster, CLUSTER_SETTINGS),
+        *parts.name_servers(cluster, b.SETTINGS),
         *parts.broker_groups(cluster, raw),
-        *parts.proxies(cluster, CLUSTER_SETTINGS),
+        *parts.proxies(cluster, b.SETTINGS),
     ]
     assert not [one["kind"] for one in made if INSTANCE in one["metadata"]["labels"]]
     templates = [one["spec"]["template"]["metadata"]["labels"] for one in made if "template" in one.get("spec", {})]
@@ -156,7 +146,7 @@ SPECS_OF_OURS = {
 }
 
 
-async def as_an_older_version_made_it(world: World) -> None:  # noqa: F811
+async def as_an_older_version_made_it(world: World) -> None:
     """Applied with the label, under another revision; and pods that do not say for which group they were made."""
     for name in await named(world, PODS):
         metadata = {"labels": {INSTANCE: "orders"}, "annotations": {names.ANNOTATION_GROUP_UID: None}}
@@ -185,8 +175,7 @@ async def as_an_older_version_made_it(world: World) -> None:  # noqa: F811
 
 
 async def test_what_an_older_version_made_loses_the_label_and_nothing_else(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     plane = await start_plane()
     await make_ready(world)
@@ -224,10 +213,7 @@ async def test_what_an_older_version_made_loses_the_label_and_nothing_else(
 
 
 @SANDBOX
-async def test_claims_of_a_group_that_is_gone_lose_it_too(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
-) -> None:
+async def test_claims_of_a_group_that_is_gone_lose_it_too(world: World, start_plane: Callable[..., Any]) -> None:
     plane = await start_plane()
     await make_ready(world)
     await delete(world, "Background")
@@ -251,8 +237,7 @@ async def test_claims_of_a_group_that_is_gone_lose_it_too(
 
 @SANDBOX
 async def test_what_was_made_under_v1alpha1_has_its_owner_by_the_present_version(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """A cluster's garbage collector finds no owner of a version that is not served. No pod restarts for it."""
     plane = await start_plane()
@@ -282,7 +267,7 @@ async def test_what_was_made_under_v1alpha1_has_its_owner_by_the_present_version
 
 
 @SANDBOX
-async def test_anothers_label_of_that_name_is_left(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
+async def test_anothers_label_of_that_name_is_left(world: World, start_plane: Callable[..., Any]) -> None:
     """A policy that puts it on every object would put it on again for ever."""
     await start_plane(resync_seconds=0.2)
     await make_ready(world)
@@ -317,14 +302,13 @@ async def test_anothers_label_of_that_name_is_left(world: World, start_plane: Ca
 
 @SANDBOX
 async def test_labels_and_annotations_reach_claims_that_are_there(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """Given, changed and taken back, with no restart, and while claims grow."""
     await start_plane()
     await make_ready(world)
-    pods = {name: pod["metadata"]["uid"] for name, pod in (await named(world, PODS)).items()}
-    claims = {name: one["metadata"]["uid"] for name, one in (await named(world, PERSISTENT_VOLUME_CLAIMS)).items()}
+    pods = await uids_of(world, PODS)
+    claims = await uids_of(world, PERSISTENT_VOLUME_CLAIMS)
 
     async def become(template: Any, size: str, label: str | None, annotation: str | None) -> None:
         await world.api.patch(
@@ -351,7 +335,7 @@ async def test_labels_and_annotations_reach_claims_that_are_there(
     await become({"metadata": metadata | {"labels": {"velero.io/backup": "hourly"}}}, "9Gi", "hourly", "Prune=false")
     await become({"metadata": {"labels": {"velero.io/backup": None}, "annotations": keep}}, "9Gi", None, "Prune=false")
     await become(None, "10Gi", None, None)
-    assert {name: pod["metadata"]["uid"] for name, pod in (await named(world, PODS)).items()} == pods
+    assert await uids_of(world, PODS) == pods
     after = await named(world, PERSISTENT_VOLUME_CLAIMS)
     assert {name: one["metadata"]["uid"] for name, one in after.items()} == claims
     assert {one["metadata"]["labels"][names.LABEL_BROKER_GROUP] for one in after.values()} == {"orders"}
@@ -360,7 +344,7 @@ async def test_labels_and_annotations_reach_claims_that_are_there(
 def test_a_label_that_is_no_longer_asked_for_leaves_a_mark_in_the_revision() -> None:
     template = {"storage": {"claimTemplate": {"metadata": {"labels": {"team": "a"}}}}}
     seen = c.wishing(c.settled(**template), storage={})
-    assert [line for line in told(run(seen)) if "PersistentVolumeClaim" in line] == [
+    assert [line for line in lines_of(run(seen)) if "PersistentVolumeClaim" in line] == [
         f"apply PersistentVolumeClaim orders-{number}" for number in (1, 2, 3)
     ]
     assert with_revision(next(iter(seen.claims.values())))["metadata"]["labels"]["team"] == "a"

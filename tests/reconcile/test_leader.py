@@ -1,4 +1,4 @@
-"""The elector against the embedded API: who leads, for how long it may believe so, and what it does when it hears nothing."""
+"""The elector against the embedded API: which candidate leads, for how long it may believe so, and what it does without answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def settings(identity: str, **values: Any) -> LeaderElectionSettings:
 
 @dataclass
 class Candidate:
-    """An elector and what it told."""
+    """An elector, and its callbacks in order."""
 
     elector: LeaderElector
     told: list[str] = field(default_factory=list)
@@ -115,7 +115,7 @@ async def test_one_leads_and_the_next_follows_when_the_lease_is_given_back(
 async def test_a_leader_that_ends_while_it_renews_gives_the_lease_back(
     api: KubernetesApi, stand: Callable[..., Candidate], sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An API server carries out a renewal whose sender has gone, and the Lease is another one than the sender knew."""
+    """An API server carries out a renewal after its sender has gone; the Lease then differs from what the sender knew."""
     first = stand("first", lease_duration_seconds=60, renew_deadline_seconds=50.0, request_timeout_seconds=20.0)
     await until("the first leads", first.leads)
     renewing, replace = asyncio.Event(), api.replace
@@ -148,7 +148,7 @@ async def test_two_of_one_name_are_not_both_leader(stand: Callable[..., Candidat
     assert [twin.elector.leads_for_seconds > 0 for twin in twins].count(True) == 1
 
 
-async def test_who_is_not_answered_stops_before_anybody_else_may_begin(
+async def test_a_leader_without_an_answer_stops_before_another_may_begin(
     stand: Callable[..., Candidate], sandbox: SandboxApiServer
 ) -> None:
     first = stand("first")
@@ -156,14 +156,14 @@ async def test_who_is_not_answered_stops_before_anybody_else_may_begin(
 
     def refuse(request: Any) -> None:
         if request.method == "PUT" and request.path.endswith("/leases/brokergroup-operator"):
-            raise StatusError(503, "ServiceUnavailable", "nobody renews today")
+            raise StatusError(503, "ServiceUnavailable", "no renewal today")
 
     sandbox.before_request = refuse
     await until("the first knows", first.follows)
-    await until("it was told", lambda: _said(first, ["started", "stopped"]))
+    await until("it heard both", lambda: _said(first, ["started", "stopped"]))
     sandbox.before_request = None
     second = stand("second")
-    await until("somebody leads", lambda: _any_leads(first, second))
+    await until("one of them leads", lambda: _any_leads(first, second))
 
 
 async def test_a_leader_counts_its_time_from_before_it_asked(
@@ -232,7 +232,7 @@ async def test_no_write_is_under_way_for_longer_than_its_writer_leads(
 
 @pytest.mark.parametrize("lease_seconds", [3, 30])
 def test_one_flag_makes_all_times_of_the_lease(lease_seconds: int) -> None:
-    """An API that answers after more than a second was led by nobody, and no flag changed that."""
+    """With an API that answers after more than a second no candidate led, and no flag changed that."""
     lasting = LeaderElectionSettings.lasting(lease_seconds, namespace=NAMESPACE, identity="first")
     assert lasting.lease_duration_seconds == lease_seconds
     assert lasting.request_timeout_seconds == pytest.approx(lease_seconds / 3)
@@ -257,7 +257,7 @@ async def test_two_releases_that_share_a_lease_say_so(api: KubernetesApi, stand:
     await until("the first leads", first.leads)
     with capture_logs() as told:
         fellow, stranger = stand("first-operator-1"), stand("second-operator-0")
-        await until("the stranger is told of", _shared_is_in(told))
+        await until("the stranger is reported", _shared_is_in(told))
     [shared] = [one for one in told if one["event"] == "leader_election.shared"]
     assert shared["lease"] == f"{NAMESPACE}/brokergroup-operator"
     assert shared["held_by"].startswith("first-operator-0_")

@@ -1,4 +1,4 @@
-"""Async learners in the reconcile plane: who is one, what its pod runs, when it may be taken, and what its state says."""
+"""Async learners in the reconcile plane: which member is one, what its pod runs, when it may be stopped, and its state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from brokergroup_operator.api.durability import beyond_voters, effective_durabil
 from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
 from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe, unsafe_now
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
-from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import ApplyObject, SetRole
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see.members import standings
@@ -22,6 +21,7 @@ from brokergroup_operator.reconcile.tell.alarms import degraded_durability
 from brokergroup_operator.reconcile.tell.conditions import ready, replication_healthy, stalled
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
+from tests.reconcile.passes import run
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -65,7 +65,7 @@ def verdict(seen: Observed) -> tuple[str, str]:
         ([1, 2, 3, 4, 5], 3, 0, set()),
     ],
 )
-def test_who_is_one(ids: list[int], replicas: int, learners: int, expected: set[int]) -> None:
+def test_which_members_are_learners(ids: list[int], replicas: int, learners: int, expected: set[int]) -> None:
     assert beyond_voters(ids, replicas=replicas, learners=learners) == expected
 
 
@@ -89,7 +89,7 @@ def test_a_learners_pod_differs_by_its_start_and_its_mark(implementation: str) -
     of = b.group(replicas=4, replication={"learners": 1}, implementation=implementation)
     voter, learner = build_pod(of, b.member(4), b.SETTINGS), build_pod(of, b.member(4), b.SETTINGS, learner=True)
     without = build_pod(b.group(implementation=implementation), b.member(4), b.SETTINGS)
-    assert voter == without, "the field touches nobody else"
+    assert voter == without, "the field touches no other pod"
     assert names.ANNOTATION_LEARNER not in voter["metadata"]["annotations"]
     assert learner["metadata"]["annotations"][names.ANNOTATION_LEARNER] == "true"
     started = learner["spec"]["containers"][0]["command"]
@@ -119,7 +119,7 @@ def test_a_settled_group_lacks_nothing() -> None:
     assert failover_safe(seen).status is ConditionStatus.TRUE
     assert c.course(seen).outdated == ()
     assert c.steps(seen) == []
-    assert not [one for one in evaluate(seen, b.SETTINGS, now=b.NOW).actions if isinstance(one, SetRole)]
+    assert not [one for one in run(seen).actions if isinstance(one, SetRole)]
 
 
 def test_it_is_not_ready_while_a_learner_is_unlinked_silent_or_still_in_the_set() -> None:
@@ -144,7 +144,7 @@ def test_a_learner_is_no_candidate_even_in_the_set() -> None:
     assert unsafe_now(whole) == ""
 
 
-def test_who_is_to_learn_is_no_candidate_either() -> None:
+def test_a_member_that_is_to_learn_is_no_candidate_either() -> None:
     seen = c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1})
     seen = c.seen_with(seen, b.record(replicas=4, in_sync=(1, 2, 4)))
     assert failover_safe(seen).status is ConditionStatus.FALSE
@@ -156,7 +156,7 @@ CASES: list[tuple[str, Observed, list[str]]] = [
     ("then the slaves", c.outdated(learning(), "orders-1", "orders-2", "orders-3"), ["replace orders-2"]),
     ("one learner at a time", c.outdated(learning(replicas=5, learners=2)), ["replace orders-4"]),
     (
-        "mastership does not go to who is to learn",
+        "mastership does not go to a member that is to learn",
         c.wishing(
             c.settled(replicas=4),
             replicas=4,
@@ -167,7 +167,7 @@ CASES: list[tuple[str, Observed, list[str]]] = [
         [],
     ),
     (
-        "nobody leaves while only who is to learn could take over",
+        "no member leaves while only one that is to learn could take over",
         c.running(
             c.seen_with(
                 c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1}),
@@ -188,7 +188,7 @@ CASES: list[tuple[str, Observed, list[str]]] = [
         c.not_ready(c.outdated(learning(replicas=5, learners=2), "orders-5"), "orders-4"),
         [],
     ),
-    ("who votes waits for a learner that is away", c.live(c.outdated(learning(), "orders-2"), 1, 2, 3), []),
+    ("a voter waits for a learner that is away", c.live(c.outdated(learning(), "orders-2"), 1, 2, 3), []),
     (
         "a learner that broke is replaced at once",
         c.live(c.not_ready(c.outdated(learning(), "orders-4"), "orders-4"), 1, 2, 3),
@@ -204,7 +204,7 @@ CASES: list[tuple[str, Observed, list[str]]] = [
         [],
     ),
     (
-        "the master is to learn: it hands over to one who goes on voting",
+        "the master is to learn: it hands over to one that goes on voting",
         c.seen_with(
             c.wishing(c.settled(replicas=2), replicas=2, replication={"learners": 1}), b.record(replicas=2, master=2)
         ),
@@ -232,7 +232,7 @@ def test_next_step(seen: Observed, expected: list[str]) -> None:
 
 
 def test_a_learner_is_taken_while_the_group_is_not_safe() -> None:
-    """Two voters of which one has a priority that bars it: nobody can take over, and a learner may go all the same."""
+    """Two voters of which one has a priority that bars it: no member can take over, and a learner may go all the same."""
     barred = {"priorities": [{"brokerId": 2, "priority": 0}]}
     seen = c.outdated(learning(replicas=3, failover=barred))
     assert failover_safe(seen).status is ConditionStatus.FALSE
@@ -240,7 +240,7 @@ def test_a_learner_is_taken_while_the_group_is_not_safe() -> None:
     assert c.steps(c.outdated(learning(replicas=3, failover=barred), "orders-1")) == []
 
 
-def test_a_learner_as_preferred_master_is_told_of() -> None:
+def test_a_learner_as_preferred_master_is_reported() -> None:
     seen = c.wishing(learning(), replicas=4, replication={"learners": 1}, failover={"preferredMaster": 4})
     found = stalled(seen, c.course(seen))
     assert (found.status, found.reason.value) == (ConditionStatus.TRUE, "InvalidSpec")
@@ -251,7 +251,7 @@ def test_the_slaves_budget_leaves_learners_out() -> None:
     seen = c.outdated(learning(replicas=5, learners=2))
     budgets = [
         one.object
-        for one in evaluate(seen, b.SETTINGS, now=b.NOW).actions
+        for one in run(seen).actions
         if isinstance(one, ApplyObject) and one.object["kind"] == "PodDisruptionBudget"
     ]
     slaves = next(one["spec"] for one in budgets if one["metadata"]["name"] == "orders")
@@ -262,7 +262,7 @@ def test_the_slaves_budget_leaves_learners_out() -> None:
 def test_the_label_follows_the_record() -> None:
     """As long as it is in the set, evictions treat it as a slave."""
     seen = c.seen_with(learning(), b.record(replicas=4))
-    told = {one.pod: one.role for one in evaluate(seen, b.SETTINGS, now=b.NOW).actions if isinstance(one, SetRole)}
+    told = {one.pod: one.role for one in run(seen).actions if isinstance(one, SetRole)}
     assert told == {"orders-4": names.ROLE_SLAVE}
 
 
@@ -274,14 +274,14 @@ def test_the_controller_counts_voters() -> None:
 
 
 def test_where_the_master_votes_alone_durability_is_not_degraded() -> None:
-    """Nobody promised two disks; where two vote, one alone is less than wanted."""
+    """The group promises no two disks; but with two voters one disk is less than wanted."""
     alone, two = learning(replicas=3, learners=2), learning(replicas=3)
     assert degraded_durability(alone, c.course(alone)) is None
     less = c.seen_with(two, b.record(in_sync=(1,)))
     assert degraded_durability(less, c.course(less)) is not None
 
 
-def test_a_group_whose_voters_are_all_barred_is_told_of_whatever_its_learners_are() -> None:
+def test_a_group_whose_voters_are_all_barred_is_reported_whatever_its_learners_are() -> None:
     barred = [{"brokerId": one, "priority": 0} for one in (1, 2, 3)]
     seen = learning(failover={"priorities": barred})
     found = stalled(seen, c.course(seen))

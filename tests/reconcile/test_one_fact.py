@@ -1,7 +1,7 @@
-"""Every combination of what can be so of a member: no two tellers of it contradict each other, and all use the same sentence.
+"""Every combination of what can be so of a member: no two reports of it contradict each other, and all use the same sentence.
 
 Heard by controllers, linked to the master, in the SyncStateSet, pod ready, process up: one slave, then two, walk through all of
-them. What is told of them: the status with its conditions, `kubectl brokergroup status` and `explain`, and the page.
+them. The reports: the status with its conditions, `kubectl brokergroup status` and `explain`, and the page.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from brokergroup_operator.page.sighting import Sighting
 from brokergroup_operator.page.what_if import wishes_of
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import run, status_of
+from tests.reconcile.passes import run, status_of
 from tests.support.draws import sample
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def sentences(told: Told) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)
-def test_no_two_tellers_contradict_each_other(case: Case) -> None:
+def test_no_two_reports_contradict_each_other(case: Case) -> None:
     seen = seen_with({2: case})
     told = told_of(seen)
     state, message = told.member(2)["state"], told.member(2).get("message")
@@ -146,7 +146,7 @@ def test_no_two_tellers_contradict_each_other(case: Case) -> None:
     )
     assert told.holds("ReplicationHealthy") is (case.linked and case.in_set)
     assert any("broker 2 is" in line for line in told.explain) is not case.is_well
-    # The same words wherever it is told of.
+    # The same words in every report.
     if message is not None:
         fact = f"broker 2: {message}"
         assert fact in told.conditions["Ready"]["message"]

@@ -22,14 +22,7 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
 )
 from kube_sandbox.api_server.requests import Deletion
-from tests.reconcile.test_plane import (  # noqa: F401 (fixtures)
-    all_ready,
-    make_ready,
-    named,
-    start_plane,
-    world,
-)
-from tests.reconcile.world import until
+from tests.reconcile.world import SANDBOX, all_ready, delete, is_gone, make_ready, named, orphan, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,10 +32,9 @@ if TYPE_CHECKING:
 
 OWNED = (PODS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)
 KEPT = (*OWNED, PERSISTENT_VOLUME_CLAIMS, BROKER_GROUP_STATES)
-SANDBOX = pytest.mark.parametrize("access", ["sandbox"], indirect=True)
 
 
-async def uids(world: World) -> dict[str, str]:  # noqa: F811
+async def uids(world: World) -> dict[str, str]:
     """Of everything of the group, and that none of it is going."""
     found = {}
     for resource in KEPT:
@@ -52,22 +44,14 @@ async def uids(world: World) -> dict[str, str]:  # noqa: F811
     return found
 
 
-async def owners(world: World) -> set[str]:  # noqa: F811
+async def owners(world: World) -> set[str]:
     """The uids of all owners of what a group owns; the empty text for an object without one."""
     found = [obj["metadata"] for resource in OWNED for obj in (await named(world, resource)).values()]
     return {uid for one in found for uid in [each["uid"] for each in one.get("ownerReferences") or []] or [""]}
 
 
-async def delete(world: World, policy: str) -> None:  # noqa: F811
-    await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace, propagation_policy=policy)
-
-
-async def is_gone(world: World) -> bool:  # noqa: F811
-    return world.key.name not in await named(world, BROKER_GROUPS)
-
-
-async def group_uid(world: World) -> str:  # noqa: F811
-    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+async def group_uid(world: World) -> str:
+    group = await world.group()
     return str(group["metadata"]["uid"])
 
 
@@ -75,18 +59,13 @@ async def group_uid(world: World) -> str:  # noqa: F811
 @pytest.mark.parametrize("when_deleted", ["Retain", "Delete"])
 @pytest.mark.parametrize("operator", ["there", "away"])
 async def test_everything_stays_and_a_group_made_again_takes_it_back_as_it_runs(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
-    when_deleted: str,
-    operator: str,
+    world: World, start_plane: Callable[..., Any], when_deleted: str, operator: str
 ) -> None:
     """`kubectl delete --cascade=orphan`, then apply. Reports: tidb-operator #1246, kaap #113."""
     plane = await start_plane()
     await make_ready(world)
     retention = {"storage": {"retention": {"whenDeleted": when_deleted}}}
-    await world.api.patch(
-        BROKER_GROUPS, "orders", {"spec": retention}, namespace=world.key.namespace, content_type=PatchType.MERGE
-    )
+    await world.patch_group({"spec": retention}, content_type=PatchType.MERGE)
     before = await uids(world)
     record = (await named(world, BROKER_GROUP_STATES))["orders"]["record"]
     if operator == "away":
@@ -115,17 +94,16 @@ async def test_everything_stays_and_a_group_made_again_takes_it_back_as_it_runs(
     assert len(restarts) == 3, "each pod was made once"
 
 
-async def left_behind(world: World, start_plane: Callable[..., Any], **settings: Any) -> dict[str, str]:  # noqa: F811
+async def left_behind(world: World, start_plane: Callable[..., Any], **settings: Any) -> dict[str, str]:
     """A group of three that was orphaned: the uids of what it left."""
     await start_plane(**settings)
     await make_ready(world)
     before = await uids(world)
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     return before
 
 
-async def taken_back(world: World, *, is_told: bool = True) -> None:  # noqa: F811
+async def taken_back(world: World, *, is_told: bool = True) -> None:
     """Everything has its owner again; with `is_told` the group's mark is off as well."""
 
     async def all_owned() -> bool:
@@ -138,8 +116,7 @@ async def taken_back(world: World, *, is_told: bool = True) -> None:  # noqa: F8
 
 @SANDBOX
 async def test_a_group_that_took_an_orphaned_ones_things_back_is_deleted_like_any_other(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     await left_behind(world, start_plane)
     await world.create_group()
@@ -157,12 +134,11 @@ async def test_a_group_that_took_an_orphaned_ones_things_back_is_deleted_like_an
 
 
 @SANDBOX
-async def test_orphaned_twice(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
+async def test_orphaned_twice(world: World, start_plane: Callable[..., Any]) -> None:
     before = await left_behind(world, start_plane)
     await world.create_group()
     await taken_back(world, is_told=False)
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     assert await uids(world) == before
     assert await owners(world) == {""}
 
@@ -170,17 +146,13 @@ async def test_orphaned_twice(world: World, start_plane: Callable[..., Any]) -> 
 @SANDBOX
 @pytest.mark.parametrize("written", ["brokergroups/orders", "pods/orders-1", "configmaps/orders-broker", "services/"])
 async def test_a_group_that_is_orphaned_while_it_takes_things_back_takes_none_with_it(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
-    sandbox: SandboxApiServer,
-    written: str,
+    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer, written: str
 ) -> None:
     """Deleted just before a write of the pass: what is written then names an owner that is gone, or about to go."""
     plane = await start_plane()
     await make_ready(world)
     before = await uids(world)
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     await plane.stop()
     await world.create_group()
     deleted: list[str] = []
@@ -206,8 +178,7 @@ async def test_a_group_that_is_orphaned_while_it_takes_things_back_takes_none_wi
 
 @SANDBOX
 async def test_the_fences_of_an_orphaned_group_obey_their_operator_again(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """Their key is of the group before: no pod is restarted for another, and orders are signed with theirs."""
     keys = FenceKeys(b"r" * 32)
@@ -220,47 +191,38 @@ async def test_the_fences_of_an_orphaned_group_obey_their_operator_again(
     await make_ready(world)
     await remember()
     before = await uids(world)
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     await world.create_group()
     await taken_back(world)
     await until("Ready", lambda: all_ready(world))
     assert await uids(world) == before
     assert None not in old_pods.values()
     assert {name: keys.key_in(pod) for name, pod in (await named(world, PODS)).items()} == old_pods
-    group = await world.api.get(BROKER_GROUPS, "orders", namespace=world.key.namespace)
-    told = {one["type"]: one["reason"] for one in group["status"]["conditions"]}
-    assert told["UpToDate"] == "AllUpToDate"
+    assert (await world.conditions())["UpToDate"]["reason"] == "AllUpToDate"
 
 
 @SANDBOX
 @pytest.mark.parametrize("maintenance", ["paused", "hibernated"])
-async def test_a_group_at_rest_is_orphaned_too(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
-    maintenance: str,
-) -> None:
+async def test_a_group_at_rest_is_orphaned_too(world: World, start_plane: Callable[..., Any], maintenance: str) -> None:
     await start_plane()
     await make_ready(world)
     wish = {"spec": {"maintenance": {maintenance: True}, "storage": {"retention": {"whenDeleted": "Delete"}}}}
-    await world.api.patch(BROKER_GROUPS, "orders", wish, namespace=world.key.namespace, content_type=PatchType.MERGE)
+    await world.patch_group(wish, content_type=PatchType.MERGE)
 
     async def at_rest() -> bool:
         await world.run_kubelet()
-        group = await world.api.get(BROKER_GROUPS, "orders", namespace=world.key.namespace)
-        held = {one["type"] for one in group["status"]["conditions"] if one["status"] == "True"}
-        return maintenance.capitalize() in held
+        found = (await world.conditions()).get(maintenance.capitalize(), {})
+        return bool(found.get("status") == "True")
 
     await until(maintenance, at_rest)
     before = await uids(world)
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     assert await uids(world) == before
 
 
 @SANDBOX
-async def test_a_fenced_pod_is_waited_for(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
-    """Released before, its finalizer would be nobody's to take off."""
+async def test_a_fenced_pod_is_waited_for(world: World, start_plane: Callable[..., Any]) -> None:
+    """If it were released before, no controller would take off its finalizer."""
     plane = await start_plane()
     await make_ready(world)
     fence = {"metadata": {"finalizers": [names.FINALIZER_FENCE]}}
@@ -279,9 +241,7 @@ async def test_a_fenced_pod_is_waited_for(world: World, start_plane: Callable[..
 
 @SANDBOX
 async def test_what_still_names_the_group_is_freed_before_it_goes(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
-    sandbox: SandboxApiServer,
+    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
 ) -> None:
     """A pod that was made while the collector was at work has the owner that is about to go."""
     plane = await start_plane()
@@ -307,9 +267,7 @@ async def test_what_still_names_the_group_is_freed_before_it_goes(
 
 @SANDBOX
 async def test_a_pass_that_had_read_the_group_before_gives_nothing_its_owner_back(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
-    sandbox: SandboxApiServer,
+    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
 ) -> None:
     """Read, deleted and collected, listed: the owner that the pass would give back is about to go."""
     plane = await start_plane()
@@ -335,7 +293,7 @@ async def test_a_pass_that_had_read_the_group_before_gives_nothing_its_owner_bac
 
 
 @SANDBOX
-async def test_in_the_foreground_the_group_goes_last(world: World, start_plane: Callable[..., Any]) -> None:  # noqa: F811
+async def test_in_the_foreground_the_group_goes_last(world: World, start_plane: Callable[..., Any]) -> None:
     """`--cascade=foreground`: the collector stops all pods at once, and the group stays until nothing of it is left."""
     await start_plane()
     await make_ready(world)
@@ -360,9 +318,7 @@ async def test_in_the_foreground_the_group_goes_last(world: World, start_plane: 
 
 @SANDBOX
 async def test_a_rehearsed_deletion_does_nothing(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
-    sandbox: SandboxApiServer,
+    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
 ) -> None:
     await start_plane()
     await make_ready(world)
@@ -371,15 +327,14 @@ async def test_a_rehearsed_deletion_does_nothing(
         things = sandbox.store.resource(names.GROUP, names.VERSION, "brokergroups")
         sandbox.store.delete(things, world.key.namespace, "orders", Deletion(dry_run=True, propagation=policy))
         sandbox.store.run_background()
-    group = await world.api.get(BROKER_GROUPS, "orders", namespace=world.key.namespace)
+    group = await world.group()
     assert "deletionTimestamp" not in group["metadata"]
     assert group["metadata"]["finalizers"] == [names.FINALIZER_BROKER_GROUP]
     assert await uids(world) == before
 
 
 async def test_without_a_collector_the_operator_frees_everything_itself(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """A kube-apiserver alone keeps its own finalizer on the group, as one does whose controller-manager is away."""
     await start_plane()
@@ -396,9 +351,7 @@ async def test_without_a_collector_the_operator_frees_everything_itself(
     assert await uids(world) == before
     if not await is_gone(world):
         collected = {"metadata": {"finalizers": None}}
-        await world.api.patch(
-            BROKER_GROUPS, "orders", collected, namespace=world.key.namespace, content_type=PatchType.MERGE
-        )
+        await world.patch_group(collected, content_type=PatchType.MERGE)
     await until("the group is gone", lambda: is_gone(world))
     await world.create_group()
     await taken_back(world)
@@ -407,8 +360,7 @@ async def test_without_a_collector_the_operator_frees_everything_itself(
 
 @SANDBOX
 async def test_members_services_and_commit_logs_are_taken_back_too(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """A member that is known by its Service's address keeps it, so its pod is what the spec wants."""
     spec: dict[str, Any] = {"network": {"addressing": "ServiceIP"}, "storage": {"commitLog": {"size": "1Gi"}}}
@@ -424,8 +376,7 @@ async def test_members_services_and_commit_logs_are_taken_back_too(
     before = await uids(world)
     assert len([name for name in before if name.startswith("Service ")]) == 5
     assert len([name for name in before if name.startswith("PersistentVolumeClaim ")]) == 6
-    await delete(world, "Orphan")
-    await until("the group is gone", lambda: is_gone(world))
+    await orphan(world)
     assert await uids(world) == before
     await world.create_group(**spec)
     await taken_back(world)
@@ -435,8 +386,7 @@ async def test_members_services_and_commit_logs_are_taken_back_too(
 
 @SANDBOX
 async def test_a_persons_objects_beside_it_say_nothing_of_an_orphaned_group(
-    world: World,  # noqa: F811
-    start_plane: Callable[..., Any],  # noqa: F811
+    world: World, start_plane: Callable[..., Any]
 ) -> None:
     """A Service with every label of ours has no owner; the group is deleted plainly, and that Service stays."""
     await start_plane()

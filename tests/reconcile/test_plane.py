@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import uuid
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import NotFoundError
@@ -22,7 +19,6 @@ from brokergroup_operator.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
     LEASES,
-    NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     ROCKETMQ_CLUSTERS,
@@ -30,68 +26,17 @@ from brokergroup_operator.kube.resources import (
 )
 from brokergroup_operator.observe.metrics import ConditionGauges
 from brokergroup_operator.reconcile.run import plane as plane_module
-from brokergroup_operator.reconcile.run.plane import ReconcilePlane
-from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
-from brokergroup_operator.records.store import GroupKey
+from brokergroup_operator.reconcile.settings import LeaderElectionSettings
 from kube_sandbox.api_server.errors import StatusError
-from tests.reconcile.world import World, applier_for, until
+from tests.reconcile.world import SANDBOX, World, all_ready, is_gone, make_ready, named, replaced, uids_of, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
-    from brokergroup_operator.kube.resources import Resource
-    from brokergroup_operator.reconcile.access import ClusterAccess
+    import pytest
+
+    from brokergroup_operator.reconcile.run.plane import ReconcilePlane
     from kube_sandbox.api_server.server import SandboxApiServer
-
-
-@pytest.fixture
-async def world(access: ClusterAccess) -> AsyncIterator[World]:
-    applier = applier_for(access)
-    async with access.own_client() as api:
-        namespace = f"t-{uuid.uuid4().hex[:8]}"
-        await api.create(NAMESPACES, {"metadata": {"name": namespace}})
-        yield World(api, applier, GroupKey(namespace, "orders"))
-    await applier.close()
-
-
-@pytest.fixture
-async def start_plane(world: World, access: ClusterAccess) -> AsyncIterator[Callable[..., Any]]:
-    planes: list[ReconcilePlane] = []
-
-    async def start(conditions: ConditionGauges | None = None, **settings: Any) -> ReconcilePlane:
-        values = {"controller_addresses": ("127.0.0.1:9878",), "namespace": world.key.namespace} | settings
-        plane = ReconcilePlane(world.api, access, world.view, ReconcileSettings(**values), conditions=conditions)
-        planes.append(plane)
-        await plane.start()
-        return plane
-
-    yield start
-    for plane in planes:
-        await plane.stop()
-
-
-async def named(world: World, resource: Resource) -> dict[str, dict[str, Any]]:
-    listed = await world.api.list(resource, namespace=world.key.namespace)
-    return {item["metadata"]["name"]: item for item in listed.items}
-
-
-async def all_ready(world: World) -> bool:
-    await world.run_kubelet()
-    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
-    return any(
-        item["type"] == "Ready" and item["status"] == "True" for item in group.get("status", {}).get("conditions", [])
-    )
-
-
-async def make_ready(world: World) -> None:
-    await world.create_group()
-
-    async def three_pods() -> bool:
-        return len(await named(world, PODS)) == 3
-
-    await until("three pods", three_pods)
-    await world.view.make_master(world.key, 1)
-    await until("Ready", lambda: all_ready(world))
 
 
 async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(
@@ -102,20 +47,14 @@ async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(
 
     pods, claims = await named(world, PODS), await named(world, PERSISTENT_VOLUME_CLAIMS)
     assert sorted(pods) == sorted(claims) == ["orders-1", "orders-2", "orders-3"]
-    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+    group = await world.group()
     assert group["metadata"]["finalizers"] == [names.FINALIZER_BROKER_GROUP]
     assert group["status"]["master"]["pod"] == "orders-1"
     reasons = {event["reason"] for event in (await named(world, EVENTS)).values()}
     assert {"BrokerIdAssigned", "PodCreating"} <= reasons
 
-    await world.api.delete(PODS, "orders-2", namespace=world.key.namespace)
-    await world.stop_pod("orders-2")
-
-    async def comes_back() -> Any:
-        pod = (await named(world, PODS)).get("orders-2")
-        return pod if pod and pod["metadata"]["uid"] != pods["orders-2"]["metadata"]["uid"] else None
-
-    again = await until("orders-2 again", comes_back)
+    await world.lose_pod("orders-2")
+    again = await replaced(world, "orders-2", before=pods["orders-2"]["metadata"]["uid"])
     assert again["metadata"]["labels"][names.LABEL_BROKER_ID] == "2"
     assert (await named(world, PERSISTENT_VOLUME_CLAIMS))["orders-2"]["metadata"]["uid"] == (
         claims["orders-2"]["metadata"]["uid"]
@@ -155,12 +94,7 @@ async def test_a_fence_is_lifted_once_the_pod_is_dead(world: World, start_plane:
     fenced = await world.api.get(PODS, "orders-1", namespace=world.key.namespace)
     assert fenced["metadata"]["finalizers"] == [names.FINALIZER_FENCE], "its container still runs"
     await world.stop_pod("orders-1")
-
-    async def replaced() -> bool:
-        pod = (await named(world, PODS)).get("orders-1")
-        return pod is not None and pod["metadata"]["uid"] != before["metadata"]["uid"]
-
-    await until("a new orders-1", replaced)
+    await replaced(world, "orders-1", before=before["metadata"]["uid"])
 
 
 async def test_deletion_leaves_data_and_record_by_default(world: World, start_plane: Callable[..., Any]) -> None:
@@ -170,11 +104,7 @@ async def test_deletion_leaves_data_and_record_by_default(world: World, start_pl
 
     async def gone() -> bool:
         await world.run_kubelet()
-        try:
-            await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
-        except NotFoundError:
-            return True
-        return False
+        return await is_gone(world)
 
     await until("the group is gone", gone)
     assert sorted(await world.everything()) == [
@@ -188,12 +118,12 @@ async def test_deletion_leaves_data_and_record_by_default(world: World, start_pl
 async def test_a_group_made_again_finds_its_ids_and_disks(world: World, start_plane: Callable[..., Any]) -> None:
     await start_plane()
     await make_ready(world)
-    claims = await named(world, PERSISTENT_VOLUME_CLAIMS)
+    claims = await uids_of(world, PERSISTENT_VOLUME_CLAIMS)
     await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
 
     async def gone() -> bool:
         await world.run_kubelet()
-        return world.key.name not in await named(world, BROKER_GROUPS)
+        return await is_gone(world)
 
     await until("the group is gone", gone)
     await world.create_group()
@@ -201,11 +131,10 @@ async def test_a_group_made_again_finds_its_ids_and_disks(world: World, start_pl
 
     state = await world.api.get(BROKER_GROUP_STATES, world.key.name, namespace=world.key.namespace)
     assert (state["record"]["nextBrokerId"], state["record"]["masterEpoch"]) == (4, 1)
-    uids = {name: claim["metadata"]["uid"] for name, claim in (await named(world, PERSISTENT_VOLUME_CLAIMS)).items()}
-    assert uids == {name: claim["metadata"]["uid"] for name, claim in claims.items()}
+    assert await uids_of(world, PERSISTENT_VOLUME_CLAIMS) == claims
 
 
-@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+@SANDBOX
 async def test_nothing_is_written_about_a_group_at_rest(
     world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
 ) -> None:
@@ -228,11 +157,11 @@ async def test_nothing_is_written_about_a_group_at_rest(
     assert writes == []
 
 
-@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+@SANDBOX
 async def test_without_any_watch_the_resync_does_the_work(
     world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
 ) -> None:
-    """Events may all be lost: what counts is what is."""
+    """All events may be lost: a pass decides by what the API holds."""
 
     def no_watch(request: Any) -> None:
         if "watch" in request.query:
@@ -243,7 +172,7 @@ async def test_without_any_watch_the_resync_does_the_work(
     await make_ready(world)
 
 
-@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+@SANDBOX
 async def test_the_plane_outlives_the_api_server(
     world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
 ) -> None:
@@ -255,14 +184,8 @@ async def test_the_plane_outlives_the_api_server(
     await asyncio.sleep(0.5)
     await sandbox.start()
     before = (await named(world, PODS))["orders-3"]["metadata"]["uid"]
-    await world.api.delete(PODS, "orders-3", namespace=world.key.namespace)
-    await world.stop_pod("orders-3")
-
-    async def replaced() -> bool:
-        pod = (await named(world, PODS)).get("orders-3")
-        return pod is not None and pod["metadata"]["uid"] != before
-
-    await until("a new orders-3", replaced)
+    await world.lose_pod("orders-3")
+    await replaced(world, "orders-3", before=before)
 
 
 async def test_foreign_tasks_survive_the_stop_of_the_plane(world: World, start_plane: Callable[..., Any]) -> None:
@@ -284,7 +207,7 @@ async def test_foreign_tasks_survive_the_stop_of_the_plane(world: World, start_p
     assert "kopf" not in [thread.name for thread in threading.enumerate()]
 
 
-@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+@SANDBOX
 async def test_a_plane_started_before_the_kinds_waits_for_them(world: World, start_plane: Callable[..., Any]) -> None:
     definitions = (await world.api.list(CUSTOM_RESOURCE_DEFINITIONS)).items
     for item in definitions:
@@ -297,25 +220,26 @@ async def test_a_plane_started_before_the_kinds_waits_for_them(world: World, sta
     await make_ready(world)
 
 
+def election(world: World, identity: str, *, retry_period_seconds: float = 1) -> LeaderElectionSettings:
+    return LeaderElectionSettings(
+        namespace=world.key.namespace,
+        identity=identity,
+        lease_duration_seconds=30,
+        renew_deadline_seconds=20,
+        retry_period_seconds=retry_period_seconds,
+    )
+
+
 async def test_one_of_two_planes_leads_and_the_other_follows_at_its_end(
     world: World, start_plane: Callable[..., Any]
 ) -> None:
-    def election(identity: str) -> LeaderElectionSettings:
-        return LeaderElectionSettings(
-            namespace=world.key.namespace,
-            identity=identity,
-            lease_duration_seconds=30,
-            renew_deadline_seconds=20,
-            retry_period_seconds=1,
-        )
-
-    first = await start_plane(leader_election=election("first"))
+    first = await start_plane(leader_election=election(world, "first"))
 
     async def leads(plane: ReconcilePlane) -> bool:
         return plane.is_leading
 
     await until("the first leads", lambda: leads(first))
-    second = await start_plane(leader_election=election("second"))
+    second = await start_plane(leader_election=election(world, "second"))
     await make_ready(world)
     assert not second.is_leading
 
@@ -330,22 +254,13 @@ async def test_a_plane_that_fails_leaves_the_lease_to_another_at_once(
 ) -> None:
     """Not after the 30 s of its Lease, nor once its pod is restarted: the other pod's plane keeps the groups meanwhile."""
 
-    def election(identity: str) -> LeaderElectionSettings:
-        return LeaderElectionSettings(
-            namespace=world.key.namespace,
-            identity=identity,
-            lease_duration_seconds=30,
-            renew_deadline_seconds=20,
-            retry_period_seconds=0.2,
-        )
-
-    first = await start_plane(leader_election=election("first"), resync_seconds=0.1)
+    first = await start_plane(leader_election=election(world, "first", retry_period_seconds=0.2), resync_seconds=0.1)
     await make_ready(world)
 
     async def fails(*_: Any, **__: Any) -> None:
         raise KeyError("metadata")
 
-    second = await start_plane(leader_election=election("second"))
+    second = await start_plane(leader_election=election(world, "second", retry_period_seconds=0.2))
     monkeypatch.setattr(first, "_resync", fails)
 
     async def second_leads() -> bool:
@@ -354,8 +269,7 @@ async def test_a_plane_that_fails_leaves_the_lease_to_another_at_once(
     await until("the second leads", second_leads)
     assert "KeyError('metadata')" in (first.trouble() or "")
     assert second.trouble() is None
-    await world.api.delete(PODS, "orders-2", namespace=world.key.namespace)
-    await world.stop_pod("orders-2")
+    await world.lose_pod("orders-2")
 
     async def comes_back() -> bool:
         return "orders-2" in await named(world, PODS)
@@ -363,18 +277,17 @@ async def test_a_plane_that_fails_leaves_the_lease_to_another_at_once(
     await until("orders-2 again", comes_back)
 
 
-async def test_the_conditions_are_told_while_it_reconciles(world: World, start_plane: Callable[..., Any]) -> None:
+async def test_the_conditions_are_metrics_while_it_reconciles(world: World, start_plane: Callable[..., Any]) -> None:
     conditions = ConditionGauges()
     plane = await start_plane(conditions)
     await make_ready(world)
 
-    async def told_as_written() -> bool:
-        group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
-        written = {one["type"]: float(one["status"] == "True") for one in group["status"]["conditions"]}
-        told = {one.labels["condition"]: one.value for family in conditions.collect() for one in family.samples}
-        return told == written and told["Ready"] == 1
+    async def is_as_written() -> bool:
+        written = {kind: float(one["status"] == "True") for kind, one in (await world.conditions()).items()}
+        measured = {one.labels["condition"]: one.value for family in conditions.collect() for one in family.samples}
+        return measured == written and measured["Ready"] == 1
 
-    await until("the metric says what the status says", told_as_written)
+    await until("the metric says what the status says", is_as_written)
     await plane.stop()
     assert [one for family in conditions.collect() for one in family.samples] == []
 
@@ -401,7 +314,7 @@ async def test_clusters_are_kept_by_the_plane_that_keeps_the_groups(
 
 
 # Not at the kube-apiserver: its kinds are other tests' too.
-@pytest.mark.parametrize("access", ["sandbox"], indirect=True)
+@SANDBOX
 async def test_groups_are_kept_where_the_kind_of_clusters_is_missing_until_it_comes(
     world: World, start_plane: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

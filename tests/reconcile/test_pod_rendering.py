@@ -26,16 +26,12 @@ def pod(**spec: Any) -> Pod:
     return build_pod(b.group(**spec), b.member(2), b.SETTINGS)
 
 
-def containers(of: Pod) -> dict[str, dict[str, Any]]:
-    return {item["name"]: item for item in of["spec"]["containers"]}
-
-
 def revision(**spec: Any) -> str:
     return str(pod(**spec)["metadata"]["annotations"][names.ANNOTATION_REVISION])
 
 
 # The rules of https://kubernetes.io/docs/concepts/security/pod-security-standards/ (baseline and restricted) that speak of
-# something a pod can say; each tells whether the pod keeps it.
+# something a pod can say; each returns whether the pod keeps it.
 VOLUME_TYPES = {
     *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"),
 }
@@ -104,7 +100,7 @@ def test_each_rule_sees_a_pod_that_breaks_it(rule: str) -> None:
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_whatever_is_written_has_a_volume(implementation: str) -> None:
     """The root file system is read-only: Java's logs and temporary files go where its home is."""
-    broker = containers(pod(implementation=implementation))[names.CONTAINER_BROKER]
+    broker = b.containers(pod(implementation=implementation))[names.CONTAINER_BROKER]
     writable = {mount["mountPath"] for mount in broker["volumeMounts"] if not mount.get("readOnly")}
     environment = {entry["name"]: entry.get("value") for entry in broker["env"]}
 
@@ -116,7 +112,7 @@ def test_whatever_is_written_has_a_volume(implementation: str) -> None:
 
 def test_the_fence_knows_its_broker_and_nothing_else() -> None:
     of = pod(implementation="Java", brokerName="orders-a", failover={"heartbeatTimeoutMilliseconds": 6000})
-    both = containers(of)
+    both = b.containers(of)
     fence = {entry["name"]: entry for entry in both[names.CONTAINER_FENCE]["env"]}
     broker = {entry["name"]: entry for entry in both[names.CONTAINER_BROKER]["env"]}
 
@@ -132,7 +128,7 @@ def test_the_fence_knows_its_broker_and_nothing_else() -> None:
 
 
 def fence_environment(of: Pod) -> dict[str, str]:
-    return {entry["name"]: entry.get("value") for entry in containers(of)[names.CONTAINER_FENCE]["env"]}
+    return {entry["name"]: entry.get("value") for entry in b.containers(of)[names.CONTAINER_FENCE]["env"]}
 
 
 def test_the_fence_speaks_as_the_operator_is_spoken_to() -> None:
@@ -147,7 +143,7 @@ def test_the_fence_speaks_as_the_operator_is_spoken_to() -> None:
     assert (told["FENCE_CONTROLLER_TLS"], told["FENCE_BROKER_TLS"]) == ("true", "true")
     assert told["FENCE_CONTROLLER_CA"] == f"{names.CONFIG_DIR}/{names.AUTHORITY_FILE}"
     assert children.build_config_map(of, settings)["data"][names.AUTHORITY_FILE] == "PEM of the authority\n"
-    mounted = {one["mountPath"]: one for one in containers(made)[names.CONTAINER_FENCE]["volumeMounts"]}
+    mounted = {one["mountPath"]: one for one in b.containers(made)[names.CONTAINER_FENCE]["volumeMounts"]}
     assert mounted[names.CONFIG_DIR] == {"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True}
     assert "PEM" not in str(made)
 
@@ -172,7 +168,7 @@ def test_the_fence_knows_when_another_is_elected_at_the_earliest(
 
 def test_the_fence_of_a_python_broker_only_waits_for_the_deletion_of_its_pod() -> None:
     of = pod(implementation="Python")
-    both = containers(of)
+    both = b.containers(of)
     fence = both[names.CONTAINER_FENCE]
 
     assert of["spec"]["shareProcessNamespace"] is True
@@ -187,20 +183,20 @@ def test_the_fence_of_a_python_broker_only_waits_for_the_deletion_of_its_pod() -
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_where_no_fence_is_wanted_nothing_of_it_is_there(implementation: str) -> None:
     of = pod(implementation=implementation, failover={"isolation": {"enabled": False}})
-    assert list(containers(of)) == [names.CONTAINER_BROKER]
+    assert list(b.containers(of)) == [names.CONTAINER_BROKER]
     assert "shareProcessNamespace" not in of["spec"]
-    assert "lifecycle" not in containers(of)[names.CONTAINER_BROKER]
+    assert "lifecycle" not in b.containers(of)[names.CONTAINER_BROKER]
 
 
 @pytest.mark.parametrize(("grace", "steps"), [(60, 200), (20, 100), (1, 0)])
 def test_sigterm_is_held_back_for_at_most_half_of_the_grace(grace: int, steps: int) -> None:
-    broker = containers(pod(implementation="Java", terminationGracePeriodSeconds=grace))[names.CONTAINER_BROKER]
+    broker = b.containers(pod(implementation="Java", terminationGracePeriodSeconds=grace))[names.CONTAINER_BROKER]
     assert f"[ $i -lt {steps} ]" in broker["lifecycle"]["preStop"]["exec"]["command"][-1]
 
 
 def test_ports_are_the_same_wherever_they_are_said() -> None:
     of = b.group(implementation="Java", network={"listenPort": 20911, "haPort": 20920})
-    both = containers(build_pod(of, b.member(1), b.SETTINGS))
+    both = b.containers(build_pod(of, b.member(1), b.SETTINGS))
     properties = broker_properties("orders", of.spec, b.SETTINGS)
     ports = {port["name"]: port for port in both[names.CONTAINER_BROKER]["ports"]}
     service = {port["name"]: port for port in children.build_master_service(of)["spec"]["ports"]}
@@ -223,7 +219,7 @@ def test_ports_are_the_same_wherever_they_are_said() -> None:
 def test_an_exporter_is_configured_and_has_a_port() -> None:
     of = b.group(implementation="Java", monitoring={"exporter": True, "port": 9400})
     properties = broker_properties("orders", of.spec, b.SETTINGS)
-    ports = {port["name"]: port for port in containers(build_pod(of, b.member(1), b.SETTINGS))["broker"]["ports"]}
+    ports = {port["name"]: port for port in b.containers(build_pod(of, b.member(1), b.SETTINGS))["broker"]["ports"]}
 
     assert (properties["metricsExporterType"], properties["metricsPromExporterPort"]) == ("PROM", "9400")
     assert ports["metrics"]["containerPort"] == 9400
@@ -239,7 +235,7 @@ def test_an_exporter_is_configured_and_has_a_port() -> None:
         ({"implementation": "Python"}, None),
     ],
 )
-def test_a_pod_tells_its_version_where_that_is_known(spec: dict[str, Any], expected: str | None) -> None:
+def test_a_pod_carries_its_version_where_that_is_known(spec: dict[str, Any], expected: str | None) -> None:
     assert pod(**spec)["metadata"]["labels"].get("app.kubernetes.io/version") == expected
 
 
@@ -331,8 +327,8 @@ def test_a_template_adds_and_never_changes_what_is_ours() -> None:
     }
     plain, of = pod(), pod(podTemplate=template)
 
-    assert containers(of)["broker"] == containers(plain)["broker"]
-    assert containers(of)["shipper"]["volumeMounts"] == SIDECAR["volumeMounts"]
+    assert b.containers(of)["broker"] == b.containers(plain)["broker"]
+    assert b.containers(of)["shipper"]["volumeMounts"] == SIDECAR["volumeMounts"]
     assert [item["name"] for item in of["spec"]["volumes"]] == ["store", "config", "run", "spool"]
     assert of["spec"]["volumes"][:3] == plain["spec"]["volumes"]
     assert [item["name"] for item in of["spec"]["initContainers"]] == ["prepare"]
@@ -345,7 +341,7 @@ def test_a_template_adds_and_never_changes_what_is_ours() -> None:
 
 def test_a_further_container_may_say_that_it_is_less_restricted() -> None:
     loose = SIDECAR | {"securityContext": {"readOnlyRootFilesystem": False}}
-    shipper = containers(pod(podTemplate={"spec": {"containers": [loose]}}))["shipper"]
+    shipper = b.containers(pod(podTemplate={"spec": {"containers": [loose]}}))["shipper"]
 
     assert shipper["securityContext"]["readOnlyRootFilesystem"] is False
     assert shipper["securityContext"]["allowPrivilegeEscalation"] is False
@@ -359,7 +355,7 @@ def test_a_template_adds_to_the_brokers_container_and_to_no_other() -> None:
     }
     volumes = [{"name": "spool", "emptyDir": {}}]
     plain, of = (
-        containers(pod(implementation="Java", podTemplate={"spec": spec}))
+        b.containers(pod(implementation="Java", podTemplate={"spec": spec}))
         for spec in ({}, {"broker": more, "volumes": volumes})
     )
 
@@ -378,13 +374,13 @@ def test_the_rule_knows_every_variable_and_folder_of_the_broker(implementation: 
         "security": {"credentialsSecretRef": {"name": "keys"}, "certificateSecretRef": {"name": "certificate"}},
         "storage": {"commitLog": {"size": "1Gi"}},
     }
-    broker = containers(pod(implementation=implementation, **spec))["broker"]
+    broker = b.containers(pod(implementation=implementation, **spec))["broker"]
 
     assert {item["name"] for item in broker["env"]} <= set(names.OWN_VARIABLES)
     assert {item["mountPath"] for item in broker["volumeMounts"]} == set(names.OWN_FOLDERS)
     wrong = [{"name": name, "value": "x"} for name in names.OWN_VARIABLES]
     assert (
-        containers(pod(implementation=implementation, podTemplate={"spec": {"broker": {"env": wrong}}}, **spec))[
+        b.containers(pod(implementation=implementation, podTemplate={"spec": {"broker": {"env": wrong}}}, **spec))[
             "broker"
         ]
         == broker

@@ -27,7 +27,7 @@ SETTINGS = ReconcileSettings(
 
 
 class Passes:
-    """Records passes with the (virtual) time of their start."""
+    """Records each pass with the virtual time of its start, in seconds."""
 
     def __init__(self) -> None:
         self.started: list[tuple[str, float]] = []
@@ -170,14 +170,14 @@ async def test_nothing_starts_after_the_stop(queue: ReconcileQueue, passes: Pass
 
 @in_virtual_time
 async def test_a_pass_that_ends_in_the_moment_of_the_stop_is_the_last(queue: ReconcileQueue, passes: Passes) -> None:
-    """`asyncio.wait_for` (3.11) keeps the cancellation to itself where the pass has ended by then: the next pass would be begun."""
+    """`asyncio.wait_for` (3.11) swallows the cancellation if the pass has just ended: the next pass would begin."""
     passes.look_again_seconds = 1.0
     queue.add(ONE)
     await asyncio.sleep(0)
     worker = queue._workers[ONE]
     while not passes.started or ONE in passes.running:  # noqa: ASYNC110 - turn by turn: the moment is what is looked at
         await asyncio.sleep(0)
-    # The pass has ended, and `wait_for` has not been told yet.
+    # The pass has ended, and `wait_for` does not know it yet.
     stopping = asyncio.ensure_future(queue.stop())
     await asyncio.wait({stopping}, timeout=60)
     assert worker.done()

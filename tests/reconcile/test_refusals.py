@@ -1,24 +1,33 @@
-"""`Stalled` for what the API server refuses: it ends when a whole pass was carried out without a refusal, and with nothing less."""
+"""What the API server refuses, and a group that the operator can't read: each is reported once, and ends with a whole pass."""
 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, InvalidError
+from brokergroup_operator.kube.resources import EVENTS
 from brokergroup_operator.observe.group_view import GroupUnknownError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act.refusals import NodePortTakenError
 from brokergroup_operator.reconcile.other_groups import BrokerNames, RollingTurns
 from brokergroup_operator.reconcile.reconciler import Reconciler
+from brokergroup_operator.reconcile.see import fetch
+from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError
 from brokergroup_operator.reconcile.see.foreign import NameTakenError
+from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import builders as b
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
+    from kube_sandbox.api_server.server import SandboxApiServer
+    from tests.reconcile.world import World
+
 
 REFUSED = InvalidError("Pod orders-1: spec.nonsense")
 AWAY = ApiUnavailableError("no answer in time")
@@ -33,7 +42,7 @@ class Cluster:
         self.events: list[str] = []
 
     async def look(self, _key: Any) -> None:
-        """No watch has told anything yet: each pass reads."""
+        """The cache is empty: each pass reads."""
 
     async def fetch(self, _key: Any) -> Observed:
         return self.seen
@@ -56,7 +65,7 @@ class Cluster:
         return Reconciler(cast("Any", self), cast("Any", self), b.SETTINGS, turns, BrokerNames())
 
     async def passes(self, reconciler: Reconciler, *ends: Exception | None) -> list[str]:
-        """What `Stalled` says after each."""
+        """Return the reason of `Stalled` after each pass."""
         told = []
         for end in ends:
             self.ends.append(end)
@@ -80,7 +89,7 @@ async def test_a_pass_that_was_cut_short_proves_nothing(cut_short: Exception) ->
 
 
 async def test_a_group_that_the_controller_plane_does_not_know_is_looked_at_ever_more_seldom() -> None:
-    """It was five times a second for as long as that lasted."""
+    """It was looked at five times a second all that time."""
     cluster = Cluster()
     reconciler = cluster.new_reconciler()
 
@@ -112,3 +121,131 @@ async def test_what_was_said_of_an_earlier_spec_is_not_held_against_the_present_
     metadata = cluster.seen.group_object["metadata"] | {"generation": 4}
     cluster.seen = replace(cluster.seen, group_object=cluster.seen.group_object | {"metadata": metadata})
     assert await cluster.passes(cluster.new_reconciler(), None) == ["NothingStalled"]
+
+
+COMPLAINT = "Invalid enum value 'Cobol' - at `$.spec.implementation`"
+PASSES = 4
+
+
+@pytest.fixture
+async def world(sandbox: SandboxApiServer, sandbox_world: World) -> World:
+    await sandbox_world.bring_up(sandbox)
+    return sandbox_world
+
+
+async def conditions(world: World) -> dict[str, tuple[str, str]]:
+    return {kind: (one["status"], one["reason"]) for kind, one in (await world.conditions()).items()}
+
+
+async def events(world: World) -> Counter[str]:
+    listed = await world.api.list(EVENTS, namespace=world.key.namespace)
+    return Counter(one["reason"] for one in listed.items)
+
+
+async def failing_passes(world: World, error: type[Exception]) -> None:
+    reconciler = world.new_reconciler()
+    for _ in range(PASSES):
+        with pytest.raises(error):
+            await reconciler.run_pass(world.key)
+
+
+@pytest.fixture
+def unreadable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a downgrade: what is stored was admitted by the rules of a later version."""
+    del world  # it was brought up before
+
+    def refuse(group_object: dict[str, Any]) -> Any:
+        raise UnreadableGroupError(f"BrokerGroup default/orders: {COMPLAINT}", group_object)
+
+    monkeypatch.setattr(fetch, "read_group", refuse)
+
+
+@pytest.mark.usefixtures("unreadable")
+async def test_a_group_that_cannot_be_read_says_so_by_one_event_and_in_its_status(world: World) -> None:
+    before = await conditions(world)
+    assert before["Ready"][0] == "True"
+    await failing_passes(world, UnreadableGroupError)
+
+    assert (await events(world))["GroupUnreadable"] == 1
+    told = {
+        "Ready": ("False", "InvalidSpec"),
+        "Reconciling": ("False", "InvalidSpec"),
+        "Stalled": ("True", "InvalidSpec"),
+    }
+    assert await conditions(world) == before | told
+    assert COMPLAINT in (await world.conditions())["Stalled"]["message"]
+    assert (await world.group())["status"]["master"], "the rest of the status stays as it was"
+
+
+async def test_once_it_can_be_read_again_the_status_is_as_before(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = await conditions(world)
+    with monkeypatch.context() as patched:
+
+        def refuse(group_object: dict[str, Any]) -> Any:
+            raise UnreadableGroupError(COMPLAINT, group_object)
+
+        patched.setattr(fetch, "read_group", refuse)
+        await failing_passes(world, UnreadableGroupError)
+    await world.settle()
+    assert await conditions(world) == before
+
+
+@pytest.mark.usefixtures("unreadable")
+async def test_where_the_server_takes_no_status_the_event_says_it_alone(
+    world: World, sandbox: SandboxApiServer
+) -> None:
+    """The server validates the whole object, and the spec breaks its present rules too."""
+    before = await conditions(world)
+
+    def refuse(request: Any) -> None:
+        if request.path.endswith("/brokergroups/orders/status"):
+            raise StatusError(422, "Invalid", "spec.implementation: Unsupported value")
+
+    sandbox.before_request = refuse
+    await failing_passes(world, UnreadableGroupError)
+    assert (await events(world))["GroupUnreadable"] == 1
+    assert await conditions(world) == before
+
+
+@pytest.mark.usefixtures("unreadable")
+async def test_of_another_operators_group_nothing_is_said(world: World) -> None:
+    """That operator may have a later version, which can read the group."""
+    owner = {"metadata": {"annotations": {names.ANNOTATION_OPERATOR: "elsewhere/other"}}}
+    await world.patch_group(owner)
+    before = await conditions(world)
+    await failing_passes(world, UnreadableGroupError)
+    assert (await events(world))["GroupUnreadable"] == 0
+    assert await conditions(world) == before
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message"),
+    [
+        (403, "Forbidden", 'pods "orders-3" is forbidden: exceeded quota: small, used: pods={number}, limited: pods=2'),
+        (422, "Invalid", 'admission webhook "policy.example" denied the request ({number})'),
+        (400, "BadRequest", 'admission webhook "policy.example" denied the request ({number})'),
+    ],
+    ids=["a quota", "a webhook", "a webhook without a reason"],
+)
+async def test_a_pod_that_is_not_admitted_is_reported_once(
+    world: World, sandbox: SandboxApiServer, status: int, reason: str, message: str
+) -> None:
+    """Also if the text of each refusal differs."""
+    tries = 0
+
+    def refuse(request: Any) -> None:
+        nonlocal tries
+        if request.method in {"POST", "PATCH"} and "/pods" in request.path:
+            tries += 1
+            raise StatusError(status, reason, message.format(number=tries))
+
+    await world.lose_pod("orders-3")
+    before = await events(world)
+    sandbox.before_request = refuse
+    await failing_passes(world, ApiError)
+
+    assert tries == PASSES
+    more = await events(world) - before
+    assert more["InvalidSpec"] == 1
+    assert max(more.values()) == 1, more
+    assert (await conditions(world))["Stalled"] == ("True", "InvalidSpec")

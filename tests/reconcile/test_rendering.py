@@ -1,4 +1,4 @@
-"""broker.conf and pods, compared with files that a person has read. UPDATE_GOLDEN=1 writes them anew."""
+"""broker.conf and pods, compared with golden files that a person has read, and the broker's liveness probe, run by a shell."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -17,23 +16,21 @@ from brokergroup_operator.api.credentials import USABLE
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.reconcile.render.broker_config import broker_conf, broker_properties
-from brokergroup_operator.reconcile.render.containers import command, java_arguments
+from brokergroup_operator.reconcile.render.containers import broker_container, command, java_arguments
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see import foreign
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from rocketmq_remoting.serialization import decode_properties
 from tests.reconcile import builders as b
+from tests.reconcile.golden_files import compare
 
-GOLDEN = Path(__file__).parent / "golden"
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
 DURABILITIES = ("Strict", "Available", "Fast")
 IMPLEMENTATIONS = ("Java", "Python")
-
-
-def compare(name: str, actual: str) -> None:
-    path = GOLDEN / name
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        path.write_text(actual, encoding="utf-8")
-    assert actual == path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -88,7 +85,7 @@ def test_what_durability_leaves_open_reaches_the_brokers(spec: dict[str, Any], e
         ({"durability": "Fast", "replication": {"minInSyncReplicas": 2}}, False),
     ],
 )
-def test_the_floor_holds_where_everybody_acknowledges_and_more_than_one_must(spec: dict[str, Any], floor: bool) -> None:
+def test_the_floor_holds_where_all_acknowledge_and_more_than_one_must(spec: dict[str, Any], floor: bool) -> None:
     assert acknowledgement_rule(b.group(**spec).spec).shrink_floor is floor
 
 
@@ -106,7 +103,7 @@ def test_a_user_may_override_tuning_but_never_what_the_operator_sets() -> None:
 @pytest.mark.parametrize(
     ("implementation", "spec", "expected"),
     [
-        # Not before another master is elected: 3 s of silence, 3 s for the fence, 1 s to tell the slaves.
+        # Not before another master is elected: 3 s of silence, 3 s for the fence, 1 s to notify the slaves.
         ("Java", {}, "7000"),
         ("Java", {"failover": {"heartbeatTimeoutMilliseconds": 5000}}, "11000"),
         ("Java", {"failover": {"heartbeatTimeoutMilliseconds": 1000}}, "5000"),
@@ -136,7 +133,7 @@ def test_a_backslash_survives_java_properties() -> None:
 
 
 def test_the_start_script_fills_in_the_placeholders(tmp_path: Path) -> None:
-    """The very command of the pod, with a `java` that only tells what it was given."""
+    """The command of the pod, with a `java` that only prints its arguments."""
     run, config, tools = tmp_path / "run", tmp_path / "config", tmp_path / "bin"
     for folder in (run, config, tools):
         folder.mkdir()
@@ -267,3 +264,98 @@ def test_bad_quantities_are_named(text: str) -> None:
 def test_controller_addresses_must_be_usable(addresses: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="controller_addresses"):
         ReconcileSettings(controller_addresses=addresses)
+
+
+OF_TWO_DISKS = {"commitLog": {"size": "1Gi"}}
+
+
+def probe(**spec: Any) -> dict[str, Any]:
+    found: dict[str, Any] = broker_container(b.group(**spec).spec, b.SETTINGS)["livenessProbe"]
+    return found
+
+
+class Disks:
+    """The folders of a broker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.commit_log = folder / "store", folder / "commitlog"
+        self.hung: list[Path] = []
+        for one in (self.store, self.commit_log):
+            one.mkdir()
+
+    def hang(self, folder: Path) -> None:
+        os.mkfifo(folder / ".disk-probe")
+        self.hung.append(folder / ".disk-probe")
+
+    def ends(self, *, programs: str | None = None, **spec: Any) -> bool:
+        """Whether the probe's command ends, and with 0. Its output is waited for, as a container runtime does."""
+        environment = {
+            "PATH": os.environ["PATH"] if programs is None else programs,
+            "STORE_DIR": str(self.store),
+            "COMMIT_LOG_DIR": str(self.commit_log),
+        }
+        shell, *arguments = probe(**spec)["exec"]["command"]
+        assert shell == "sh"
+        # What hangs does so for ever: a longer wait finds the same.
+        seconds = 2.0 if self.hung else 600.0
+        try:
+            done = subprocess.run(
+                ["/bin/sh", *arguments], env=environment, capture_output=True, timeout=seconds, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return False
+        assert (done.stdout, done.stderr) == (b"", b"")
+        return done.returncode == 0
+
+    def answer(self) -> None:
+        """Release the probes that still wait."""
+        for one in self.hung:
+            os.close(os.open(one, os.O_RDONLY | os.O_NONBLOCK))
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[Disks]:
+    made = Disks(tmp_path)
+    yield made
+    made.answer()
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_disk_that_answers_passes(disks: Disks, implementation: str) -> None:
+    assert disks.ends(implementation=implementation)
+    assert (disks.store / ".disk-probe").stat().st_size == 512
+    assert list(disks.commit_log.iterdir()) == []
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_disk_that_hangs_fails_and_holds_up_only_its_own_write(disks: Disks, implementation: str) -> None:
+    """At the timeout the runtime kills the probe's process, and waits until it and its output have ended."""
+    disks.hang(disks.store)
+    assert not disks.ends(implementation=implementation)
+
+
+def test_the_disk_of_the_commit_log_counts_where_it_is_another(disks: Disks) -> None:
+    assert disks.ends(storage=OF_TWO_DISKS)
+    (disks.commit_log / ".disk-probe").unlink()
+    disks.hang(disks.commit_log)
+    assert not disks.ends(storage=OF_TWO_DISKS)
+
+
+def test_an_error_of_the_disk_is_an_answer(disks: Disks) -> None:
+    """No restart mends a full disk, a lost folder, or an image without `dd`; it would be one after another."""
+    (disks.store / ".disk-probe").symlink_to("/dev/full")
+    assert disks.ends(), "no space left"
+    (disks.store / ".disk-probe").unlink()
+    disks.store.rmdir()
+    assert disks.ends(), "no such folder"
+    assert disks.ends(programs="/nowhere"), "no dd"
+
+
+def test_a_disk_may_be_slow_for_twenty_seconds_and_hang_for_a_minute() -> None:
+    by_default = probe()
+    assert by_default["timeoutSeconds"] == 20
+    assert by_default["periodSeconds"] * by_default["failureThreshold"] == 60
+    patient = {"livenessProbe": {"timeoutSeconds": 60, "periodSeconds": 60, "failureThreshold": 5}}
+    chosen = probe(podTemplate={"spec": {"broker": patient}})
+    assert chosen["periodSeconds"] * chosen["failureThreshold"] == 300
+    assert chosen["exec"] == by_default["exec"]

@@ -1,7 +1,7 @@
-"""Of the runs of one plane: the next begins when every earlier one has ended, however often the Lease comes and goes meanwhile.
+"""The runs of one plane: the next begins after every earlier one has ended, however often the Lease comes and goes meanwhile.
 A run that ends by a fault gives the Lease back, turns `/healthz` red, and is begun again after a pause that grows.
 
-The rest of the plane is stood in for: a Lease that the test gives and takes, and a watcher that ends when the test lets it.
+The rest of the plane is replaced: a Lease that the test gives and takes, and a watcher that ends when the test lets it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Lease:
 
     @property
     def pauses(self) -> list[float]:
-        """From each time that it was given back to the next request for it."""
+        """Return the seconds from each release of the Lease to the next request for it."""
         times = [seconds for _, seconds in self.told[1:]]
         return [asked - given for given, asked in zip(times[::2], times[1::2], strict=False)]
 
@@ -253,7 +253,7 @@ def test_healthz_is_red_until_a_run_lasts_or_another_pod_may_have_the_lease(virt
 
 
 def test_an_election_that_fails_is_begun_again(virtual_loop: VirtualLoop) -> None:
-    """Its task ended, the process would follow for ever, and `/healthz` say ok."""
+    """If its task ended, the process would follow for ever while `/healthz` reports ok."""
 
     async def story() -> None:
         plane = new_plane()

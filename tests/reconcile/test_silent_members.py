@@ -1,4 +1,4 @@
-"""A slave that runs and that no controller hears, or no telling links: when its process is replaced, and what prevents that."""
+"""A slave that runs and that no controller hears: when its process is replaced, and a plane that hears no broker itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from brokergroup_operator.observe.group_view import LostLink, Silence
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.plan import DeleteObject, RemoveMember, SwitchMaster
 from brokergroup_operator.reconcile.see import observed
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_evaluate import condition, run, status_of
+from tests.reconcile.passes import condition, conditions, message, run, status_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from brokergroup_operator.reconcile.see.observed import Observed
+
 
 NOW = dt.datetime.fromisoformat(b.NOW)
 
@@ -29,7 +33,7 @@ def text(at: dt.datetime) -> str:
 
 
 def unheard(*ids: int, seconds: float = 96.0, seen: Observed | None = None, **silence: Any) -> Observed:
-    """These slaves run, linked to the master, and were last heard so long ago."""
+    """These slaves run, linked to the master; their last heartbeat is `seconds` old."""
     seen = seen or c.settled()
     assert seen.record is not None
     since = NOW.timestamp() - seconds
@@ -39,7 +43,7 @@ def unheard(*ids: int, seconds: float = 96.0, seen: Observed | None = None, **si
 
 
 def unlinked(*ids: int, seen: Observed | None = None, linked_now: bool = False, lost: bool = True) -> Observed:
-    """These slaves are heard, have lost their links, and were told of their master nine times."""
+    """These slaves are heard, have lost their links, and were notified of their master nine times."""
     seen = seen or c.settled()
     links = dict.fromkeys(ids, LostLink(NOW.timestamp() - 1, 9)) if lost else {}
     return in_epoch_change(seen, unlinked=frozenset() if linked_now else frozenset(ids), lost_links=links)
@@ -79,7 +83,7 @@ TIMELINE = FailoverTimeline(
 
 
 def never_registered(seconds: float, *, claimed: bool = True, ready: bool = True) -> Observed:
-    """Broker 2 was granted its id (1013), its pod has been running for so long, and no 1003 has come."""
+    """Broker 2 was granted its id (1013), its pod has been running for `seconds`, and no 1003 has come."""
     seen = c.settled()
     assert seen.record is not None
     replicas = dict(seen.record.replicas)
@@ -91,7 +95,7 @@ def never_registered(seconds: float, *, claimed: bool = True, ready: bool = True
 
 
 def registered_under(address: str, seconds: float = 61, **silence: Any) -> Observed:
-    """Broker 2 has a new pod since so long; its registration is that of a process before it, at this address."""
+    """Broker 2 has a pod that is `seconds` old; its registration is an earlier process's, at this address."""
     seen = unheard(2, seconds=seconds + 30, **({"linked": False, "answers": False} | silence))
     assert seen.record is not None
     replicas = dict(seen.record.replicas)
@@ -135,7 +139,7 @@ CASES: list[tuple[str, Observed, list[str]]] = [
     ("it answers, and the master has no link to it", unheard(2, linked=False), ["replace orders-2"]),
     ("it is linked, and does not answer us", unheard(2, answers=False), ["replace orders-2"]),
     ("nothing shows that it runs", unheard(2, linked=False, answers=False), []),
-    ("nobody was asked yet", unheard(2, linked=None, answers=None), []),
+    ("no broker was asked yet", unheard(2, linked=None, answers=None), []),
     ("another plane hears it", unheard(2, heard_by=("10.0.0.7:9878",)), []),
     ("not ready for that very reason", c.not_ready(unheard(2), "orders-2"), ["replace orders-2"]),
     ("its pod is stopping", c.going(unheard(2), "orders-2"), []),
@@ -204,7 +208,7 @@ def test_when_it_is_replaced(seen: Observed, steps: list[str]) -> None:
 
 
 def test_a_master_that_is_not_heard_is_no_matter_of_ours() -> None:
-    """The failover's: here it would be killed without another one."""
+    """A failover replaces it; here it would be killed without a successor."""
     assert c.steps(unheard(1)) == []
 
 
@@ -249,7 +253,7 @@ def test_where_an_unlinked_ones_copy_is_needed_a_person_is_asked() -> None:
 
 def test_it_is_said_when_it_will_be() -> None:
     assert condition(unheard(2, seconds=10), "Reconciling") == ("True", "RepairingMembers")
-    [found] = [one for one in status_of(unheard(2, seconds=10))["conditions"] if one["type"] == "Reconciling"]
+    found = conditions(unheard(2, seconds=10))["Reconciling"]
     assert found["message"].endswith("if it stays so, its process is replaced at 2026-11-21T00:00:20Z")
     assert run(unheard(2, seconds=10)).look_again_seconds is not None
 
@@ -257,7 +261,7 @@ def test_it_is_said_when_it_will_be() -> None:
 def test_where_it_would_cost_writes_a_person_is_asked() -> None:
     seen = unheard(2, seen=c.settled(**STRICT_ON_TWO))
     assert condition(seen, "Stalled") == ("True", "MembersNotHeard")
-    [found] = [one for one in status_of(seen)["conditions"] if one["type"] == "Stalled"]
+    found = conditions(seen)["Stalled"]
     assert found["message"].endswith(
         "without it 1 would acknowledge, and 2 are needed: kubectl delete pod orders-2, when writes may wait for it"
     )
@@ -315,7 +319,7 @@ def test_after_a_good_hour_it_begins_with_the_first_pause_again() -> None:
 def test_a_changed_secret_begins_with_the_first_pause_again(secret_changed_seconds_ago: float, replaced: bool) -> None:
     seen = noted(unheard(2, seconds=400), count=4, seconds_ago=400)
     at = text(NOW - dt.timedelta(seconds=secret_changed_seconds_ago))
-    plan = evaluate(replace(seen, credentials_changed_at=at), b.SETTINGS, now=b.NOW)
+    plan = run(replace(seen, credentials_changed_at=at))
     assert any(isinstance(action, plans.DeleteObject) for action in plan.actions) == replaced
     if replaced:
         [written] = [action for action in plan.actions if isinstance(action, plans.WriteStatus)]
@@ -328,7 +332,7 @@ def test_a_secret_that_is_written_again_and_again_puts_a_replacement_off_for_an_
 ) -> None:
     seen = unheard(2, seconds=unheard_seconds)
     at = text(NOW - dt.timedelta(seconds=10))
-    plan = evaluate(replace(seen, credentials_changed_at=at), b.SETTINGS, now=b.NOW)
+    plan = run(replace(seen, credentials_changed_at=at))
     assert any(isinstance(action, plans.DeleteObject) for action in plan.actions) == replaced
 
 
@@ -349,3 +353,50 @@ def test_what_others_write_on_a_secret_is_no_change_of_its_credentials() -> None
     assert observed.data_changed_at(secret) == "2026-11-02T00:00:00Z"
     del secret["metadata"]["managedFields"]
     assert observed.data_changed_at(secret) == "2026-11-01T00:00:00Z"
+
+
+ELSEWHERE = Silence(since_unix_seconds=0.0, linked=True, answers=True, heard_by=("10.0.0.7:9878",))
+
+
+def hears(*ids: int, seen: Observed | None = None, said_of_others: Silence = ELSEWHERE) -> Observed:
+    """Only these members' heartbeats arrive here; the master answers as master."""
+    seen = seen or c.settled()
+    assert seen.record is not None
+    silences = {one: said_of_others for one in seen.record.replicas if one not in ids}
+    master = silences.pop(seen.record.master_broker_id or 0, None)
+    return c.live(seen, *ids, silences=silences, masters_silence=master, writable=True)
+
+
+@pytest.mark.parametrize("ids", [(), (2, 3), (1,)], ids=["no broker", "the slaves alone", "the master alone"])
+def test_the_group_is_ready_by_what_the_master_and_the_other_plane_say(ids: Collection[int]) -> None:
+    seen = hears(*ids)
+    for kind in ("Ready", "Available", "ReplicationHealthy"):
+        assert condition(seen, kind)[0] == "True", kind
+    text = message(seen, "Ready")
+    assert text.startswith("3 members in sync; broker ")
+    assert text.endswith("but by 10.0.0.7:9878")
+
+
+@pytest.mark.parametrize("ids", [(), (2, 3), (1,)], ids=["no broker", "the slaves alone", "the master alone"])
+def test_it_does_nothing_voluntary(ids: Collection[int]) -> None:
+    seen = hears(*ids, seen=c.outdated(c.settled(), "orders-1", "orders-2", "orders-3"))
+    assert condition(seen, "FailoverSafe") == ("False", "MembersNotHeard")
+    assert not [one for one in run(seen).actions if isinstance(one, DeleteObject | SwitchMaster | RemoveMember)]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (replace(ELSEWHERE, heard_by=()), "MembersNotHeard"),
+        (replace(ELSEWHERE, linked=False), "MembersNotHeard"),
+    ],
+    ids=["no plane hears them", "they have no link"],
+)
+def test_a_member_of_which_nothing_good_is_said_is_not_ready(said: Silence, reason: str) -> None:
+    assert condition(hears(1, said_of_others=said), "Ready") == ("False", reason)
+
+
+def test_no_id_is_cleaned_from_the_record_by_a_plane_that_does_not_hear_the_master() -> None:
+    """It can't distinguish a living member from a dead one."""
+    seen = hears(seen=c.settled(replicas=2))
+    assert not [one for one in run(seen).actions if isinstance(one, DeleteObject | SwitchMaster | RemoveMember)]

@@ -1,23 +1,38 @@
-"""Disks that go with their pods, and a volume of its own for the commit log."""
+"""The disks of members: their claims, a volume for the commit log, ephemeral disks, and when a disk counts as lost."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
+from brokergroup_operator.kube.resources import EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.reconcile.decide.claims import growing_claims, marked_as_leaving
+from brokergroup_operator.reconcile.other_groups import Turn
 from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject
 from brokergroup_operator.reconcile.render import children
 from brokergroup_operator.reconcile.render.broker_config import broker_properties
 from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.see.foreign import NameTakenError
 from brokergroup_operator.reconcile.see.members import membership
+from brokergroup_operator.reconcile.tell.events import transition_notes
 from tests.reconcile import builders as b
+from tests.reconcile import cases as c
 from tests.reconcile.cases import with_pods
-from tests.reconcile.test_evaluate import run, told
-from tests.reconcile.test_rendering import compare
+from tests.reconcile.golden_files import compare
+from tests.reconcile.passes import conditions, lines_of, run
+from tests.reconcile.world import SANDBOX, make_ready, named, uids_of, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kube_sandbox.api_server.server import SandboxApiServer
+    from tests.reconcile.world import World
+
 
 EPHEMERAL: dict[str, Any] = {"storage": {"ephemeral": {"sizeLimit": "2Gi"}}}
 COMMIT_LOG: dict[str, Any] = {"storage": {"commitLog": {"size": "100Gi", "storageClassName": "fast"}}}
@@ -50,11 +65,11 @@ def test_an_ephemeral_pod_has_no_claim() -> None:
 
 @pytest.mark.parametrize("spec", [EPHEMERAL, COMMIT_LOG], ids=["ephemeral", "commitLog"])
 def test_nothing_is_done_to_a_settled_group(spec: dict[str, Any]) -> None:
-    assert told(run(settled(**spec))) == []
+    assert lines_of(run(settled(**spec))) == []
 
 
 def test_the_loss_of_an_ephemeral_pod_is_the_loss_of_its_disk() -> None:
-    """Its id is never used again: what comes has an empty disk."""
+    """Its id is never used again: the next pod has an empty disk."""
     seen = settled(**EPHEMERAL)
     members = membership(replace(seen, pods=b.without(seen.pods, "orders-2")))
     assert [one.broker_id for one in members.volume_lost] == [2]
@@ -84,7 +99,7 @@ def test_an_empty_commit_log_never_joins_the_identity_of_the_old_one(phase: str)
 
 def test_a_pod_that_runs_without_a_claim_for_its_log_is_left_running() -> None:
     seen = settled(**COMMIT_LOG)
-    assert told(run(replace(seen, claims=b.without(seen.claims, LOGS[1])))) == []
+    assert lines_of(run(replace(seen, claims=b.without(seen.claims, LOGS[1])))) == []
 
 
 def test_an_ephemeral_group_says_so_when_it_is_made() -> None:
@@ -109,7 +124,7 @@ def test_each_claim_of_a_member_grows_by_its_own_wish() -> None:
     assert grown == dict.fromkeys(LOGS, "200Gi")
 
 
-def test_who_has_left_leaves_no_commit_log_behind_where_that_was_asked_for() -> None:
+def test_a_member_that_has_left_leaves_no_commit_log_behind_where_that_was_asked_for() -> None:
     wish = {"storage": {**COMMIT_LOG["storage"], "retention": {"whenScaled": "Delete"}}}
     seen = settled(**wish)
     log, store = seen.claims[LOGS[0]], seen.claims["orders-1"]
@@ -118,7 +133,301 @@ def test_who_has_left_leaves_no_commit_log_behind_where_that_was_asked_for() -> 
         "orders-4": store | {"metadata": store["metadata"] | {"name": "orders-4", "annotations": marks}},
         "orders-4-commitlog": log | {"metadata": log["metadata"] | {"name": "orders-4-commitlog"}},
     }
-    assert told(run(replace(seen, claims={**seen.claims, **fourth}))) == [
+    assert lines_of(run(replace(seen, claims={**seen.claims, **fourth}))) == [
         "delete PersistentVolumeClaim orders-4-commitlog",
         "delete PersistentVolumeClaim orders-4",
     ]
+
+
+DELETE: dict[str, Any] = {"storage": {"retention": {"whenScaled": "Delete"}}}
+
+
+def test_the_mark_comes_before_the_id_is_forgotten() -> None:
+    seen = c.wishing(c.settled(replicas=4), replicas=3)
+    stopped = c.live(c.without_pods(seen, "orders-4"), 1, 2, 3)
+    assert lines_of(run(stopped)) == ["apply PersistentVolumeClaim orders-4"]
+    assert lines_of(run(c.marked(stopped, "orders-4"))) == ["forget 4"]
+
+
+def left(*, marked: bool, **spec: Any) -> Any:
+    """Id 4 has left; its claim is still there."""
+    seen = c.settled(**spec)
+    claim = next(iter(seen.claims.values()))
+    annotations = {names.ANNOTATION_LEAVING: "4"} if marked else {}
+    fourth = claim | {"metadata": claim["metadata"] | {"name": "orders-4", "annotations": annotations}}
+    return replace(seen, claims={**seen.claims, "orders-4": fourth})
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (left(marked=True, **DELETE), ["delete PersistentVolumeClaim orders-4"]),
+        (left(marked=True), []),
+        (left(marked=False, **DELETE), []),
+    ],
+    ids=["Delete", "Retain", "no mark: perhaps a lost record"],
+)
+def test_the_claim_of_a_member_that_has_left(seen: Any, expected: list[str]) -> None:
+    assert lines_of(run(seen)) == expected
+
+
+def test_a_copy_of_a_claim_is_a_users_backup() -> None:
+    """Made with `kubectl get -o yaml` and another name, it carries our labels and even the mark."""
+    seen = left(marked=True, **DELETE)
+    claims = {**b.without(seen.claims, "orders-4"), "orders-4-backup": seen.claims["orders-4"]}
+    assert lines_of(run(replace(seen, claims=claims))) == []
+
+
+def test_a_mark_on_a_member_that_stays_is_taken_off() -> None:
+    seen = c.settled(**DELETE)
+    [marked] = [one for one in marked_as_leaving(seen, b.member(3)) if isinstance(one, ApplyObject)]
+    claims = {**seen.claims, "orders-3": b.bound(marked.object)}
+    assert lines_of(run(replace(seen, claims=claims))) == ["apply PersistentVolumeClaim orders-3"]
+
+
+def test_a_claim_that_a_higher_id_carries_is_not_marked() -> None:
+    seen = c.settled()
+    assert seen.record is not None
+    fourth = replace(seen.record.replicas[1], broker_id=4)
+    seen = replace(seen, record=replace(seen.record, next_broker_id=5, replicas={**seen.record.replicas, 4: fourth}))
+    assert list(marked_as_leaving(seen, b.member(1))) == []
+
+
+@pytest.mark.parametrize(("capacity", "growing"), [("8Gi", []), ("8192Mi", []), ("4Gi", ["orders-2"]), (None, [])])
+def test_a_claim_grows_until_its_volume_has_the_size(capacity: str | None, growing: list[str]) -> None:
+    seen = c.settled()
+    claim = seen.claims["orders-2"]
+    status = {"phase": "Bound"} | ({"capacity": {"storage": capacity}} if capacity else {})
+    assert growing_claims(replace(seen, claims={**seen.claims, "orders-2": claim | {"status": status}})) == growing
+
+
+def test_a_claim_that_was_made_larger_stays_so() -> None:
+    """An autoscaler of volumes: asking for the smaller size would be refused in every pass."""
+    seen = c.settled()
+    name, claim = next(iter(seen.claims.items()))
+    spec = claim["spec"] | {"resources": {"requests": {"storage": "64Gi"}}}
+    larger = replace(seen, claims={**seen.claims, name: claim | {"spec": spec}})
+    sizes = [
+        step.object["spec"]["resources"]["requests"]["storage"]
+        for step in run(larger).actions
+        if isinstance(step, ApplyObject) and step.object["metadata"]["name"] == name
+    ]
+    assert set(sizes) == {"64Gi"}
+
+
+POD = "orders-2"
+
+
+@pytest.fixture
+async def settled_world(sandbox: SandboxApiServer, sandbox_world: World) -> World:
+    """Its three pods run; `settle` counts the writes that it sees at the server."""
+    sandbox.before_request = sandbox_world.observe
+    sandbox_world.brokers_run = True
+    await sandbox_world.create_group()
+    await sandbox_world.settle()
+    return sandbox_world
+
+
+async def ids(world: World) -> list[int]:
+    stored = await world.view.store.read(world.key)
+    assert stored is not None
+    return sorted(stored.record.replicas)
+
+
+async def claims(world: World) -> dict[str, dict[str, Any]]:
+    listed = await world.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=world.key.namespace)
+    return {item["metadata"]["name"]: item for item in listed.items}
+
+
+async def test_a_claim_without_the_label_is_no_lost_disk(settled_world: World) -> None:
+    off = {"metadata": {"labels": {names.LABEL_BROKER_GROUP: None}}}
+    await settled_world.api.patch(PERSISTENT_VOLUME_CLAIMS, POD, off, namespace=settled_world.key.namespace)
+    await settled_world.stop_pod(POD)
+    await settled_world.settle()
+    assert await ids(settled_world) == [1, 2, 3]
+    assert (await claims(settled_world))[POD]["metadata"]["labels"][names.LABEL_BROKER_GROUP] == "orders"
+
+
+async def test_a_claim_that_a_person_made_again_waits_for_the_person(settled_world: World) -> None:
+    """With no label at all it may be a user's: it is not taken over, and the id is not given up."""
+    await settled_world.api.delete(PERSISTENT_VOLUME_CLAIMS, POD, namespace=settled_world.key.namespace)
+    bare = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await settled_world.stop_pod(POD)
+    metadata = {"name": POD, "namespace": settled_world.key.namespace}
+    await settled_world.api.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": metadata, "spec": bare})
+    with pytest.raises(NameTakenError, match=f"PersistentVolumeClaim {POD} is there and is none of this group's"):
+        await settled_world.run_pass()
+    assert await ids(settled_world) == [1, 2, 3]
+
+    ours = {names.LABEL_BROKER_GROUP: "orders", names.LABEL_APP_MANAGED_BY: names.MANAGED_BY}
+    await settled_world.api.patch(
+        PERSISTENT_VOLUME_CLAIMS, POD, {"metadata": {"labels": ours}}, namespace=settled_world.key.namespace
+    )
+    await settled_world.settle()
+    assert await ids(settled_world) == [1, 2, 3]
+    assert POD in {pod["metadata"]["name"] for pod in await settled_world._pods()}
+
+
+async def test_a_claim_that_is_gone_is_a_lost_disk(settled_world: World) -> None:
+    await settled_world.api.delete(PERSISTENT_VOLUME_CLAIMS, POD, namespace=settled_world.key.namespace)
+    await settled_world.stop_pod(POD)
+    await settled_world.settle()
+    assert await ids(settled_world) == [1, 3, 4]
+
+
+IMAGE = {"image": "example/other:2"}
+RESTARTED = {names.ANNOTATION_RESTARTED_AT: "2026-11-27T08:00:00Z"}
+
+
+def going(seen: Any, *claims: str) -> Any:
+    """These claims are being deleted, each under the pod that uses it."""
+    changed = {
+        name: claim | {"metadata": claim["metadata"] | {"deletionTimestamp": b.NOW}} if name in claims else claim
+        for name, claim in seen.claims.items()
+    }
+    return replace(seen, claims=changed)
+
+
+def test_it_is_a_condition_that_names_claim_pod_and_the_way_out() -> None:
+    alarm = conditions(going(c.settled(), "orders-2"))[ConditionType.CLAIM_TERMINATING]
+    assert (alarm["status"], alarm["reason"]) == ("True", Reason.CLAIM_BEING_DELETED)
+    for part in (
+        "claim orders-2.",
+        "pod orders-2",
+        "kubectl brokergroup rebuild orders 2 -n shop",
+        "Retain",
+        "gitops.md",
+    ):
+        assert part in alarm["message"]
+    assert ConditionType.CLAIM_TERMINATING not in conditions(c.settled())
+
+
+def test_a_commit_logs_claim_counts_as_well() -> None:
+    seen = going(settled(**COMMIT_LOG), LOGS[2])
+    assert f"claim {LOGS[2]}." in conditions(seen)[ConditionType.CLAIM_TERMINATING]["message"]
+
+
+@pytest.mark.parametrize("why", ["the pod is going", "no pod", "another's claim"])
+def test_what_is_no_danger_is_no_alarm(why: str) -> None:
+    seen = going(c.settled(), "orders-2")
+    if why == "the pod is going":
+        seen = c.with_pods(seen, lambda pod: pod["metadata"].update(deletionTimestamp=b.NOW), "orders-2")
+    elif why == "no pod":
+        seen = replace(seen, pods=b.without(seen.pods, "orders-2"))
+    else:
+        copy = seen.claims["orders-2"]
+        copy = copy | {"metadata": copy["metadata"] | {"name": "orders-2-backup"}}
+        seen = replace(c.settled(), claims={**c.settled().claims, "orders-2-backup": copy})
+    assert ConditionType.CLAIM_TERMINATING not in conditions(seen)
+
+
+def test_every_further_claim_is_an_event() -> None:
+    settled, one, two = (
+        list(conditions(seen).values())
+        for seen in (c.settled(), going(c.settled(), "orders-2"), going(c.settled(), "orders-2", "orders-3"))
+    )
+
+    def events(before: Any, after: Any) -> list[str]:
+        return [note.reason for note in transition_notes(before, after) if note.reason == "ClaimBeingDeleted"]
+
+    assert events(settled, one) == ["ClaimBeingDeleted"]
+    assert events(one, one) == []
+    assert events(one, two) == ["ClaimBeingDeleted"]
+    assert events(two, settled) == []
+
+
+def test_a_rolling_update_passes_over_its_pod_and_then_waits_for_a_person() -> None:
+    outdated = c.wishing(c.settled(), **IMAGE)
+    assert lines_of(run(outdated))[-1] == "delete Pod orders-2"
+    held = going(outdated, "orders-2")
+    assert lines_of(run(held))[-1] == "delete Pod orders-3"
+    alone = going(c.settled(), "orders-2")
+    alone = c.with_pods(
+        alone, lambda pod: pod["metadata"]["annotations"].update({names.ANNOTATION_REVISION: "another"}), "orders-2"
+    )
+    assert not [line for line in lines_of(run(alone)) if "Pod" in line]
+    stalled = conditions(alone)[ConditionType.STALLED]
+    assert (stalled["status"], stalled["reason"]) == ("True", Reason.CLAIM_BEING_DELETED)
+    assert "orders-2: a claim is being deleted" in stalled["message"]
+
+
+def test_it_keeps_no_other_group_waiting() -> None:
+    """An update that has come to its last pod, and may not stop that one, gives its turn back."""
+    last = c.with_pods(
+        c.settled(),
+        lambda pod: pod["metadata"]["annotations"].update({names.ANNOTATION_REVISION: "another"}),
+        "orders-2",
+    )
+    assert run(c.rolling(last)).turn is Turn.HOLDS
+    held = c.rolling(going(last, "orders-2"))
+    assert run(held).turn is Turn.NONE
+    told_of = conditions(held)[ConditionType.UP_TO_DATE]
+    assert (told_of["status"], told_of["reason"]) == ("False", Reason.CLAIM_BEING_DELETED)
+
+
+def test_an_asked_for_restart_is_refused_as_well() -> None:
+    seen = going(c.settled(), "orders-1", "orders-2", "orders-3")
+    marked = seen.group_object | {"metadata": seen.group_object["metadata"] | {"annotations": RESTARTED}}
+    seen = replace(seen, group_object=marked)
+    assert not [line for line in lines_of(run(seen)) if "Pod" in line or "switch" in line]
+    assert conditions(seen)[ConditionType.STALLED]["reason"] == Reason.CLAIM_BEING_DELETED
+
+
+def test_a_pod_that_is_not_heard_is_left_alone_too() -> None:
+    """Usually a replaced pod keeps its disk; here it would lose it."""
+    seen = c.live(going(c.wishing(c.settled(), **IMAGE), "orders-3"), 1, 2)
+    seen = c.with_pods(seen, lambda pod: pod["status"].update(conditions=[]), "orders-3")
+    assert "delete Pod orders-3" not in lines_of(run(seen))
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Pending"])
+def test_a_pod_that_never_runs_is_not_made_again(phase: str) -> None:
+    seen = going(c.settled(), "orders-2")
+    seen = c.with_pods(seen, lambda pod: pod["status"].update(phase=phase), "orders-2")
+    assert "delete Pod orders-2" not in lines_of(run(seen))
+
+
+def test_a_group_is_not_put_to_sleep_on_it() -> None:
+    """All its pods would stop, and wake without those disks. Nor is its master kept from acknowledging meanwhile."""
+    asleep = c.wishing(c.settled(), maintenance={"hibernated": True})
+    assert lines_of(run(asleep)) != []
+    held = going(asleep, "orders-3")
+    assert not [
+        line for line in lines_of(run(held)) if "Pod" in line or "minInSyncReplicas=99" in line or "config" in line
+    ]
+    stalled = conditions(held)[ConditionType.STALLED]
+    assert (stalled["status"], stalled["reason"]) == ("True", Reason.CLAIM_BEING_DELETED)
+    assert stalled["message"].startswith("Not hibernated: orders-3")
+
+
+def test_a_rebuild_is_the_way_out() -> None:
+    """Its pod is stopped, because a person asked for just that; the claim is gone by then, and the id follows."""
+    seen = c.running(going(c.settled(), "orders-3"), "Rebuild", brokerId=3)
+    assert lines_of(run(seen))[-1] == "delete Pod orders-3"
+    stopped = c.live(b.changed(seen, pods=b.without(seen.pods, "orders-3")), 1, 2)
+    assert c.steps(stopped) == []
+    gone = b.changed(stopped, claims=b.without(seen.claims, "orders-3"))
+    assert lines_of(run(gone)) == ["reserve orders-4"]
+
+
+@SANDBOX
+async def test_it_is_reported_at_once_and_the_claim_stays_until_the_pod_stops(
+    world: World, start_plane: Callable[..., Any]
+) -> None:
+    """What an Argo CD that prunes does: all claims at once. Reports: argo-cd #1250."""
+    await start_plane(resync_seconds=600.0)
+    await make_ready(world)
+    pods = await uids_of(world, PODS)
+    for name in pods:
+        await world.api.delete(PERSISTENT_VOLUME_CLAIMS, name, namespace=world.key.namespace)
+
+    async def alarm() -> Any:
+        found = (await world.conditions()).get("ClaimTerminating")
+        return found and found["message"].count("rebuild") == 3
+
+    await until("the alarm names all three", alarm)
+    events = [one for one in (await named(world, EVENTS)).values() if one["reason"] == "ClaimBeingDeleted"]
+    assert events
+    assert {one["type"] for one in events} == {"Warning"}
+    assert await uids_of(world, PODS) == pods
+    assert sorted(await named(world, PERSISTENT_VOLUME_CLAIMS)) == sorted(pods)

@@ -1,4 +1,4 @@
-"""Declared topics of a cluster: what is asked of a group's master, and when."""
+"""Declared topics of a cluster: which requests a group's master gets, and when."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ async def test_groups_that_are_not_made_yet_count() -> None:
     assert (await kept.keep(ORDERS)).ready == 0
 
 
-async def test_without_declared_topics_nobody_is_asked() -> None:
+async def test_without_declared_topics_no_master_is_asked() -> None:
     kept = Kept()
     kept.lead(FIRST, SECOND)
     assert await kept.keep() == TopicsStanding()

@@ -1,4 +1,4 @@
-"""At most so many groups roll at a time: the line they stand in, and a whole fleet that is outdated in one moment."""
+"""A limited number of groups roll at one time: their order, and a whole fleet that becomes outdated at one moment."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def group_with(key: GroupKey, reason: str, since: str = b.NOW, status: str = "Fa
     return {"metadata": {"namespace": key.namespace, "name": key.name}, "status": {"conditions": [condition]}}
 
 
-def test_who_holds_the_turn_keeps_it_and_the_next_is_woken() -> None:
+def test_the_group_with_the_turn_keeps_it_and_the_next_is_woken() -> None:
     table, woken = turns()
     assert table.before(SECOND, since="1") == ()
     table.tell(SECOND, Turn.HOLDS, since="1")
@@ -74,7 +74,7 @@ def test_as_many_as_allowed_and_without_a_limit_all() -> None:
     assert unlimited.before(SECOND, since="2") == ()
 
 
-def test_who_fails_in_line_keeps_nobody_waiting() -> None:
+def test_a_group_that_fails_in_line_keeps_no_other_waiting() -> None:
     table, _ = turns()
     table.tell(FIRST, Turn.WAITS, since="1")
     assert table.before(SECOND, since="2") == (FIRST,)
@@ -164,8 +164,8 @@ async def fleet(api: KubernetesApi, sandbox: SandboxApiServer) -> AsyncIterator[
 
 
 async def up_to_date(world: World) -> bool:
-    """Three members in sync and every pod as the spec says, by its own word."""
-    group = await world.api.get(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+    """Whether its own status says that three members are in sync and every pod is as in the spec."""
+    group = await world.group()
     status = group.get("status") or {}
     new = status.get("observedGeneration") == group["metadata"]["generation"]
     true = {one["type"] for one in status.get("conditions", []) if one["status"] == "True"}
@@ -173,7 +173,7 @@ async def up_to_date(world: World) -> bool:
 
 
 async def rolls(world: World) -> bool:
-    """By its pods alone: some are there no more, or not all of one image."""
+    """Whether its pods show a roll: some are missing, or their images differ."""
     pods = (await world.api.list(PODS, namespace=world.key.namespace)).items
     own = [pod for pod in pods if pod["metadata"]["name"].startswith(f"{world.key.name}-")]
     images = {pod["spec"]["containers"][0]["image"] for pod in own if "deletionTimestamp" not in pod["metadata"]}
@@ -189,7 +189,7 @@ async def groups_of(world: World) -> list[dict[str, Any]]:
 async def test_an_outdated_fleet_rolls_one_group_after_another_though_the_operator_dies(
     fleet: list[World], seed: int
 ) -> None:
-    """Passes in any order; every few of them a new operator, that knows only what the API holds."""
+    """Passes in any order; after every seven a new operator, which knows only what the API holds."""
     chance, limit = random.Random(seed), 1
     for world in fleet:
         patch = {"spec": {"image": "example.com/replica:2"}}

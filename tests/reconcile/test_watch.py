@@ -1,4 +1,4 @@
-"""Kopf's thread and its supervisor: a user without a name, its end, and when `/healthz` is to say that no watch lives."""
+"""Kopf's thread and its supervisor: its identity, its end, when `/healthz` reports that no watch lives, and watched nodes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS
+from brokergroup_operator.kube.client import PatchType
+from brokergroup_operator.kube.resources import CONFIG_MAPS, NODES, PODS
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.run import watch
-from brokergroup_operator.reconcile.run.watch import FAILING_SECONDS, LASTED_SECONDS, Listener, Watcher
+from brokergroup_operator.reconcile.run.watch import FAILING_SECONDS, LASTED_SECONDS, Listener, Watcher, node_facts
+from brokergroup_operator.reconcile.see.observed import is_draining
 from brokergroup_operator.records.group_cache import GroupCache, group_of
 from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
@@ -80,7 +82,7 @@ def watcher(access: ClusterAccess, clock: Clock, changes: list[GroupKey]) -> Wat
 
 
 class Ends:
-    """How the runs of kopf end, and whether one of them watches."""
+    """Ends the runs of kopf, and knows whether one of them watches."""
 
     def __init__(self, sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
         self.errors: list[BaseException | None] = []
@@ -306,3 +308,45 @@ async def test_an_outage_of_the_api_is_no_trouble(monkeypatch: pytest.MonkeyPatc
         clock.now += 10
         assert watching.trouble() is None
     await kopf.stop(watching)
+
+
+async def test_only_a_change_of_what_matters_is_news(api: KubernetesApi, sandbox: SandboxApiServer) -> None:
+    """Also if the operator serves one namespace only."""
+    await api.create(NODES, {"metadata": {"name": "node-1"}})
+    cache, news = GroupCache(), asyncio.Queue[Any]()
+
+    def on_node(name: str, node: dict[str, Any] | None) -> None:
+        if cache.hold_node(name, node):
+            news.put_nowait(node)
+
+    watching = Watcher(
+        ClusterAccess(url=sandbox.url),
+        namespace="default",
+        listener=Listener(on_object=lambda *_: None, on_listed=lambda: None, on_node=on_node),
+        identity="operator-0",
+    )
+    watching.start()
+    async with asyncio.timeout(120):
+        assert not is_draining(await news.get())
+        for label, cordoned in (("b", True), ("c", None)):
+            await api.patch(NODES, "node-1", {"metadata": {"labels": {"a": label}}}, content_type=PatchType.MERGE)
+            await api.patch(NODES, "node-1", {"spec": {"unschedulable": cordoned}}, content_type=PatchType.MERGE)
+            assert is_draining(await news.get()) is bool(cordoned)
+        await api.delete(NODES, "node-1")
+        assert await news.get() is None
+    assert news.empty()
+    await watching.stop()
+
+
+def test_a_heartbeat_changes_no_fact() -> None:
+    def node(heartbeat: str) -> dict[str, Any]:
+        ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat, "lastTransitionTime": "t"}
+        return {
+            "metadata": {"name": "n", "resourceVersion": heartbeat},
+            "status": {"conditions": [ready], "images": [1]},
+        }
+
+    assert node_facts(node("1")) == node_facts(node("2"))
+    assert node_facts(node("1"))["status"]["conditions"] == [
+        {"type": "Ready", "status": "True", "lastTransitionTime": "t"}
+    ]

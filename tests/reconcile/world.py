@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from brokergroup_operator.api import names
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.client import PatchType
@@ -19,6 +21,7 @@ from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.group_cache import GroupCache
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
+from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile.fake_view import FakeGroupView
 
@@ -26,11 +29,15 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.access import ClusterAccess
-    from brokergroup_operator.records.store import GroupKey
     from kube_sandbox.api_server.server import SandboxApiServer
 
 SETTINGS = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), resync_seconds=1.0)
+# The group of tests that have a server of their own.
+KEY = GroupKey("default", "orders")
+# A story whose end does not depend on the server is run at the embedded one only.
+SANDBOX = pytest.mark.parametrize("access", ["sandbox"], indirect=True)
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
 KINDS = (
     resources.BROKER_GROUPS, resources.BROKER_GROUP_STATES, resources.PODS, resources.PERSISTENT_VOLUME_CLAIMS, resources.SERVICES,
@@ -44,8 +51,8 @@ VOLATILE = {
 }  # fmt: skip
 
 
-async def until(what: str, check: Any, *, deadline_seconds: float = 20.0) -> Any:
-    """Wait for a condition; say what did not come."""
+async def until(what: str, check: Any, *, deadline_seconds: float = 60.0) -> Any:
+    """Wait until `check` is true and return its result; fail with `what` after the deadline."""
     loop = asyncio.get_running_loop()
     end = loop.time() + deadline_seconds
     while True:
@@ -61,7 +68,7 @@ def applier_for(access: ClusterAccess) -> ServerSideApplier:
 
 
 class KilledError(Exception):
-    """The operator was killed at the write that was asked for."""
+    """The operator was killed at the planned write."""
 
 
 class World:
@@ -78,7 +85,7 @@ class World:
         self.cache = GroupCache()
         self.writes: list[str] = []
         self.planned_kill: int | None = None
-        # Whether brokers run in the pods, as a real kubelet would have it; else the test says who is master.
+        # Whether brokers run in the pods, as a real kubelet would have it; else the test chooses the master.
         self.brokers_run = False
         self.was_killed = False
         self._kill_at: int | None = None
@@ -98,7 +105,7 @@ class World:
         self._kill_at = self.planned_kill
 
     def new_reconciler(self) -> Reconciler:
-        """Of a newly started operator."""
+        """Return the reconciler of a newly started operator."""
         return Reconciler(
             GroupFetcher(self.api, self.view, cache=self.cache),
             PlanApplier(
@@ -153,13 +160,13 @@ class World:
                 await self._report(name, phase="Running", state={"running": {}}, ready="True")
 
     async def run_brokers(self) -> bool:
-        """Whoever has a running pod registers, follows the master and is in sync; returns whether that changed anything."""
+        """Members with a running pod register, follow the master and are in sync. Return whether that changed the record."""
         stored = await self.view.store.read(self.key)
         if stored is None:
             return False
         pods = {item["metadata"]["name"]: item for item in (await self._pods())}
         by_pod = {one.reserved_for: one.broker_id for _, one in sorted(stored.record.replicas.items())}
-        group = await self.api.get(BROKER_GROUPS, self.key.name, namespace=self.key.namespace)
+        group = await self.group()
         await self.view.live(
             self.key,
             [broker_id for name, broker_id in by_pod.items() if name in pods],
@@ -176,6 +183,11 @@ class World:
         volume, status = {"spec": {"volumeName": f"volume-of-{name}"}}, {"status": {"phase": "Bound"}}
         await self.api.patch(PERSISTENT_VOLUME_CLAIMS, name, volume, namespace=namespace)
         await self.api.patch(PERSISTENT_VOLUME_CLAIMS, name, status, namespace=namespace, subresource="status")
+
+    async def lose_pod(self, name: str) -> None:
+        """Delete the pod, and end it as its kubelet would."""
+        await self.api.delete(PODS, name, namespace=self.key.namespace)
+        await self.stop_pod(name)
 
     async def stop_pod(self, name: str) -> None:
         await self._report(name, phase="Running", state={"terminated": {"exitCode": 137}}, ready="False")
@@ -210,6 +222,17 @@ class World:
             content_type=PatchType.MERGE,
         )
 
+    async def group(self) -> dict[str, Any]:
+        """Return the group's object as the API server has it."""
+        return await self.api.get(BROKER_GROUPS, self.key.name, namespace=self.key.namespace)
+
+    async def patch_group(self, patch: dict[str, Any], **options: Any) -> dict[str, Any]:
+        return await self.api.patch(BROKER_GROUPS, self.key.name, patch, namespace=self.key.namespace, **options)
+
+    async def conditions(self) -> dict[str, dict[str, Any]]:
+        """Return the group's conditions by type; empty before its first status."""
+        return {one["type"]: one for one in (await self.group()).get("status", {}).get("conditions", [])}
+
     async def bring_up(self, server: SandboxApiServer) -> None:
         """Bring the group up by passes; its brokers are in sync at once, its kubelet only writes status."""
         self.brokers_run = True
@@ -226,7 +249,7 @@ class World:
         await self.api.create(BROKER_GROUPS, group | {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND})
 
     async def run_operation(self, kind: str, **section: Any) -> None:
-        """An operation that the operations plane has set Running."""
+        """Create an operation that the operations plane has set Running."""
         made = await self.api.create(
             resources.BROKER_GROUP_OPERATIONS,
             {
@@ -246,7 +269,7 @@ class World:
         )
 
     async def everything(self) -> dict[str, Any]:
-        """All objects of all our kinds, without what differs from run to run."""
+        """Return all objects of all our kinds, without what differs from run to run."""
         result = {}
         for resource in KINDS:
             for item in (await self.api.list(resource, namespace=self.key.namespace)).items:
@@ -260,3 +283,54 @@ def stable(value: Any) -> Any:
     if isinstance(value, list):
         return [stable(item) for item in value]
     return value
+
+
+async def named(world: World, resource: Resource) -> dict[str, dict[str, Any]]:
+    listed = await world.api.list(resource, namespace=world.key.namespace)
+    return {item["metadata"]["name"]: item for item in listed.items}
+
+
+async def all_ready(world: World) -> bool:
+    await world.run_kubelet()
+    return (await world.conditions()).get("Ready", {}).get("status") == "True"
+
+
+async def make_ready(world: World) -> None:
+    await world.create_group()
+
+    async def three_pods() -> bool:
+        return len(await named(world, PODS)) == 3
+
+    await until("three pods", three_pods)
+    await world.view.make_master(world.key, 1)
+    await until("Ready", lambda: all_ready(world))
+
+
+async def delete(world: World, policy: str) -> None:
+    await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace, propagation_policy=policy)
+
+
+async def is_gone(world: World) -> bool:
+    return world.key.name not in await named(world, BROKER_GROUPS)
+
+
+async def orphan(world: World) -> None:
+    """Delete the group with the policy Orphan, and wait until its object is gone."""
+    await delete(world, "Orphan")
+    await until("the group is gone", lambda: is_gone(world))
+
+
+async def uids_of(world: World, resource: Resource) -> dict[str, str]:
+    """Return the uids of all objects of the kind, by name."""
+    return {name: obj["metadata"]["uid"] for name, obj in (await named(world, resource)).items()}
+
+
+async def replaced(world: World, pod: str, *, before: str) -> dict[str, Any]:
+    """Wait for a pod of this name with another uid than `before`, and return it."""
+
+    async def another() -> Any:
+        found = (await named(world, PODS)).get(pod)
+        return found if found and found["metadata"]["uid"] != before else None
+
+    again: dict[str, Any] = await until(f"a new {pod}", another)
+    return again
