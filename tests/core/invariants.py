@@ -1,6 +1,6 @@
-"""What must hold after any decision, of the record, of the answer, and between the record before and after it.
+"""Invariants of each decision: of the record, of the answer, and between the records before and after it.
 
-The invariants, and each safety rule where it can be seen in one step.
+With them each safety rule that a single step can show.
 """
 
 from collections.abc import Mapping
@@ -171,7 +171,7 @@ def _check_grant(
     assert lowered.keys() == {winner} | event.eligible
     told = heard.get(winner, LiveReplica(winner))
     if any(one.epoch > before.master_epoch for key, one in heard.items() if before.claimed_replica(key)):
-        return  # rule 3: what was recorded does not count, see the floor's own tests
+        return  # rule 3: the recorded values do not count, see the floor's own tests
     assert winner != before.granted_master_id, "a master that holds its epoch is kept, not granted again"
     if before.is_first_election:
         _check_first_grant(before, event, heard, settings, request)
@@ -268,7 +268,7 @@ def _check_first_grant(
     settings: ControllerSettings,
     request: ElectMaster,
 ) -> None:
-    # Of a pod that registered several ids only the last one's disk is there (a wiped disk takes a new id).
+    # If a pod registered several ids, only the last one has a disk (a wiped disk takes a new id).
     last = {one.reserved_for: one.broker_id for one in before.replicas.values() if one.registered and one.reserved_for}
     known = {one.broker_id for one in before.replicas.values() if one.broker_id >= last.get(one.reserved_for, 0)}
     everybody = set(before.replicas)
@@ -298,7 +298,7 @@ def _check_alteration(
     assert before is not None
     assert not before.master_process_lost
     assert event.sync_state_set - before.sync_state_set <= heard.keys(), "who joins is alive (I8)"
-    # What a master that shrinks first has dropped it has acknowledged without: the dead that it keeps may not stop the record.
+    # A master that shrinks first has already acknowledged without the members it dropped: dead ones it keeps must not block this.
     follows = settings.masters_shrink_first and event.sync_state_set < before.sync_state_set
     assert follows or event.sync_state_set <= heard.keys(), "members are alive (I8)"
     assert not event.eligible or len(event.sync_state_set) < settings.min_in_sync_replicas

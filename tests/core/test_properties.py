@@ -1,6 +1,6 @@
-"""Whatever happens, in whatever order, the invariants hold.
+"""The invariants hold after any events in any order.
 
-Hypothesis chooses the way; a seeded walk over the same choices shows that they are not vacuous.
+Hypothesis chooses the steps; a seeded walk over the same choices shows that the invariants are not vacuous.
 """
 
 import random
@@ -32,7 +32,7 @@ from tests.support.draws import examples
 SCOPE = Scope(unfenced=True)
 BEGINNINGS = (World(), warm_world())
 
-# A group hears heartbeats all day and is cleaned once a year. Only the walk is weighted; hypothesis looks everywhere.
+# Heartbeats come all day, a cleaning once a year: the walk is weighted by that, hypothesis is not.
 WEIGHTS = {
     "Beat": 10,
     "AlterSyncStateSet": 8,
@@ -202,7 +202,7 @@ TURNS = 500
 # The rarest of them comes once in 418 turns: no sample of the walk reaches them all.
 @pytest.mark.longer
 def test_the_walk_reaches_every_state_that_matters() -> None:
-    """Invariants that are never put to the test prove nothing: each of these must have happened."""
+    """An invariant that no state tests proves nothing: each of these states must occur."""
     chance = random.Random(20261121)
     reached: Counter[str] = Counter()
     for turn in range(TURNS):
