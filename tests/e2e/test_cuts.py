@@ -197,7 +197,7 @@ async def ask_the_master(group: WholeGroup, command: RemotingCommand) -> Remotin
 
 
 async def make_topic_and_group(group: WholeGroup, name: str) -> None:
-    """Create as `mqadmin updateTopic` and `updateSubGroup` do; with a setting: a first consumer would create the group without it."""
+    """Create both as `mqadmin updateTopic` and `updateSubGroup` do; the setting shows that no consumer created the group."""
     topic = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
     topic |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
     await ask_the_master(group, request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=topic))
