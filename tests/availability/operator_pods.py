@@ -162,7 +162,7 @@ class OperatorPods:
     async def takeover(
         self, scenario: str, struck: OperatorPod, since_seconds: float, group: WholeGroup
     ) -> OperatorPod:
-        """Delete a Service that only a reconcile plane repairs; return the pod that repairs it first, and print the time it took."""
+        """Delete a Service that only a reconcile plane repairs; return the pod that repairs it first, and print the time."""
         await self.house.api.delete(SERVICES, names.master_service_name(group.name), namespace=NAMESPACE)
 
         def successor() -> tuple[OperatorPod, Passed] | None:
