@@ -1,4 +1,4 @@
-"""The window of a switchover: from notBefore to notAfter, or deadlineSeconds long; what is not begun in it never is."""
+"""The window of a switchover: from notBefore to notAfter, or deadlineSeconds long; it never starts outside the window."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def said(plan: PassPlan, name: str = "switchover-1") -> tuple[OperationPhase | N
     ],
 )
 def test_what_was_not_begun_in_its_window_is_rejected(section: dict[str, Any], window: str) -> None:
-    """A schedule that has passed is not carried out. Reports: Patroni #118, zalando/postgres-operator #3058."""
+    """A switchover whose schedule has passed is rejected. Reports: Patroni #118, zalando/postgres-operator #3058."""
     plan = evaluate(scene(operation(**section)), {})
     phase, message = said(plan)
     assert phase is OperationPhase.REJECTED
