@@ -40,7 +40,7 @@ def registered(
     topics: tuple[str, ...] = TOPICS,
     timeout_ms: int | None = None,
 ) -> str | None:
-    """Register; the address of the master that the answer names."""
+    """Register; return the master's address in the answer."""
     header = RegisterBrokerRequestHeader(
         broker_name=GROUP[1],
         broker_addr=address,
