@@ -190,7 +190,7 @@ class FaithfulNode(Node):
         return None
 
     async def _say(self, pod: dict[str, Any], status: dict[str, Any]) -> None:
-        """Once: what is said again would be a change."""
+        """Write a message once: a repetition would be a change."""
         if pod.get("status", {}).get("phase") == "Pending" and status.items() <= pod["status"].items():
             return
         with contextlib.suppress(ApiError):
@@ -232,7 +232,7 @@ def _secrets_of(pod: dict[str, Any]) -> list[str]:
 
 
 def _floor_of(group: dict[str, Any]) -> int:
-    """How many in sync may never be gone below on purpose; a group of so few that it can't be kept gives one up."""
+    """Return the number of members in sync that planned steps must keep; a group too small for it may lose one."""
     spec = read_group(group).spec
     if spec.maintenance.hibernated or "deletionTimestamp" in group["metadata"]:
         return 0
@@ -272,7 +272,7 @@ class FuzzWorld(World):
                 self._judge_going(obj, is_gone=change.type == "DELETED")
 
     def _judge_going(self, pod: dict[str, Any], *, is_gone: bool) -> None:
-        """Nobody is stopped while those that stay would be fewer than a write needs."""
+        """Check that no pod is stopped while fewer members would remain than a write needs."""
         broker_id = names.broker_id_of_pod_name(NAME, pod["metadata"]["name"])
         if broker_id is None:
             return
@@ -284,18 +284,18 @@ class FuzzWorld(World):
         (self._going.add if going else self._going.discard)(broker_id)
 
     async def wish(self, spec: Spec) -> None:
-        """The user's spec, as a whole: made, or put in the place of the one there is. Raises `InvalidError`."""
+        """Create the group with the user's whole spec, or replace its spec. Raises `InvalidError`."""
         group = await self.group()
         if not group:
             metadata = {"name": NAME, "namespace": NAMESPACE}
             kind = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND}
             await self.api.create(BROKER_GROUPS, {**kind, "metadata": metadata, "spec": spec})
             return
-        # Without the resourceVersion's danger: nobody else writes the spec, and status has its own door.
+        # A replace without conflicts: no other writer changes the spec, and status has its own subresource.
         await self.api.replace(BROKER_GROUPS, {**group, "spec": spec})
 
     async def rest(self) -> dict[str, Any]:
-        """Let it settle, and give the group as it is then."""
+        """Let the group settle, and return it."""
         self.loop.allow_more_turns()
         await self.settle()
         ends_at = self.loop.time() + LONGEST_INCIDENT_SECONDS
