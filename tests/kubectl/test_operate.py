@@ -1,4 +1,4 @@
-"""What the verbs that change something create and patch, what they wait for, and the durations that they take."""
+"""The verbs with changes: created and patched objects, waits, and accepted durations."""
 
 from __future__ import annotations
 
