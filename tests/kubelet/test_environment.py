@@ -1,4 +1,4 @@
-"""What a container finds: its variables, its files, its claim's volume, its address."""
+"""A container's environment: its variables, its files, its claim's volume, its address."""
 
 from __future__ import annotations
 
