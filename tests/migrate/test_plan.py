@@ -1,4 +1,4 @@
-"""From what was read of Java to records, every doubt by its name, what Java is taught, and what ours would have decided."""
+"""From Java's state to records, named doubts, the lesson for Java, and the shadow's decisions."""
 
 from __future__ import annotations
 
