@@ -162,7 +162,7 @@ class World:
         self._next_id = record.get("nextBrokerId", 0)
 
     async def everything(self) -> dict[str, Any]:
-        """Return the group's objects without values that may differ between good runs. All must name one master, which may differ."""
+        """Return the group's objects without values that may differ between good runs. All must name one master."""
         result: dict[str, Any] = {}
         masters: dict[str, list[Any]] = {"record": [], "status": [], "labels": []}
         for resource in COMPARED:
