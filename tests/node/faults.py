@@ -1,4 +1,4 @@
-"""What is done to a broker: the process behind a pod is found by its cgroup, as the kernel knows it."""
+"""Faults of a broker: its process is found by the pod's cgroup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The images of the nodes: ours, from the Dockerfile as it stands, the Java brokers', and what holds a pod open.
+"""The images of the nodes: ours, from the unchanged Dockerfile, the Java brokers', and the pause image.
 
 There is no registry. buildah builds with the stand-in base image of the cached parts; containerd takes archives.
 """
@@ -43,7 +43,7 @@ def source_files(checkout: Path) -> list[Path]:
 
 
 def digest(checkout: Path, arguments: tuple[str, ...]) -> str:
-    """Names an image by everything that it is built from."""
+    """Return an image's name by all its sources."""
     whole = hashlib.sha256(repr(arguments).encode())
     for path in source_files(checkout):
         whole.update(f"{path.relative_to(checkout)}\0{os.access(path, os.X_OK)}\0".encode())

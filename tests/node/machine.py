@@ -1,4 +1,4 @@
-"""What of the machine's own settings a cluster could change: seen before it comes up and after it is down, and put back.
+"""The machine's settings that a cluster may change: recorded before its start and after its end, and restored.
 
 The kubelet sets kernel parameters of the whole machine (`vm.overcommit_memory`, `kernel.panic`, …) and does not put them back.
 """

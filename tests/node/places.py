@@ -1,4 +1,4 @@
-"""Where everything of the two nodes lies, and by which names and addresses it goes.
+"""Folders, names and addresses of the two nodes.
 
 One cluster at a time fits on a machine: bridge, namespaces and cgroups have fixed names, so that a run that was killed can be
 cleaned up by the next one.

@@ -1,4 +1,4 @@
-"""What every operator pod has told: its log and its incident log, kept when the pod is gone.
+"""Every operator pod's log and incident log, kept after the pod is gone.
 
 Both are files on the nodes. A second name is given to each, so that the kubelet may remove the pod and the text stays. The new
 names lie beside the old ones: the kubelet's folder is a mount of its own, and no name leads from one mount into another.

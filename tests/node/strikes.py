@@ -1,4 +1,4 @@
-"""Each fault at a group under load, as its client and the operator tell of it, and where the time of the longest gap went."""
+"""Each fault of a group under load, by its client and by the operator, with the stages of the longest gap."""
 
 from __future__ import annotations
 
