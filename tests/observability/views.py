@@ -1,4 +1,4 @@
-"""One change of master, told by seven views: the same id, the same moment, the same milliseconds for every step.
+"""One change of master in seven views: the same id, the same time, the same milliseconds for every step.
 
 A failover's status is in the group, a switchover's in its operation, which ends before the steps that come after the master.
 Each view is read the way its users read it: the page over its stream, the status and the Event from the API, the metric from
