@@ -1,4 +1,4 @@
-"""The live page in a real Chromium: what a person, a keyboard and a screen reader get of it. Run by ``tests/page/run.py``.
+"""The live page in a real Chromium, for readers, keyboard and screen reader. Run by ``tests/page/run.py``.
 
 Not collected by a plain pytest: the browser, its driver and axe-core are a real part (`browser`).
 """
@@ -88,7 +88,7 @@ def browser() -> Iterator[Browser]:
 
 @dataclass
 class Eyes:
-    """Opens pages and writes down what they complain of and whom they ask."""
+    """Opens pages and records their complaints and the hosts of their requests."""
 
     browser: Browser
     findings: Findings

@@ -1,4 +1,4 @@
-"""The page's thread beside the controller plane: bounded work, bounded memory, whatever viewers do; and who gets in."""
+"""The page's thread beside the controller plane: bounded work and memory for any viewers; and access control."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_board_tells_only_what_is_new_and_in_bounded_parts() -> None:
     assert all(key.startswith("ns-3/") for key in hidden["rows"])
 
 
-# ---- who gets in
+# ---- access control
 
 
 @pytest.mark.parametrize(
