@@ -1,4 +1,4 @@
-"""What both say of custom objects: life, status, complaints, rules, patches, apply, lists, tables, scale, watches."""
+"""Both servers' answers about custom objects: life, status, complaints, rules, patches, apply, lists, tables, scale, watches."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def server_side_apply(peer: Peer) -> None:
     async def apply(manager: str, body: dict[str, Any], path: str = f"{THINGS}/one", **query: Any) -> None:
         await peer.apply(path, body, fieldManager=manager, **query)
 
-    for validation in ("Ignore", "Strict"):  # an undeclared field has no place among the fields that somebody owns
+    for validation in ("Ignore", "Strict"):  # an undeclared field has no place among the owned fields
         await apply("alice", thing(odd=1), fieldValidation=validation)
         await apply("alice", thing(parts=[{"id": 1, "code": "x", "odd": 1}]), fieldValidation=validation)
     await apply("alice", thing(replicas=3, config={"a": "1"}, parts=[{"id": 1, "code": "x"}]))

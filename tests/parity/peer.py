@@ -124,7 +124,7 @@ class Peer:
     apply = partialmethod(call, "PATCH", content_type=APPLY)
 
     async def watch(self, path: str, **query: str) -> None:
-        """Records all that a watch of one second tells, without the ordinary bookmarks, whose time nobody promises."""
+        """Record a watch's events over one second, without ordinary bookmarks, whose time is not guaranteed."""
         self.shapes.add(shape_of("WATCH", path))
         target = self.url + path.format(ns=self.namespace)
         params = {**query, "watch": "true", "timeoutSeconds": "1"}
