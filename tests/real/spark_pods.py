@@ -1,4 +1,4 @@
-"""Runs the pods that Spark makes as processes on this machine: no kubelet is here, and the real API server needs somebody to.
+"""Runs Spark's pods as processes on this machine, in place of the real API server's missing kubelet.
 
 A container is the image's entry point with the arguments and the environment of the pod's own manifest. A ConfigMap that is mounted
 becomes a folder, and its mount path is that folder wherever it is named. All is on loopback: the name of a driver's Service
@@ -153,7 +153,7 @@ class SparkPods:
         done = self.kubectl.run(
             "patch", "pod", name, "--namespace", self.namespace, "--subresource=status", "--type=merge", "-p", patch
         )
-        # Spark may have deleted it by now: then nobody asks any more.
+        # Spark may have deleted it by now: then it is no longer needed.
         if done.returncode != 0 and "NotFound" not in done.stderr:
             raise AssertionError(done.stderr)
 

@@ -266,7 +266,7 @@ def test_who_may_edit_may_ask_for_operations_and_who_may_view_sees_them() -> Non
         "rocketmqclusters",
     }
     assert {verb for rule in view["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
-    # The record is nobody's but the operator's, and a status is not edited.
+    # Only the operator has rights to the record, and users do not edit a status.
     assert {name for rule in edit["rules"] for name in rule["resources"]} == {
         "brokergroups",
         "brokergroupoperations",

@@ -85,7 +85,7 @@ def test_the_real_apiserver_accepts_it_and_its_pods_are_restricted(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_no_pod_may_more_than_it_must(mode: str) -> None:
-    """A root file system that nobody writes, /tmp apart; and who speaks to no API server has no token."""
+    """Root file systems are read-only except /tmp; a pod without requests to the API server has no token."""
     own: dict[str, Any] = {"slaReport__groupObjectives": "false"}
     for name, template in pod_templates(rendered(**EVERYTHING, **own, **MODES[mode])).items():
         [container] = template["spec"]["containers"]
@@ -107,7 +107,7 @@ def test_the_operators_services_and_budgets_select_no_pod_of_it(mode: str) -> No
         labels = template["metadata"]["labels"].items()
         assert not theirs <= labels
         assert policy["podSelector"]["matchLabels"].items() <= labels
-    # Nobody reaches them; driver and executors reach each other.
+    # No client can reach them; driver and executors reach each other.
     assert policy["policyTypes"] == ["Ingress"]
     assert policy.get("ingress") == (
         None if mode == "cron job" else [{"from": [{"podSelector": policy["podSelector"]}]}]
@@ -269,7 +269,7 @@ def test_paths_in_the_image_are_those_of_the_dockerfile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_job_reads_the_groups_own_objectives_and_has_the_right_to(mode: str) -> None:
-    """The account of whoever runs the report, its token, its option; in one namespace where the operator serves one."""
+    """The account of the report's pod, its token, its option; in one namespace if the operator serves one."""
     for watched, kind in (("", "ClusterRole"), ("shop", "Role")):
         objects = rendered(**HTTP, **MODES[mode], watch__namespace=watched)
         told = parsed(words_of(objects))
@@ -289,7 +289,7 @@ def test_the_job_reads_the_groups_own_objectives_and_has_the_right_to(mode: str)
 
 
 def account_of_report(objects: list[dict[str, Any]], mode: str) -> str:
-    """Who asks: the pod in which the report is made, and not the one that submits it."""
+    """Return the account of the pod that makes the report, not of the one that submits it."""
     if mode == "spark operator":
         account: str = one(objects, "ScheduledSparkApplication")["spec"]["template"]["driver"]["serviceAccount"]
     elif mode == "cluster":

@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(420)]
 
 # RocketMQ's requests to keep users and their rights, which only tools send.
 AUTH_CREATE_USER, AUTH_DELETE_USER, AUTH_CREATE_ACL, AUTH_UPDATE_ACL = 3001, 3003, 3006, 3007
-# Nobody waits so long here: an incident that is closed was not waiting for anything any more.
+# Longer than any wait here: a closed incident waits for no further step.
 NEVER_SECONDS = 3600.0
 _AUTHORIZATION = "org.apache.rocketmq.auth.authorization.provider"
 NO_TOPIC_UNASKED = {"autoCreateTopicEnable": "false"}
@@ -54,7 +54,7 @@ AUTHORIZED = {
 
 
 class Closed(Observer):
-    """The incidents that are over, and what became of the canary's messages."""
+    """The closed incidents, and the results of the canary's messages."""
 
     def __init__(self) -> None:
         self.incidents: list[FailoverTimeline] = []
@@ -129,7 +129,7 @@ async def story_of(rig: JavaRig) -> AsyncIterator[Story]:
 
 
 async def test_it_makes_its_topic_and_writes_as_the_groups_user(rig: JavaRig) -> None:
-    """As a superuser, which is what nobody has to arrange."""
+    """It writes as a superuser, which needs no set-up."""
     async with story_of(rig) as story:
         for name in ("one", "two"):
             story.start_broker(name)

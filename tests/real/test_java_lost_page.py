@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(300)]
 
-# Where the master listens; everybody knows it by the relay's address.
+# The master's listening address; all others know only the relay's.
 HIDDEN_HOST = "127.0.0.2"
 LOST = "zz-lost"
 TABLES: dict[int, str] = {

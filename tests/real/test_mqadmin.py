@@ -85,7 +85,7 @@ class Lab(JavaRig):
         )
 
     async def ask(self, *arguments: str) -> str:
-        """As anybody."""
+        """Run mqadmin unsigned."""
         self.shell.sign_no_more()
         return await asyncio.to_thread(self.shell.run, *arguments)
 
@@ -224,7 +224,7 @@ async def test_the_configuration_is_shown_where_that_was_opened(lab: Lab) -> Non
 
 
 async def test_by_default_the_configuration_is_nobodys_business(lab: Lab) -> None:
-    """What an operator answers that was not told otherwise: to administrators, to reading and to writing."""
+    """The operator's default answers: to administrators, to reads and to writes."""
     closed = ControllerPlane(
         store=MemoryRecordStore(),
         directory=FixedDirectory(),

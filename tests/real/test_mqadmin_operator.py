@@ -56,7 +56,7 @@ class Lab:
         return record
 
     async def mqadmin(self, *arguments: str) -> str:
-        """As anybody."""
+        """Run mqadmin unsigned."""
         self.shell.sign_no_more()
         return await asyncio.to_thread(self.shell.run, *arguments)
 

@@ -1,7 +1,7 @@
 """The rights of the chart's Spark: a real spark-submit asks a real API server, with the Roles and nothing more.
 
 In cluster mode both Roles are used: the job's pod submits, the driver's pod makes executors, loses one, and cleans up. The audit
-log says what each asked for: nothing that is refused, and nothing in a Role that nobody asks for. The namespace takes no pod
+log has the requests of each: none is refused, and every right of a Role is used. The namespace accepts no pod
 that is not restricted.
 """
 

@@ -35,7 +35,7 @@ class AdminShell:
         tools.write_text(f"accessKey: {access_key}\nsecretKey: {secret_key}\n", encoding="utf-8")
 
     def sign_no_more(self) -> None:
-        """Send the next commands as anybody would."""
+        """Send the next commands unsigned."""
         (self.home / "conf" / "tools.yml").unlink(missing_ok=True)
 
     def run(self, *arguments: str) -> str:
