@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PROMISES = "docs/concepts/promises.md"
 README = "README.md"
-# Whoever writes one of these on a page of promises states a guarantee.
+# Each of these words on a page of promises states a guarantee.
 # On the other pages "only" and "lost" are words of any sentence: "only with --replace", "a lost master".
 STRONG = re.compile(r"\b(never|always|nothing acknowledged)\b", re.IGNORECASE)
 GUARANTEE = re.compile(r"\b(never|always|only|(?:no|nothing|every) acknowledged)\b", re.IGNORECASE)
