@@ -294,7 +294,7 @@ def test_eviction_asks_the_disruption_budget(store: ObjectStore, running_pod: di
     store.patch(budgets, "default", "b", allowed, Write(), subresource="status")
     evict(store, target, {}, Write())
     assert "deletionTimestamp" in store.get(PODS, "default", "p").obj["metadata"]
-    # Nobody else is let go until the disruption controller has counted again.
+    # No other pod is evicted until the disruption controller has counted again.
     status = store.get(budgets, "default", "b").obj["status"]
     assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["p"])
 
