@@ -113,7 +113,7 @@ async def test_the_first_comparison_of_a_new_master_does_not_forget_a_refusal(gr
     second.topics["orders"] = 4
     with pytest.raises(SwitchoverRefusedError, match="lacks 1"):
         await plane.switch_master(KEY)
-    expected = [(1, "Topic", "orders"), (3, "Topic", "orders")]  # nobody is left, and each is named
+    expected = [(1, "Topic", "orders"), (3, "Topic", "orders")]  # no slave is left, and each is named
     assert _diverged(plane) == expected
     found = _each_change(plane)
     compared = third.asked.count(21)

@@ -1,6 +1,6 @@
 """Facts outside the schema: the cluster's objects, and values of Kubernetes' own types.
 
-The world (`world.py`) has the ConfigMaps, Secrets, images and node labels named here, except those with a name like "no-such-secret".
+The world (`world.py`) has the ConfigMaps, Secrets, images and node labels named here, except those like "no-such-secret".
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One story: a group is created, its spec changes some times, then is restored. After each change `oracles` check its state.
 
-What stalls must heal: a change that ends explained is taken back at once, and the group must then be as it was before it. At
-the end the spec of the beginning is put back, and every object must be as it was (but for times, versions and epochs; and for
-what the API lets nobody take back, a claim that has grown). The last spec that was reached is also given to a new group
-in a world of its own: it must end as the changed one did.
+A stalled group must recover: a change that ends explained is reverted at once, and the group must then be as before it. At
+the end the first spec is restored, and every object must be as it was (except times, versions and epochs, and changes that
+the API cannot revert, such as a grown claim). The last spec that was reached is also given to a new group
+in a separate world: it must end like the changed one.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Load:
         expect(line.strip() == "ready", f"{self.group.name}: nothing was acknowledged before the fault: {line!r}")
 
     def stop(self) -> dict[str, Any]:
-        """Stop it, and return its observations. Raises CheckError if an acknowledged message is lost or the check failed."""
+        """Stop it, and return its observations. Raises CheckError if the load itself failed or did not end."""
         self.process.send_signal(signal.SIGTERM)
         try:
             told, _ = self.process.communicate(timeout=90)

@@ -302,7 +302,7 @@ def move_to_spare_node(group: Group) -> None:
 
 
 def leave_the_master_alone_there(group: Group) -> None:
-    """Leave only the master on that node: if two of three members were cut off, no election could end the gap before the cut does."""
+    """Leave only the master on that node: with two of three members cut off, no election could end the gap before the cut."""
     master = group.master_name()
     there = {pod["metadata"]["name"] for pod in group.pods() if pod["spec"]["nodeName"] == SPARE_NODE.name} - {master}
     # Not by `kubectl cordon`: the operator moves a master off a node that is being drained.

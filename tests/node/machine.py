@@ -1,6 +1,6 @@
 """The machine's settings that a cluster may change: recorded before its start and after its end, and restored.
 
-The kubelet sets kernel parameters of the whole machine (`vm.overcommit_memory`, `kernel.panic`, …) and does not put them back.
+The kubelet sets kernel parameters of the whole machine (`vm.overcommit_memory`, `kernel.panic`, …) and does not restore them.
 """
 
 from __future__ import annotations

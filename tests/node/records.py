@@ -83,7 +83,7 @@ class OperatorRecords:
         return [one for one in found if one["name"] == group and one["kind"] in ("failover", "switchover")]
 
     def copy_to(self, folder: Path) -> None:
-        """All of it, where it outlives the nodes: for a person who looks why a check did not hold."""
+        """Copy all records to a folder that outlives the nodes, to find out why a check failed."""
         folder.mkdir(parents=True, exist_ok=True)
         for node in nodes():
             for file in (*(node.folder / KEPT).glob("*.log"), *(node.folder / "kubelet" / KEPT).glob("*.jsonl")):
