@@ -47,7 +47,7 @@ def carried(document: Any) -> tuple[Any, list[str]]:
     report, before = Report(), copy.deepcopy(document)
     result = converted(document, report)
     assert report.problems == []
-    assert document == before, "the document itself is left alone"
+    assert document == before, "the input document is unchanged"
     return result, report.notes
 
 
@@ -89,7 +89,7 @@ def test_every_field_of_v1alpha1_has_its_place_in_v1beta1(kind: str) -> None:
     document = sample(schema) | {"apiVersion": OLD_API_VERSION, "kind": kind}
     report = Report()
     result, told = converted(document, report), report.notes
-    assert len(report.problems) <= 1, "the sample's values are not judged"
+    assert len(report.problems) <= 1, "no rule checks the sample's values"
     [definition] = [one for one in our_definitions() if one["spec"]["names"]["kind"] == kind]
     [resource] = custom_resource_types(definition)
     assert resource.behaviour.drop_unknown_fields(copy.deepcopy(result)) == []
@@ -333,5 +333,5 @@ def test_a_definition_stores_the_new_version_and_lists_the_former_one() -> None:
         assert (new["served"], new["storage"]) == (True, True)
         assert listed == former["spec"]["versions"][0] | {"served": False, "storage": False}
         assert result["metadata"] == former["metadata"]
-        assert carried(result) == (result, []), "once is enough"
+        assert carried(result) == (result, []), "a second conversion changes nothing"
         assert carried(present) == (present, [])

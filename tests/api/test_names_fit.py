@@ -149,7 +149,7 @@ async def test_whatever_is_taken_can_be_made(api: KubernetesApi, place: Place) -
             named = {"kind": "BrokerGroup", "metadata": its_name, "spec": {"implementation": "Python"}}
             broken += [] if await taken(api, named) else [f"{text!r}: no BrokerGroup may have that name"]
     assert broken == [], "\n".join(broken[:20])
-    assert judged, "no text was taken: the test's own objects are refused"
+    assert judged, "no text was accepted: the test's own objects are refused"
 
 
 async def test_a_value_of_the_configuration_reaches_a_broker_as_it_is(api: KubernetesApi) -> None:

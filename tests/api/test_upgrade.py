@@ -166,7 +166,7 @@ async def test_every_stored_object_is_there_and_valid_and_the_record_is_what_it_
         assert after["apiVersion"] == names.API_VERSION
         for key in ("uid", "creationTimestamp", "name", "finalizers", "annotations", "labels"):
             assert after["metadata"].get(key) == before["metadata"].get(key), "it is the same object"
-        assert after.get("status") == before.get("status"), "the status is not this writer's"
+        assert after.get("status") == before.get("status"), "this writer does not own the status"
         # It could also be created anew: it breaks no rule.
         await api.apply(
             resource, after | {"metadata": {"name": name, "namespace": NAMESPACE}}, field_manager="a", dry_run=True
@@ -175,7 +175,7 @@ async def test_every_stored_object_is_there_and_valid_and_the_record_is_what_it_
     assert state["record"] == next(one["record"] for one in saved if one["kind"] == "BrokerGroupState")
     assert record_from_json(state["record"], source="full").master_epoch == 7
     now = [await api.get(kind, "full-1", namespace=NAMESPACE) for kind in (PODS, PERSISTENT_VOLUME_CLAIMS)]
-    assert now == untouched, "pods and claims are left alone"
+    assert now == untouched, "pods and claims are unchanged"
 
 
 async def test_a_stored_group_means_what_it_meant(api: KubernetesApi) -> None:

@@ -120,7 +120,7 @@ async def test_defaults_are_filled_in(api: KubernetesApi) -> None:
     )
     assert spec["imagePullPolicy"] == "IfNotPresent"
     assert spec["maintenance"] == {"paused": False, "hibernated": False}
-    assert "durability" not in spec, "the operator writes it there: a default of the schema cannot go by the replicas"
+    assert "durability" not in spec, "the operator writes it: a schema default cannot depend on the replicas"
 
 
 async def test_a_partial_object_gets_the_other_defaults(api: KubernetesApi) -> None:

@@ -44,7 +44,7 @@ def test_standard_input_to_standard_output() -> None:
     head, _, rest = result.stdout.partition("---\n")
     assert head.startswith("# The group of the orders,\n# in production.\napiVersion: brokergroup.dev/v1beta1\n")
     assert yaml.safe_load(head)["spec"] == {"implementation": "Python", "replicas": 3}
-    assert rest == OTHER, "letter by letter"
+    assert rest == OTHER, "the text is unchanged"
 
 
 def test_json_and_a_list_as_kubectl_prints_it() -> None:

@@ -105,7 +105,7 @@ async def stop_at_once(plane: ControllerPlane) -> None:
 def snapshot_of(plane: GroupView, key: GroupKey = KEY) -> GroupSnapshot:
     """Return the plane's snapshot of a group that it knows."""
     snapshot = plane.snapshot(key)
-    assert snapshot is not None, f"the plane has not met {key}"
+    assert snapshot is not None, f"the plane does not know {key}"
     return snapshot
 
 
@@ -119,5 +119,5 @@ def record_of(plane: GroupView, key: GroupKey = KEY) -> BrokerGroupRecord:
 def group_of(plane: ControllerPlane, key: GroupKey = KEY) -> Group:
     """Return the plane's own state of a group that it knows."""
     found = plane._groups.get(key)
-    assert found is not None, f"the plane has not met {key}"
+    assert found is not None, f"the plane does not know {key}"
     return found

@@ -192,7 +192,7 @@ async def test_the_word_names_cluster_and_id_too(behind: Behind, says: dict[str,
 async def test_an_address_that_another_groups_pod_is_known_by_is_told_nothing(behind: Behind) -> None:
     other = GroupKey("shop", "payments")
     behind.bindings[other] = behind.bound("payments-1", "10.1.0.8", key=other)
-    assert await behind.why_not() is None, "both are known by it: the broker says whose it is"
+    assert await behind.why_not() is None, "both have this advertised address: the broker's answer decides"
     assert behind.asked == 1
     behind.bindings[behind.key] = replace(behind.bindings[behind.key], places={})
     assert "belongs to pod shop/payments-1 now" in str(await behind.why_not())
@@ -433,7 +433,7 @@ async def test_a_pod_is_found_by_its_second_address_also_before_the_watch_has_to
     both = {"status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::5"}]}}
     await api.patch(PODS, "orders-1", both, namespace="default", subresource="status", timeout_seconds=60.0)
     directory = KubernetesDirectory(api)  # not started: it has no watch
-    assert await directory.peer("fd00::5") is None, "one family, as far as it knows: not asked for"
+    assert await directory.peer("fd00::5") is None, "a single-stack cluster as far as it knows: no look-up"
     directory._index.take(WatchEvent("ADDED", pod("10.0.0.9", "fd00::9", name="bn-9")))
     directory._unknown_until_seconds.clear()
     found = await directory.peer("fd00::5")

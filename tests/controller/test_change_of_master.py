@@ -76,7 +76,7 @@ async def test_nothing_is_restored_while_the_fate_of_a_commit_is_unknown(group: 
     moving = asyncio.create_task(plane.switch_master(KEY, to_broker_id=2))
     await eventually(lambda: store.silent, what="the commit without an answer")
     await asyncio.sleep(0.5)
-    assert first.minimum == 99, "restored before anybody knew whether the commit had arrived"
+    assert first.minimum == 99, "restored before the plane knew whether the commit had arrived"
     store.silent = False
     assert (await moving).epoch == 2
     assert group.journal.index("1 slave 2") < group.journal.index("minInSyncReplicas=2 at 1")
@@ -168,7 +168,9 @@ def test_what_is_told_in_vain_is_told_less_and_less_often() -> None:
     pauses = [pause_after(tries, QUICK) for tries in range(1, 40)]
     assert pauses == sorted(pauses)
     assert pauses[0] == QUICK.keeper_poll_seconds
-    assert max(pauses[:10]) == QUICK.keeper_longest_retry_seconds, "one that starts is told soon after its port opens"
+    assert max(pauses[:10]) == QUICK.keeper_longest_retry_seconds, (
+        "a starting broker gets its role soon after its port opens"
+    )
     assert pauses[-1] == QUICK.keeper_longest_pause_seconds
 
 
@@ -265,7 +267,7 @@ async def test_a_failover_whose_write_was_not_answered_is_no_cancelled_one(group
     (incident,) = notes.closed
     assert (incident.outcome, incident.epoch_after) == (Outcome.COMPLETED, 2)
     assert incident.to_broker_id == record_of(plane).master_broker_id
-    assert 2 in notes.masters, "what a commit brings with it"
+    assert 2 in notes.masters, "the commit's effects follow"
     assert record_of(plane).master_epoch == 2, "one epoch for one lost master"
 
 
@@ -297,7 +299,7 @@ def test_what_did_not_arrive_or_was_overwritten_is_forgotten() -> None:
     assert write.before is not None
     writes.note(write)
     assert writes.find(StoredRecord(record=write.before, version="1", uid="u", write_id="earlier")) is None
-    assert writes.find(stored) is None, "it was looked for, and was not there"
+    assert writes.find(stored) is None, "an earlier look-up did not find the write"
     writes.note(write)
     assert writes.find(stored) is write
     _, moved_on = _unanswered(2)

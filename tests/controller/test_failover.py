@@ -473,4 +473,4 @@ async def test_a_group_whose_only_member_comes_back_ends_its_incident_by_the_mem
     incident = notes.closed[1]
     assert (incident.trigger, incident.outcome) == (Trigger.MASTERLESS, Outcome.COMPLETED)
     assert list(incident.milliseconds())[-2:] == ["roleChanged", "inSync"]
-    assert incident.last_sign_of_life_seconds == max(notes.closed[0].steps.values()), "the same outage goes on"
+    assert incident.last_sign_of_life_seconds == max(notes.closed[0].steps.values()), "the same outage continues"

@@ -85,7 +85,7 @@ async def test_a_master_that_was_never_heard_here_names_no_pod_that_could_be_kil
     engine, known = plane._failover, group_of(plane)
     assert (await engine._kill(known, 1, "10.96.0.1:10911")).confirmed
     assert fencer.asked == [first.address.rpartition(":")[0] + ":10911"], (
-        "where its heartbeats came from, not the Service"
+        "the fence goes to the heartbeats' source address, not to the Service"
     )
     known.addresses.channel_hosts.clear()
     outcome = await engine._kill(known, 1, "10.96.0.1:10911")
@@ -235,7 +235,7 @@ async def test_a_fence_that_proves_nothing_leaves_it_to_the_kubelet(
         assert "signed" not in outcome.how
         if fence == "another root's":
             assert heard is not None
-            assert not heard.heard, "a fence that holds another key is not even asked"
+            assert not heard.heard, "a fence with another key gets no question"
 
 
 async def test_a_forged_replayed_or_other_pods_confirmation_proves_nothing(api: KubernetesApi, tmp_path: Path) -> None:

@@ -121,7 +121,9 @@ async def test_of_two_namespaces_each_has_its_own_unless_they_share_a_name_serve
     assert found.key == of_staging
     assert directory.find("first", peer=pod_of(FIRST)) is first
     nobody = directory.find("first")
-    assert nobody is (first if of_staging == FIRST else None), "without a pod two worlds can't be told apart"
+    assert nobody is (first if of_staging == FIRST else None), (
+        "without a pod two groups of one name are indistinguishable"
+    )
 
 
 async def test_nothing_that_a_twins_pod_sends_touches_the_holder(

@@ -413,7 +413,7 @@ async def test_without_the_right_to_read_nodes_there_are_no_zones_and_nothing_el
         assert cluster.binding.credentials is None
         await create_pod(api, "orders-2", address=SECOND)
         await cluster.meets(SECOND)
-        assert refused.asked_for_nodes == 1, "a role that lacks a right is not asked again for every pod"
+        assert refused.asked_for_nodes == 1, "a missing right costs one request, not one for every pod"
         await directory.stop()
 
 

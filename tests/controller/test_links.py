@@ -75,7 +75,7 @@ def test_a_speed_is_a_members_only_where_its_host_is() -> None:
     status = HARuntimeInfoBody(master=True, ha_connection_info=links)
     assert speeds_of_links({2: "10.0.0.2", 3: "fd00::3", 4: "10.0.0.4"}, status) == {2: 11, 3: 7}
     assert speeds_of_links({2: "10.0.0.2", 4: "10.0.0.2", 3: "fd00::3"}, status) == {3: 7}, (
-        "whose link it is, nothing tells"
+        "the answer does not identify the link's member"
     )
 
 
@@ -158,8 +158,8 @@ async def test_a_link_that_ends_at_once_again_and_again_is_given_up(group: World
         await asyncio.sleep(0.9)
         first.linked.add(2)
         await asyncio.sleep(0.6)
-        assert snapshot_of(plane).unlinked == frozenset(), "a link that stands is seen"
-    assert told.cured == [(2, 3)], "no epochs are spent again on links that do not stand"
+        assert snapshot_of(plane).unlinked == frozenset(), "the live link is detected"
+    assert told.cured == [(2, 3)], "no further epochs are spent on links that break at once"
     lost = snapshot_of(plane).lost_links
     assert lost.keys() == {2}
     assert lost[2].told >= 3
@@ -322,7 +322,7 @@ async def _is_told(broker: FakeBroker) -> bool:
 async def test_a_slave_that_runs_and_is_not_heard_registers_again(group: World) -> None:
     told = Notes()
     plane, (first, second, third) = await group.three_under(settings=ALL_THREE, observer=told, **SOON)
-    assert await _poll(second) == 0, "a member that is heard polls as ever"
+    assert await _poll(second) == 0, "a member with heartbeats polls as usual"
     second.silent = True
     await eventually(lambda: told.unheard == [{2}], what="the alarm")
     silence = snapshot_of(plane).silences[2]

@@ -107,7 +107,7 @@ async def _goes_on(plane: ControllerPlane, group: FakeGroup, *, master: FakeBrok
     )
     record = record_of(plane)
     assert record.master_epoch > above
-    assert record.master_broker_id == master.broker_id, "who acted as master has what was acknowledged last"
+    assert record.master_broker_id == master.broker_id, "the acting master has the last acknowledged messages"
     assert group.master() is master
     assert sorted(record.replicas) == [1, 2, 3]
     assert record.next_broker_id == 4
@@ -142,10 +142,10 @@ async def test_a_set_that_was_restored_is_noticed_by_the_masters_next_proposal(g
     fields = {"masterBrokerId": 1, "masterEpoch": 1}
     answer = await master.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, body=body, **fields)
     assert answer.code == ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
-    assert notes.floors == [], "one stray request ends no reign"
+    assert notes.floors == [], "one stray request deposes no master"
     await eventually_asked(master, body, fields, lambda: notes.floors)
     record = record_of(plane)
-    assert 3 not in record.seats, "who was put back into the set by the restore is no successor"
+    assert 3 not in record.seats, "a member that the restore put back into the set is no successor"
     assert record.sync_state_set_epoch > master.set_epoch or record.master_epoch > 1
     await third.restarted(host=third.host)
     await _goes_on(plane, group, master=master, above=1)
@@ -197,7 +197,7 @@ async def test_brokers_that_come_back_to_a_deleted_record_keep_their_ids(group: 
     await eventually(lambda: snapshot_of(plane).writable, what="a master")
     record = record_of(plane)
     assert sorted(record.replicas) == [1, 2, 3]
-    assert record.master_broker_id == best.broker_id, "whoever has the most data"
+    assert record.master_broker_id == best.broker_id, "the member with the most data"
     assert record.master_epoch > 3
     assert sorted(notes.adopted) == [1, 2, 3]
 
@@ -259,7 +259,7 @@ async def test_an_epoch_out_of_the_blue_stops_elections_until_it_is_accepted(gro
     await eventually(lambda: snapshot_of(plane).epoch_jump == 50_000, what="the jump to be told")
     assert notes.jumps == [50_000]
     assert record_of(plane).master_epoch == 1
-    assert snapshot_of(plane).writable, "a master that lives stays"
+    assert snapshot_of(plane).writable, "a living master stays"
     await first.kill()
     await eventually(lambda: 1 not in snapshot_of(plane).live)
     with pytest.raises(AssertionError, match="never happened"):

@@ -241,7 +241,7 @@ def _judge_incidents(told: list[Notes], master: int, since_seconds: float) -> No
         {(1, master, 2)} if master != 1 else set()
     )
     assert len({one.incident_id for one in incidents}) == len({one.change_id for one in incidents}) == (master != 1)
-    assert len(incidents) <= 1 + len(judged(told[0])), "by the next process once"
+    assert len(incidents) <= 1 + len(judged(told[0])), "the next process reports it once"
     assert len(judged(told[0])) <= 1
     for one in incidents:
         assert one.outcome is Outcome.COMPLETED

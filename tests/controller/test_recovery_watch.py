@@ -206,7 +206,7 @@ async def test_the_first_message_that_a_new_master_acknowledges_is_a_step_of_the
     await eventually(lambda: notes.changed and Step.ROUTE_VISIBLE in notes.changed[0].steps, what="the route")
     await eventually(lambda: notes.sent[-3:] == [False] * 3, what="refused messages")
     assert Step.FIRST_ACK not in notes.changed[0].steps
-    assert not notes.closed, "the first write is waited for"
+    assert not notes.closed, "the incident waits for the first write"
     second.takes_messages = True
     await eventually(lambda: notes.closed, what="the incident to be closed")
     [incident] = notes.closed

@@ -68,7 +68,7 @@ async def test_it_says_what_the_master_says_of_itself(scene: Scene) -> None:
     fact = member_view(record_of(scene.unknown), now, 1).fact()
     assert fact.startswith("not heard by this operator pod since")
     assert fact.endswith(f"but by {scene.known.address}")
-    assert 1 not in now.silences, "nothing that is done about an unheard slave is done about a master"
+    assert 1 not in now.silences, "steps against an unheard slave are never taken against a master"
 
 
 async def test_it_does_not_say_so_of_a_master_that_denies_its_role(scene: Scene) -> None:

@@ -275,8 +275,10 @@ def take_step(world: World, request: Request, settings: ControllerSettings) -> t
     heard = world.heard
     hash_before = hash(world.record)
     decision = step(world.record, request, heard, settings)
-    assert decision == step(world.record, request, dict(reversed(heard.items())), settings), "the same, however asked"
-    assert heard == world.heard, "what is heard is not changed"
-    assert hash_before == hash(world.record), "the record is not changed"
+    assert decision == step(world.record, request, dict(reversed(heard.items())), settings), (
+        "the decision is deterministic"
+    )
+    assert heard == world.heard, "the heartbeats are unchanged"
+    assert hash_before == hash(world.record), "the input record is unchanged"
     check_decision(world.record, request, world.heard, settings, decision)
     return decision, replace(world, record=decision.record)

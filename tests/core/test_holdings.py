@@ -59,7 +59,7 @@ def test_a_new_process_must_have_what_the_old_one_told() -> None:
     _beat(table, 5, 500)
     _beat(table, 5, 800)
     table.registered(2.0, TWO, 7)
-    assert table.holding(TWO) is None, "it has told nothing yet"
+    assert table.holding(TWO) is None, "it has reported no data yet"
     _beat(table, 5, 800)
     assert _news(table, record) is not News.LOSS
     table.registered(3.0, TWO, 8)
@@ -127,7 +127,7 @@ def test_two_heartbeats_that_overtake_each_other_cost_no_seat() -> None:
     _beat(table, 5, 800)
     _beat(table, 5, 700)
     assert table.holding(TWO) is None, "which of the two is true is not known yet"
-    assert not table.live(1.0)[2].has_reported, "and nobody elects it meanwhile"
+    assert not table.live(1.0)[2].has_reported, "and it is not elected meanwhile"
     _beat(table, 5, 900)
     assert _news(table, record) is not News.LOSS
 

@@ -85,7 +85,7 @@ def test_a_request_is_a_sign_of_life_and_tells_nothing_of_the_disk() -> None:
     assert not table.live(0.0)[1].has_reported
     table.heartbeat(1.0, _beat(ONE, epoch=1, max_offset=4), connection_id=1)
     table.sign_of_life(3.0, ONE, connection_id=9)
-    assert table.live(5.5)[1].max_offset == 4, "what it told before is kept, the deadline moves"
+    assert table.live(5.5)[1].max_offset == 4, "its earlier report is kept, the deadline moves"
     assert table.connection_closed(5.5, 9) == (), "heartbeats come on connection 1"
     assert table.connection_closed(5.5, 1) == (ONE,)
 

@@ -42,7 +42,7 @@ def _check_against_java(block: Block, drawn: str, where: str) -> None:
         return
     same = drawn.splitlines()[0] == block.java
     if block.names_a_deviation:
-        assert not same, f"{where}: is said to deviate, but answers as Java does"
+        assert not same, f"{where}: has the comment `deviates`, but answers as Java does"
     else:
         assert same, f"{where}: answers {drawn.splitlines()[0]!r}, Java {block.java!r}, and no rule is named"
 

@@ -101,7 +101,7 @@ async def told_by_both(endpoint) -> dict[str, tuple[dict[str, str], object]]:  #
         told = {by: (fields, load_json(body)) for by, fields, body in endpoint.told if fields["masterEpoch"] == "2"}
         if set(told) == {"java", "ours"}:
             return told
-        assert asyncio.get_running_loop().time() < deadline, f"told by {sorted(told)} only"
+        assert asyncio.get_running_loop().time() < deadline, f"only {sorted(told)} sent 1008"
         await asyncio.sleep(0.01)
 
 

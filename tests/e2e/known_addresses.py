@@ -58,6 +58,6 @@ async def _known(group: WholeGroup) -> dict[str, tuple[str, str]]:
     for name, pod in (await objects_of(group, PODS)).items():
         if pod_is_ready(pod):
             place = place_of(pod)
-            assert place is not None, f"{name} is known by its own address"
+            assert place is not None, f"{name} has its own address as the advertised one"
             known[name] = (pod["metadata"]["uid"], place.address)
     return known

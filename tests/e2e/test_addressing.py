@@ -84,7 +84,7 @@ async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House
         after = await house.api.get(PODS, before["metadata"]["name"], namespace=NAMESPACE)
         assert after["metadata"]["uid"] != before["metadata"]["uid"]
         assert after["status"]["podIP"] != before["status"]["podIP"]
-        assert addresses(group) == known, "what clients and message ids know is right still"
+        assert addresses(group) == known, "addresses in clients and message ids are still valid"
 
         def known_by() -> tuple[str, str]:
             [member] = [one for one in group.seen.status["members"] if one["brokerId"] == second]

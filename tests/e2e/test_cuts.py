@@ -78,7 +78,9 @@ async def test_a_slave_that_hangs_on_another_slave_is_brought_back_by_new_epochs
 
             await holds(group, "a chain that data go through", copies_from_the_other)
         await group.until(lambda: f"broker {slave}:" in not_linked(group), "a condition that names it")
-        assert here.host in await callers_of(wrong, HA_PORT), "it hangs there still, though it could go elsewhere"
+        assert here.host in await callers_of(wrong, HA_PORT), (
+            "it is still linked there, though the right address is open"
+        )
         await holds(group, "the cure", lambda: tells(group, "MemberRelinked", f"broker {slave} "))
         await group.until(group.is_settled, "it is in the set again")
         await group.until_acknowledged()

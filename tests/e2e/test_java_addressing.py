@@ -94,7 +94,7 @@ async def test_a_member_that_dies_comes_back_with_another_pod_ip_and_the_same_ad
     now = await pod_ips(orders)
     assert [one for one in now if now[one] != ips[one]] == [first]
     assert await cluster_ips(orders) == known
-    assert recorded(orders) == known, "what clients and message ids know is right still"
+    assert recorded(orders) == known, "addresses in clients and message ids are still valid"
     assert shown(orders) == {one: (orders.pod_of(one), now[one], known[one]) for one in known}
     await holds(orders, "clients are sent to the Services", lambda: is_routed(orders, known))
 

@@ -125,7 +125,9 @@ async def test_a_learner_begins_to_vote_and_stops_again(group: WholeGroup) -> No
         await group.until_acknowledged()
     await group.verify()
     after = await pod_uids(group)
-    assert [name for name in before if before[name] != after[name]] == [f"orders-{LEARNER}"], "nobody else was touched"
+    assert [name for name in before if before[name] != after[name]] == [f"orders-{LEARNER}"], (
+        "no other pod was replaced"
+    )
     assert group.seen.master_epoch == epoch
     assert (await roles(group))[f"orders-{LEARNER}"] == "learner"
 

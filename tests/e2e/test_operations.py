@@ -270,7 +270,7 @@ async def test_an_unclean_election_ends_a_standstill(orders: WholeGroup) -> None
     keys = await orders.keys_in_log()
     assert kept <= keys, "what it had is there"
     lost = set(orders.ledger.missing_from(keys))
-    assert lost, "what it lacked is lost, as its word of acceptance says"
+    assert lost, "messages that it lacked are lost, as the operation's confirmation announced"
     assert not lost & kept
 
 

@@ -117,7 +117,7 @@ async def test_the_key_is_changed_pod_by_pod_without_losing_a_master(signed: Who
     async with signed.under_load():
         await patched(signed, signature="Disabled")
         await until_all_are(signed, "false")
-        assert signed.pids() == running, "nobody restarts for it"
+        assert signed.pids() == running, "no broker restarts for it"
         before = await api.get(SECRETS, SECRET_NAME, namespace=NAMESPACE)
         await api.replace(SECRETS, before | {"data": secret(ANOTHER)["data"]})
         master = signed.seen.master_id

@@ -136,7 +136,7 @@ async def test_it_sleeps_and_wakes_as_it_was(group: WholeGroup) -> None:
     await group.verify()
     assert {"Hibernated", "Woken"} <= set(await events(group))
     told = [(one["trigger"], one["cause"], one["outcome"]) for one in group.house.incidents()[earlier:]]
-    assert told == [("woken", "hibernation", "completed")], "a master that was put to sleep was not lost"
+    assert told == [("woken", "hibernation", "completed")], "a hibernated master does not count as lost"
 
 
 async def test_mastership_moves_only_to_where_it_may_be(group: WholeGroup) -> None:

@@ -60,7 +60,7 @@ class Flood:
     def recvfrom(self, _: int) -> tuple[bytes, tuple[str, int]]:
         self.taken += 1
         assert self.taken < 10_000, (
-            "the fence does nothing else any more: it kills nobody, or, once it comes back, a healthy one"
+            "the fence is busy with datagrams: it misses a kill, or later kills a healthy broker"
         )
         if isinstance(self._datagram, OSError):
             raise self._datagram
@@ -137,7 +137,7 @@ def test_where_addresses_lead_to_no_fence_the_pods_are_asked_and_only_the_right_
 def _read_one(of: Peers, own_id: int) -> list[Word]:
     """Wait for a datagram, and return the content of those that arrived."""
     ready, _, _ = select.select([of.socket], [], [], 5.0)
-    assert ready, "nobody asked, or answered"
+    assert ready, "no question or answer arrived"
     return of.read(own_id=own_id, hears_none_for_seconds=4.0)
 
 

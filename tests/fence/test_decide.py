@@ -302,7 +302,7 @@ def test_a_master_whose_whole_group_stops_is_alone_at_once() -> None:
     core.controller_answered(0.5, replace(told(), stops=True), asked_at=0.5)
     assert core.role_word == "alone"
     core.controller_answered(1.0, told(), asked_at=1.0)
-    assert core.role_word == "master", "the owner thought better of it"
+    assert core.role_word == "master", "the stop was revoked"
 
 
 @pytest.mark.parametrize("stops", [True, False])

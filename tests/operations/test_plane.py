@@ -157,7 +157,7 @@ async def test_a_killed_master_comes_back(world: World) -> None:
     assert item["status"]["phase"] == "Succeeded", item["status"]
     assert item["status"]["result"]["toBrokerId"] == 2
     assert (await world.api.get(PODS, "orders-1", namespace="default"))["metadata"]["uid"] != before
-    assert set(world.fenced) == {before}, "its end could be seen"
+    assert set(world.fenced) == {before}, "its end was observable"
 
 
 async def test_a_drill_goes_there_and_back(world: World) -> None:

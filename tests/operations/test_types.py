@@ -262,7 +262,7 @@ def test_a_learner_is_back_without_being_in_sync() -> None:
     there = {"orders-3": thing("orders-3", created=NOW)}
     learns = record(in_sync=(1, 2))
     assert isinstance(judged(item, group=by_spec, pods=there, record=learns), Done)
-    assert isinstance(judged(item, pods=there, record=learns), GoOn), "who votes has to be in sync"
+    assert isinstance(judged(item, pods=there, record=learns), GoOn), "a voter has to be in sync"
     assert isinstance(judged(item, group=by_spec, pods=there), GoOn), "a learner has to leave the set"
     assert isinstance(judged(item, group=by_spec, pods=there, record=learns, alive=(1, 2)), GoOn)
     plain = scene(record=learns).snapshot

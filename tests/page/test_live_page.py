@@ -222,7 +222,7 @@ async def test_kubernetes_tokens_open_what_their_owner_may_list(monkeypatch: pyt
     assert logged_in is not None
     monkeypatch.setattr("brokergroup_operator.page.access.RECHECK_SECONDS", 0.0)
     api.away = True
-    assert await sessions.viewer_of_session(logged_in[0]) is None, "nobody is let in on a guess"
+    assert await sessions.viewer_of_session(logged_in[0]) is None, "a guessed token gets no access"
 
 
 async def test_a_revoked_token_ends_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ async def test_a_revoked_token_ends_its_session(tmp_path: Path, monkeypatch: pyt
     logged_in = await sessions.log_in("one")
     assert logged_in is not None
     file.write_text("another")
-    assert await sessions.viewer_of_session(logged_in[0]) is not None, "it is asked again after a while only"
+    assert await sessions.viewer_of_session(logged_in[0]) is not None, "the API gets the next review only after a while"
     monkeypatch.setattr("brokergroup_operator.page.access.RECHECK_SECONDS", 0.0)
     assert await sessions.viewer_of_session(logged_in[0]) is None
 
@@ -261,7 +261,7 @@ async def test_nothing_is_told_without_a_token_and_nothing_can_be_changed(tmp_pa
                     assert answer.status == 404
             form = {"data": b'{"token": "right"}', "headers": {"Content-Type": "text/plain"}}
             async with session.post(f"{here.url}api/session", **form) as answer:  # type: ignore[arg-type]
-                assert answer.status == 400, "another site's form must not log anybody in"
+                assert answer.status == 400, "another site's form must not log in a viewer"
             async with session.get(here.url) as answer:
                 policy = answer.headers["Content-Security-Policy"]
     assert "script-src 'self'" in policy

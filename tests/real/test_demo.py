@@ -56,7 +56,7 @@ def _endpoints(directory: Path, demo: "subprocess.Popen[str]") -> dict[str, str]
     path = directory / "endpoints.json"
     deadline = time.monotonic() + 30
     while not path.exists():
-        assert demo.poll() is None, "the demo ended before it told its endpoints"
+        assert demo.poll() is None, "the demo ended before it wrote its endpoints"
         assert time.monotonic() < deadline, "no endpoints.json within 30 s"
         time.sleep(0.05)
     endpoints: dict[str, str] = json.loads(path.read_text())

@@ -161,7 +161,7 @@ async def test_a_user_who_may_not_is_told_once_for_each_right_and_no_failover_wa
         incident, address = await story.kill_master()
         assert Step.IN_SYNC in incident.steps
         assert Step.FIRST_ACK not in incident.steps
-        assert story.told() == [unknown], "the same is needed: nothing new to tell"
+        assert story.told() == [unknown], "the same right is missing: no new Event"
 
         await by_admin(address, request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": TOPIC}))
         await by_admin(address, rights(AUTH_UPDATE_ACL, f"Topic:{TOPIC}", "Pub"))

@@ -253,7 +253,7 @@ def test_the_steps_of_the_page_take_a_cluster_to_v1beta1_and_delete_nothing(admi
 
     after = one.objects()
     assert after.keys() == before.keys()
-    assert versions(one.objects(LEFT_ALONE)) == left_alone, "pods and claims are left alone"
+    assert versions(one.objects(LEFT_ALONE)) == left_alone, "pods and claims are unchanged"
     for name, now in after.items():
         the_same_object(before[name], now)
     record = after["BrokerGroupState", "default", "full"]["record"]
@@ -288,7 +288,7 @@ def test_what_is_stored_reads_as_if_it_were_created_from_the_present_examples(ad
     assert (spec.implementation, spec.security.signature, spec.anti_affinity.type) == ("Java", "Disabled", "Required")
     assert spec.pod_template.spec.node_selector == {"disk": "fast"}
     over = stored["BrokerGroupOperation", "default", "quickstart-switchover"]
-    assert over["status"]["phase"] == "Succeeded", "it is not done again"
+    assert over["status"]["phase"] == "Succeeded", "a second run changes nothing"
 
 
 def as_items(text: str) -> list[Json]:

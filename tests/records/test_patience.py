@@ -250,7 +250,7 @@ async def test_secrets_that_cannot_be_read_are_asked_for_one_at_a_time_and_keep_
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert looked_up.keys[-1] in looked_up.known()
-    assert looked_up.asked - asked - 30 <= 12, "5 s between two tries, whatever is new meanwhile"
+    assert looked_up.asked - asked - 30 <= 12, "5 s between two tries, regardless of new Secrets"
     looked_up.unread.clear()
     await asyncio.sleep(30)
     assert looked_up.known() == set(looked_up.keys)

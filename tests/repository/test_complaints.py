@@ -98,7 +98,9 @@ def test_every_number_is_told_by_a_test_or_says_why_not() -> None:
             # A field's own test tells of it by the field.
             if number in (60, 61, 67, 106, 226) and "test_every_field" in rest[-1]:
                 continue
-            assert re.search(rf"(#|_){number}\b|_{number}_", told), f"{cell}: no test in this line tells of {number}"
+            assert re.search(rf"(#|_){number}\b|_{number}_", told), (
+                f"{cell}: no test of this line has {number} in its docstring"
+            )
 
 
 def test_what_the_page_leaves_to_upstreams_page_is_there() -> None:

@@ -323,7 +323,7 @@ def test_dependents_follow_their_last_owner(store: ObjectStore, things: Resource
     assert _exists(store, maps, "only"), "the collector works in the background"
     store.run_background()
     assert not _exists(store, maps, "only")
-    assert not _exists(store, maps, "late"), "one whose owner is gone is collected at birth"
+    assert not _exists(store, maps, "late"), "an object whose owner is gone is collected at its creation"
     assert [owner["name"] for owner in store.get(maps, "default", "both").obj["metadata"]["ownerReferences"]] == ["two"]
     store.delete(things, "default", "two")
     store.run_background()
@@ -399,7 +399,9 @@ def test_a_claim_goes_only_when_no_pod_uses_it(
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     made = store.create(CLAIMS, "default", {"metadata": {"name": "data", "finalizers": finalizers}, "spec": spec})
     assert made.obj["metadata"]["finalizers"] == [*finalizers, "kubernetes.io/pvc-protection"]
-    assert "pvc-protection" not in str(made.obj["metadata"].get("managedFields")), "no manager owns what admission adds"
+    assert "pvc-protection" not in str(made.obj["metadata"].get("managedFields")), (
+        "no manager owns fields that admission adds"
+    )
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
     body = {"metadata": {"name": "user"}, "spec": {"containers": [{"name": "c", "image": "x"}], "volumes": volumes}}
     store.create(PODS, "default", body)

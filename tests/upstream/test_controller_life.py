@@ -269,7 +269,7 @@ def test_the_table_and_the_tests_agree() -> None:
     assert sorted(test for _, test in lines) == sorted(found)
     for numbers, test in lines:
         for number in re.findall(r"\d{4,5}", numbers):
-            assert f"#{number}" in found[test] or f"_{number}_" in test, f"{test} does not tell of #{number}"
+            assert f"#{number}" in found[test] or f"_{number}_" in test, f"{test} has no #{number} in its docstring"
 
 
 def test_every_test_says_where_it_comes_from() -> None:
