@@ -152,7 +152,7 @@ class OperatorPods:
         for pod in self.pods:
             for item in pod.reconcile_writes():
                 before = [holder for from_seconds, holder in terms if from_seconds <= item.sent_seconds]
-                holder = before[-1] if before else "nobody"
+                holder = before[-1] if before else "no pod"
                 if holder != pod.name:
                     broken.append(
                         f"{pod.name} wrote {item.write.method} {item.write.path} while {holder} held the Lease"
@@ -175,7 +175,7 @@ class OperatorPods:
             ]
             return min(writes, key=lambda found: found[1].sent_seconds, default=None)
 
-        pod, _ = await eventually(successor, lambda: f"nobody repaired the Service\n{group.story()}")
+        pod, _ = await eventually(successor, lambda: f"no pod repaired the Service\n{group.story()}")
         first = min(item.sent_seconds for item in pod.reconcile_writes(since_seconds))
         print(json.dumps({"scenario": scenario, "takeover_seconds": round(first - since_seconds, 3)}))
         return pod

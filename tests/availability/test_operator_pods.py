@@ -52,16 +52,16 @@ async def fails_over(group: WholeGroup, epoch: int, master: int | None) -> None:
     await group.until_acknowledged()
 
 
-@pytest.mark.parametrize("who", ["leader", "follower"])
-async def test_one_is_killed(pods: OperatorPods, group: WholeGroup, who: str) -> None:
+@pytest.mark.parametrize("role", ["leader", "follower"])
+async def test_one_is_killed(pods: OperatorPods, group: WholeGroup, role: str) -> None:
     leader = await pods.until_all_live(group)
     epoch, master = group.seen.master_epoch, group.seen.master_id
-    victim = leader if who == "leader" else pods.followers()[0]
+    victim = leader if role == "leader" else pods.followers()[0]
     async with group.under_load():
         killed_seconds = await victim.kill()
-        successor = await pods.takeover(f"{who} killed", victim, killed_seconds, group)
+        successor = await pods.takeover(f"{role} killed", victim, killed_seconds, group)
         await group.until_acknowledged()
-    assert (successor is leader) == (who == "follower")
+    assert (successor is leader) == (role == "follower")
     await group.verify()
     assert (group.seen.master_epoch, group.seen.master_id) == (epoch, master)
     assert pods.writes_without_the_lease() == []
@@ -116,12 +116,12 @@ async def test_the_leader_is_cut_off_from_the_api(pods: OperatorPods, group: Who
     assert pods.writes_without_the_lease() == []
 
 
-@pytest.mark.parametrize("who", ["leader", "follower"])
-async def test_one_is_cut_off_from_the_brokers(pods: OperatorPods, group: WholeGroup, who: str) -> None:
+@pytest.mark.parametrize("role", ["leader", "follower"])
+async def test_one_is_cut_off_from_the_brokers(pods: OperatorPods, group: WholeGroup, role: str) -> None:
     """It gets no heartbeats any more, the other operators do. If it was the leader it keeps reconciling."""
     leader = await pods.until_all_live(group)
     epoch, master = group.seen.master_epoch, group.seen.master_id
-    struck = leader if who == "leader" else pods.followers()[0]
+    struck = leader if role == "leader" else pods.followers()[0]
     # By the master's own answer (this pod can still send requests) or by the other planes' answers, whichever comes first.
     told_before = struck.log.count("left alone")
     async with group.under_load():

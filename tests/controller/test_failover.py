@@ -466,7 +466,7 @@ async def test_a_group_whose_only_member_comes_back_ends_its_incident_by_the_mem
     first = await group.broker()
     await eventually(lambda: snapshot_of(plane).writable)
     await first.kill()
-    await eventually(lambda: notes.closed, what="nobody to elect")
+    await eventually(lambda: notes.closed, what="an incident without a candidate")
     assert notes.closed[0].outcome is Outcome.NO_ELIGIBLE_REPLICA
     await first.restarted()
     await eventually(lambda: len(notes.closed) > 1, what="the end of the outage")

@@ -120,8 +120,8 @@ async def test_of_two_namespaces_each_has_its_own_unless_they_share_a_name_serve
     assert found is not None
     assert found.key == of_staging
     assert directory.find("first", peer=pod_of(FIRST)) is first
-    nobody = directory.find("first")
-    assert nobody is (first if of_staging == FIRST else None), (
+    without_peer = directory.find("first")
+    assert without_peer is (first if of_staging == FIRST else None), (
         "without a pod two groups of one name are indistinguishable"
     )
 

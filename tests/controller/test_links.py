@@ -57,7 +57,7 @@ async def test_the_master_tells_how_fast_each_link_is(group: World) -> None:
     first.link_speeds = {2: 1000}
     await eventually(lambda: snapshot_of(plane).replication_speeds == {2: 1000, 3: 0}, what="an idle link")
     first.answers_ha_status = False
-    await eventually(lambda: snapshot_of(plane).replication_speeds == {}, what="no speed that nobody says")
+    await eventually(lambda: snapshot_of(plane).replication_speeds == {}, what="speeds without a report to be dropped")
     first.answers_ha_status = True
     await eventually(lambda: snapshot_of(plane).replication_speeds == {2: 1000, 3: 0}, what="the speeds again")
     await first.kill()

@@ -311,16 +311,18 @@ def test_a_new_process_is_as_fresh_as_its_registration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("who", "connection_id", "fresh"),
+    ("registered_id", "connection_id", "fresh"),
     [(TWO, 2, True), (TWO, 7, False), (ONE, 1, False)],
     ids=["the same process", "another process", "the record's master"],
 )
-def test_a_process_that_registers_once_more_makes_nothing_older(who: int, connection_id: int, *, fresh: bool) -> None:
+def test_a_process_that_registers_once_more_makes_nothing_older(
+    registered_id: int, connection_id: int, *, fresh: bool
+) -> None:
     """Two wiped replicas that registered every half second blocked the election of the third, which had all data (e2e)."""
     table = _table(_record())
     for broker_id in (ONE, TWO, THREE):
         _beat(table, 5, 900, broker_id=broker_id)
-    table.registered(2.0, who, connection_id)
+    table.registered(2.0, registered_id, connection_id)
     assert table.live(2.0)[3].fresh is fresh
 
 

@@ -118,7 +118,7 @@ SOMETIMES: dict[str, Reached] = {
         lambda record: record.master_broker_id is None and bool(record.sync_state_set)
     ),
     "master lost": _event(MasterLost),
-    "a replaced master that nobody saw dead": lambda record, _heard, decision: (
+    "an unfenced replaced master": lambda record, _heard, decision: (
         decision.record is not None and bool(decision.record.unfenced - record.unfenced)
     ),
     "seat lost": _event(SeatsLost),
@@ -136,7 +136,7 @@ SOMETIMES: dict[str, Reached] = {
         lambda record: bool(record.lost_seats and not record.seats)
     ),
     "mark raised": _event(HoldingsMarked),
-    "somebody left eligible": lambda _record, _heard, decision: any(
+    "a replica left eligible": lambda _record, _heard, decision: any(
         isinstance(event, MasterElected) and bool(event.eligible) for event in decision.events
     ),
     "an eligible one elected": lambda record, _heard, decision: any(

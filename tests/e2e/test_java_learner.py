@@ -97,7 +97,7 @@ async def test_left_alone_it_is_no_second_disk_and_no_master(orders: WholeGroup)
     await api.delete(PODS, orders.pod_of(master), namespace=NAMESPACE, grace_period_seconds=0)
     await orders.until(lambda: orders.seen.master_id is None, "there is no master")
     await orders.until(lambda: condition(orders, "Available") == ("False", "NoMaster"), "it says so")
-    await orders.until(lambda: condition(orders, "Stalled") == ("True", "NoEligibleReplica"), "nobody may lead")
+    await orders.until(lambda: condition(orders, "Stalled") == ("True", "NoEligibleReplica"), "no replica may lead")
     assert await orders.masters() == []
     await change(orders, {"spec": {"maintenance": {"paused": False}}})
     async with orders.under_load():

@@ -258,9 +258,10 @@ async def test_an_unclean_election_ends_a_standstill(orders: WholeGroup) -> None
     await orders.until(lambda: not any(map(runs, processes)), "their processes have ended")
     await change(orders, {"spec": {"maintenance": {"paused": False}}})
     await orders.until(
-        lambda: condition(orders, "Stalled") == ("True", "NoEligibleReplica"), "it says that nobody may lead"
+        lambda: condition(orders, "Stalled") == ("True", "NoEligibleReplica"),
+        "the condition shows that no replica may lead",
     )
-    await orders.until(lambda: state_of(orders, left) == "CatchingUp", "who is to be elected is back")
+    await orders.until(lambda: state_of(orders, left) == "CatchingUp", "the next master is back")
     with pytest.raises(InvalidError, match="acknowledgeDataLoss"):
         await ask_for(orders, "Elect", toBrokerId=left, acknowledgeDataLoss="other")
     await done(orders, "Elect", toBrokerId=left, acknowledgeDataLoss=orders.name)

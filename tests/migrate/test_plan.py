@@ -84,12 +84,12 @@ CASES = {
     "a broker without a version": (with_broker(3, said(3, version="")), Kind.UNKNOWN_VERSION, False),
     "the name in two clusters": (replace(HEALTHY, cluster_names=frozenset({"cl", "other"})), Kind.TWO_CLUSTERS, True),
     "a broker of another cluster": (with_broker(3, said(3, cluster_name="other")), Kind.TWO_CLUSTERS, True),
-    "nobody knows the cluster": (
+    "an unknown cluster": (
         replace(HEALTHY, cluster_names=frozenset(), brokers=dict.fromkeys((1, 2, 3), "refused")),
         Kind.NO_CLUSTER,
         True,
     ),
-    "an id nobody holds": (replace(HEALTHY, next_broker_id=6), Kind.HOLES, False),
+    "an id without a broker": (replace(HEALTHY, next_broker_id=6), Kind.HOLES, False),
     "an id beyond the next one": (replace(HEALTHY, next_broker_id=3), Kind.HOLES, False),
     "a replica out of sync": (
         replace(

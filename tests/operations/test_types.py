@@ -117,9 +117,9 @@ def test_of_a_group_that_cannot_be_read_only_a_master_is_elected() -> None:
     assert begun("Restart", group=UNREADABLE) == Reject(
         message="BrokerGroup orders is paused: resume it first (spec.maintenance.paused)"
     )
-    nobody: dict[str, Any] = {"group": UNREADABLE, "record": record(master=None)}
-    assert isinstance(begun("Elect", **nobody), Start)
-    learner = begun("Elect", section={"toBrokerId": 3}, **nobody)
+    without_master: dict[str, Any] = {"group": UNREADABLE, "record": record(master=None)}
+    assert isinstance(begun("Elect", **without_master), Start)
+    learner = begun("Elect", section={"toBrokerId": 3}, **without_master)
     assert isinstance(learner, Reject)
     assert "async learner" in learner.message
 

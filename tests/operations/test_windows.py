@@ -157,7 +157,7 @@ def test_a_dry_run_after_its_window_says_so() -> None:
 
 
 def test_a_window_ends_also_where_there_is_no_master_to_move() -> None:
-    nobody = record(master=None)
-    phase, message = said(evaluate(scene(operation(notBefore=rfc3339(NOW - YEAR)), record=nobody), {}))
+    without_master = record(master=None)
+    phase, message = said(evaluate(scene(operation(notBefore=rfc3339(NOW - YEAR)), record=without_master), {}))
     assert phase is OperationPhase.REJECTED
     assert "not begun in its window" in message

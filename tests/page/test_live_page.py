@@ -232,7 +232,7 @@ async def test_a_revoked_token_ends_its_session(tmp_path: Path, monkeypatch: pyt
     logged_in = await sessions.log_in("one")
     assert logged_in is not None
     file.write_text("another")
-    assert await sessions.viewer_of_session(logged_in[0]) is not None, "the API gets the next review only after a while"
+    assert await sessions.viewer_of_session(logged_in[0]) is not None, "the token is checked again only after a while"
     monkeypatch.setattr("brokergroup_operator.page.access.RECHECK_SECONDS", 0.0)
     assert await sessions.viewer_of_session(logged_in[0]) is None
 

@@ -282,8 +282,8 @@ def test_the_job_reads_the_groups_own_objectives_and_has_the_right_to(mode: str)
         ]
         [binding] = [item for item in objects if item.get("roleRef", {}).get("name") == role["metadata"]["name"]]
         assert binding["roleRef"]["kind"] == kind
-        [who] = binding["subjects"]
-        assert who["name"] == account_of_report(objects, mode)
+        [subject] = binding["subjects"]
+        assert subject["name"] == account_of_report(objects, mode)
         assert pod_templates(objects)[DRIVERS[mode]]["spec"].get("automountServiceAccountToken", True) is True
     assert "objectives-from-cluster" not in str(rendered(**HTTP, **MODES[mode], slaReport__groupObjectives="false"))
 
@@ -325,8 +325,8 @@ def test_a_real_apiserver_lets_the_jobs_account_list_groups_and_do_nothing_else(
         assert told.notes == ()
         [own] = [item for item in told.objectives if item.groups.startswith(f"{namespace}/")]
         assert (own.share, str(own.window)) == (0.995, "calendar month (Asia/Shanghai)")
-        who = f"--as=system:serviceaccount:{namespace}:{account}"
-        rights = with_kinds.must("auth", "can-i", "--list", who, "--namespace", namespace, "--no-headers")
+        as_subject = f"--as=system:serviceaccount:{namespace}:{account}"
+        rights = with_kinds.must("auth", "can-i", "--list", as_subject, "--namespace", namespace, "--no-headers")
         ours = [
             line.split()
             for line in rights.splitlines()
@@ -334,8 +334,12 @@ def test_a_real_apiserver_lets_the_jobs_account_list_groups_and_do_nothing_else(
         ]
         assert [line[0] for line in ours] == ["brokergroups.brokergroup.dev"]
         for verb, what in (("watch", "brokergroups"), ("patch", "brokergroups"), ("list", "secrets"), ("list", "pods")):
-            assert with_kinds.kubectl("auth", "can-i", verb, what, who, "--namespace", namespace).stdout == "no\n"
-        elsewhere = with_kinds.kubectl("auth", "can-i", "list", "brokergroups", who, "--namespace", "default").stdout
+            assert (
+                with_kinds.kubectl("auth", "can-i", verb, what, as_subject, "--namespace", namespace).stdout == "no\n"
+            )
+        elsewhere = with_kinds.kubectl(
+            "auth", "can-i", "list", "brokergroups", as_subject, "--namespace", "default"
+        ).stdout
         assert elsewhere == ("no\n" if watched else "yes\n")
     finally:
         # A ClusterRoleBinding outlives the namespace of the test.

@@ -93,10 +93,10 @@ async def test_brokers_live_and_fail_over_on_tls_alone(rig: JavaRig, tmp_path: P
         with pytest.raises(RemotingError):
             await plainly.invoke(plane.address, request(1005), timeout_seconds=5)
         await plainly.close()
-        nobody = RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))
+        without_certificate = RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))
         with pytest.raises(RemotingError):
-            await nobody.invoke(plane.address, request(1005), timeout_seconds=5)
-        await nobody.close()
+            await without_certificate.invoke(plane.address, request(1005), timeout_seconds=5)
+        await without_certificate.close()
 
         printed = await asyncio.to_thread(rig.mqadmin, "getSyncStateSet", "-a", plane.address, "-b", KEY.name)
         [shown] = mqadmin_output.sync_state_sets(printed)

@@ -129,7 +129,7 @@ class Scene:
         }
 
 
-@pytest.fixture(params=["stranger", "pod of another group", "signed with a key nobody knows"])
+@pytest.fixture(params=["stranger", "pod of another group", "signed with an unknown key"])
 async def scene(request: pytest.FixtureRequest, start_plane: StartPlane) -> AsyncIterator[Scene]:
     directory = PodsDirectory(settings=STRICT, heartbeat_timeout_seconds=3600.0, open_groups=False)
     counting = Counting()

@@ -316,9 +316,11 @@ async def test_the_name_in_a_certificate_opens_its_group_and_no_other(
         plain = clients["plain"] = RemotingClient()
         with pytest.raises(RemotingError):
             await code_of(plain, plane.address, 1005)
-        nobody = clients["nobody"] = RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))
+        without_certificate = clients["without certificate"] = RemotingClient(
+            tls=ClientTls(TlsFiles(ca=authority.certificate))
+        )
         with pytest.raises(RemotingError):
-            await code_of(nobody, plane.address, 1005)
+            await code_of(without_certificate, plane.address, 1005)
     finally:
         for client in clients.values():
             await client.close()

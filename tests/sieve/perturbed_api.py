@@ -111,7 +111,7 @@ class PerturbedApi(MemoryApi):
 
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         if self._is_dead():
-            raise OutcomeUnknownError(f"{method} {path}: nobody is there to ask")
+            raise OutcomeUnknownError(f"{method} {path}: the client was killed")
         if path.endswith("/events"):  # Events are best effort, and differ with the faults
             return await super()._request(method, path, **options)
         fault = self._fault("read" if method == "GET" else "write", f"{method} {path}")

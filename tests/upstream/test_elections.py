@@ -132,7 +132,9 @@ async def test_issue_9689_a_master_that_reconnects_keeps_its_epoch(group: WireGr
     if group.controller.is_java:
         lost = await group.until(lambda state: state.master is None, "the master is lost")
         await one.heartbeat()
-        await eventually(lambda: is_elected(one), "as a Java broker without a master it asks until somebody is")
+        await eventually(
+            lambda: is_elected(one), "as a Java broker without a master it repeats 1002 until one is elected"
+        )
         after = await group.state()
         assert after.master == one.broker_id
         assert after.master_epoch > lost.master_epoch >= 2

@@ -156,7 +156,9 @@ async def test_issue_10812_a_master_that_the_other_controllers_hear_is_left_alon
         await group.until(lambda state: state.alive == {2}, "and the master is not heard here")
         await group.stays(lambda state: (state.master, state.master_epoch) == (1, 1), for_seconds=2.0)
         await one.die()
-        await group.until(lambda state: state.master == two.broker_id, "once nobody hears it, it is replaced")
+        await group.until(
+            lambda state: state.master == two.broker_id, "without heartbeats at any controller it is replaced"
+        )
 
 
 async def test_issue_5009_a_group_without_master_gets_one_when_a_member_is_heard(group: WireGroup) -> None:
@@ -167,7 +169,7 @@ async def test_issue_5009_a_group_without_master_gets_one_when_a_member_is_heard
     one, two = await group.in_sync(2)
     await two.disconnect()
     await one.die()
-    await group.until(lambda state: (state.master, state.alive) == (None, set()), "no master, and nobody alive")
+    await group.until(lambda state: (state.master, state.alive) == (None, set()), "no master, and no live member")
     two.keep_beating()
     await group.until(lambda state: state.alive == {two.broker_id}, "a member is alive")
     if group.controller.is_java:
