@@ -260,7 +260,7 @@ def test_a_pod_is_where_it_says_that_it_is_known(of: dict[str, Any], place: PodP
         # By its own address too: the plane looks for a process by that one, as its pod may have been recreated.
         (pod(IP, known_by=KNOWN), "10.1.0.7:10911", True),
         (pod("10.1.0.8", known_by=KNOWN), "10.1.0.7:10911", False),
-        # Two members behind one node are told apart by the port.
+        # The port distinguishes two members behind one node.
         (pod(IP, known_by=":30102", nodes=NODE), "192.168.0.3:30102", True),
         (pod(IP, known_by=":30107", nodes=NODE), "192.168.0.3:30102", False),
         # The pod before it had the same address: a pod that has not started does not prove that one's process dead.

@@ -85,7 +85,7 @@ async def test_another_life_of_the_object_is_read() -> None:
     assert not group_of(plane).take_watched(replace(stored, uid="another", version="900"))
 
 
-# ---- A Java master that goes on proposing from another set than the record's gets the record's set as its answer.
+# ---- A Java master that keeps proposing from another set than the record's gets the record's set as its answer.
 
 
 async def propose(master: FakeBroker, *members: int) -> int:

@@ -169,7 +169,7 @@ FOUND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "slaves were sent to another port than the log's": ({"network": {"haPort": 20_000}}, {"image": "example.com/x:2"}),
 }
-# A pod whose fence was told shorter times keeps them.
+# A pod whose fence got shorter times keeps them.
 OF_TIMES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a pod keeps shorter times, its broker their heartbeats": (
         {"failover": {"heartbeatTimeoutMilliseconds": 2000}},

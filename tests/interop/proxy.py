@@ -168,7 +168,7 @@ async def send(client: GrpcClient, first: int, outcome: ProxyOutcome) -> int:
 
 
 async def refused_at_python(lab: Lab, client: GrpcClient, outcome: ProxyOutcome, say: Callable[[str], None]) -> None:
-    """A consumer at a Python master is told at once that this broker cannot do it, as soon as the Proxy knows the consumer."""
+    """A consumer at a Python master gets an immediate refusal, once the Proxy knows the consumer."""
     deadline = asyncio.get_running_loop().time() + SETTLED_SECONDS
     while True:
         answer = await client.ask("receive")

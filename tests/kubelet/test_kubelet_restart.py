@@ -242,7 +242,7 @@ async def test_a_deletion_meanwhile_is_carried_out_when_the_api_is_back(away: Ap
     node = away.node
     uid, pid = await node.started("a")
     await away.leave()
-    away.server = SandboxApiServer(store=away.server.store)  # elsewhere: the kubelet does not see this one
+    away.server = SandboxApiServer(store=away.server.store)  # outside the kubelet's view
     await away.server.start()
     async with KubernetesApi.from_url(away.server.url) as elsewhere:
         await elsewhere.delete(PODS, "a", namespace=NAMESPACE)

@@ -199,7 +199,7 @@ async def test_the_fence_kills_and_reports_terminated_while_the_finalizer_holds(
     os.kill(pid, signal.SIGSTOP)
     await node.hold("a")
     await node.delete("a", 0)
-    # The state is told as soon as it is so, the phase with the next report.
+    # The kubelet writes the state at once, the phase with the next report.
     pod = await node.until("a", lambda pod: pod["status"]["phase"] == "Failed")
     assert state_of(pod)["state"]["terminated"]["exitCode"] == 137
     assert state_of(pod)["state"]["terminated"]["signal"] == signal.SIGKILL

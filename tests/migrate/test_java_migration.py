@@ -235,7 +235,7 @@ async def nothing_is_in_the_way(move: Move) -> JavaState:
 
 
 async def to_ours(move: Move) -> tuple[Command, JavaState]:
-    """The cut: Java is stopped when the command says so, and nothing else is done."""
+    """The cut: Java is stopped when the command requests it, without any other step."""
     before = await nothing_is_in_the_way(move)
     lab, failures = move.lab, move.producer.ledger.failures
     cut = lab.brokergroup(

@@ -1,4 +1,4 @@
-"""Pictures for the documents, taken by a headless Chromium: of drawn dashboards, and of a report of a planted month."""
+"""Pictures for the documents by a headless Chromium: drawn dashboards, and a report of a planted month."""
 
 from __future__ import annotations
 

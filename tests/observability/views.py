@@ -192,7 +192,7 @@ UNTOLD = (AssertionError, LookupError, ValueError, OSError, subprocess.Subproces
 
 
 def is_told(places: Places, kind: Kind) -> bool:
-    """Whether each quick view tells of the latest one of this kind, whatever it says."""
+    """Whether each quick view shows the latest change of this kind, correct or not."""
     with contextlib.suppress(*UNTOLD):
         incident = incident_log(places, kind).id
         return all(view(places, incident, kind) for view in QUICK_VIEWS.values())

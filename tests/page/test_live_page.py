@@ -272,7 +272,7 @@ async def test_nothing_is_told_without_a_token_and_nothing_can_be_changed(tmp_pa
 
 
 async def test_more_viewers_than_there_may_be_are_told_so_and_the_plane_waits_for_none() -> None:
-    """1,000 idle streams are opened: 256 are kept, the others hear 503; the controller plane's loop goes on as before."""
+    """Of 1,000 idle streams 256 are kept, the others get 503; the controller plane's loop is not delayed."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 4096:
         pytest.skip(f"needs 4096 open files, the hard limit is {hard}")
@@ -291,7 +291,7 @@ async def test_more_viewers_than_there_may_be_are_told_so_and_the_plane_waits_fo
 
 
 async def test_a_viewer_that_reads_nothing_costs_no_memory() -> None:
-    """Its stream waits for it; what it did not read is told as one when it reads again."""
+    """Its stream waits; unread changes are merged into one when it reads again."""
     plane = ScriptedPlane(groups=3000)
     with served(plane) as here:
         reader, writer = await asyncio.open_connection("127.0.0.1", here.page.port, limit=1024)

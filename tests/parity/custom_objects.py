@@ -244,7 +244,7 @@ async def watches_of_the_operator(peer: Peer) -> None:
     await peer.post(f"{CORE}/pods", pod(), only=reason)
     for path in paths:
         await peer.watch(path, resourceVersion=since[path], allowWatchBookmarks="true")
-    # Nodes are everybody's: none has this label.
+    # All tests share the nodes: none has this label.
     mine = {"labelSelector": "brokergroup.dev/compared=yes"}
     listed = await peer.get("/api/v1/nodes", only=names_and_kind, **mine)
     await peer.watch("/api/v1/nodes", resourceVersion=listed["metadata"]["resourceVersion"], **mine)

@@ -1,4 +1,4 @@
-"""What the chart renders for the SLA report: the objects, the pods that come of them, and the words of the command."""
+"""The chart's rendering for the SLA report: the objects, their pods, and the command's arguments."""
 
 from __future__ import annotations
 

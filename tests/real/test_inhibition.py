@@ -25,7 +25,7 @@ pytestmark = pytest.mark.real("alertmanager")
 DEADLINE_SECONDS = 60.0
 OF_NO_GROUP = {"BrokerGroupOperatorDown", "BrokerGroupOperatorPodAlone", "BrokerGroupRequestsRefused"}
 SEVERITY = {rule["alert"]: rule["labels"]["severity"] for rule in ALERTS}
-# What is raised together -> by the one that pages.
+# Alerts of one cause, by the one that pages.
 STORIES = {
     # The master died and no member could take over: nothing is written, and the only other member is not heard.
     "BrokerGroupNoMaster": {

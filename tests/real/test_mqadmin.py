@@ -1,6 +1,6 @@
-"""Every mqadmin command that asks a controller, by the real tool, at our controller with unmodified Java brokers.
+"""Every mqadmin command for controllers, with the real tool, at our controller with unmodified Java brokers.
 
-What is printed is read back into values and compared with the record and with what the brokers know; what is refused is read too:
+The output is parsed and compared with the record and with the brokers' state; so are refusals:
 mqadmin shows the code and the remark that we answer. One NameServer, two Java brokers and one kept mqadmin serve all tests; they
 run in their order, and each leaves the group as it found it, save for the epoch.
 """
@@ -137,7 +137,7 @@ async def test_get_controller_metadata(lab: Lab) -> None:
 
 
 def check_sync_state_set(lab: Lab, shown: mqadmin_output.SyncStateSetShown) -> None:
-    """What getSyncStateSet shows is what the record says, and everybody is alive."""
+    """Check that getSyncStateSet matches the record, with all members alive."""
     record = lab.record
     assert (shown.broker_name, shown.master_broker_id) == (NAME, record.master_broker_id)
     assert shown.master_address == lab.addresses()[lab.master]

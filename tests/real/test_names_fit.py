@@ -1,4 +1,4 @@
-"""What our kinds take of a text, a real kube-apiserver takes in what is made of it: tests/api/test_names_fit.py once more."""
+"""A real kube-apiserver accepts the objects rendered from every text that our kinds accept, as in tests/api/test_names_fit.py."""
 
 from __future__ import annotations
 

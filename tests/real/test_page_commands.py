@@ -1,4 +1,4 @@
-"""The pages of docs/ for daily work: their commands are run as they stand there, one page after the other, on one group.
+"""Runs the commands of docs/'s pages for daily work unchanged, page by page, on one group.
 
 A sandbox with its NameServer, an operator and a group `orders` of three Python replicas are there before; changed is only
 the port of the NameServer, which others may be using.
@@ -31,7 +31,7 @@ GROUP = """
 kubectl brokergroup generate orders --implementation Python --size 1Gi --name-server 127.0.0.1:9876 | kubectl apply -f -
 kubectl wait --for=condition=FailoverSafe brokergroup/orders --timeout=3m
 """
-# Without a Lease nothing proves that the operator is alive, and `explain` says so.
+# Without a Lease there is no proof that the operator is alive, and `explain` reports that.
 LEASE = ("--leader-election-namespace", "default")
 SECONDS = 300.0
 
@@ -65,7 +65,7 @@ class Reader:
     def run(
         self, commands: str, *, may_exit: tuple[int, ...] = (0,), given: str = "", keyboard: int | None = None
     ) -> str:
-        """What it printed; an AssertionError with that where it ends otherwise."""
+        """Run commands and return their output; AssertionError with it on another exit code."""
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", commands.replace("127.0.0.1:9876", self.name_server)],
             cwd=ROOT,

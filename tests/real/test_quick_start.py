@@ -1,4 +1,4 @@
-"""docs/start/quick-start.md: its commands are run as they stand there, and what no test runs says why.
+"""Runs the commands of docs/start/quick-start.md unchanged; the others have a reason.
 
 Changed are only places that others may be using: the folder /tmp/sandbox and two ports. What is started in the background ends with
 the shell's process group.

@@ -1,4 +1,4 @@
-"""docs/tasks/sla.md: its commands are run as they stand there, on a planted month and a planted last day.
+"""Runs the commands of docs/tasks/sla.md unchanged, on a planted month and a planted last day.
 
 Changed is only the server's address. Files that the commands name are those of the page, or planted.
 """

@@ -68,7 +68,7 @@ class Administrator:
         self.environment = {**os.environ, "PATH": path, "HOME": str(home), "KUBECONFIG": str(server.kubeconfig)}
 
     def run(self, commands: str, *, may_exit: tuple[int, ...] = (0,), given: str | None = None) -> str:
-        """What it printed; an AssertionError with that where it ends otherwise.
+        """Run commands and return their output; AssertionError with it on another exit code.
 
         KINDS, which a block sets, is there in the next one, as in a user's shell.
         """
@@ -313,7 +313,7 @@ def test_a_status_loses_what_the_operator_no_longer_applies(administrator: Admin
 
 
 def test_a_rollback_by_helm_brings_back_the_operator_but_not_its_kinds(administrator: Administrator) -> None:
-    """No template is asked there. The page says so, and how to go on."""
+    """A rollback renders no template. The page states that, and the next steps."""
     one = administrator
     [upgrade] = blocks_of("install.md", "test-node", "upgrade")
     before = versions(one.objects())

@@ -95,7 +95,7 @@ def test_every_number_is_told_by_a_test_or_says_why_not() -> None:
             )
             continue
         for _, number in numbers_of(cell):
-            # A field's own test tells of it by the field.
+            # A field's own test covers it by the field's name.
             if number in (60, 61, 67, 106, 226) and "test_every_field" in rest[-1]:
                 continue
             assert re.search(rf"(#|_){number}\b|_{number}_", told), (

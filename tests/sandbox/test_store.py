@@ -1,4 +1,4 @@
-"""The store without sockets: what no conversation of tests/parity shows of writes, apply, lists, watches; and how objects go."""
+"""The store without sockets: writes, apply, lists and watches beyond the conversations of tests/parity; and deletion."""
 
 from __future__ import annotations
 

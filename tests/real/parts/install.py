@@ -77,7 +77,7 @@ class PartError(Exception):
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that real tests need: `missing` says why it is not here (None: it is), `install` brings it."""
+    """One part of real tests: `missing` returns why it is absent (None: present), `install` installs it."""
 
     name: str
     what: str
@@ -224,7 +224,7 @@ def built_aside(target: Path) -> Iterator[Path]:
 
 
 def apt_install(*packages: str) -> None:
-    """Install Debian packages by name; a machine without root or apt is told what to do by hand."""
+    """Install Debian packages by name; without root or apt the error has the manual steps."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise PartError(f"needs the packages {' '.join(packages)}, and installing them needs root on a Debian machine")
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
