@@ -85,7 +85,7 @@ def spec_node() -> Node:
 
 @functools.cache
 def leaves() -> dict[str, Node]:
-    """By path, in the CRD's order; without those few that the world can't show."""
+    """Return all leaves by path, in the CRD's order, without the few that the world can't show."""
     return {path: one for path, one in all_leaves().items() if not path.startswith(BEYOND_THIS_WORLD)}
 
 

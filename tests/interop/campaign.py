@@ -152,7 +152,7 @@ class Campaign:
             if len({(each.queue, each.offset) for each in seen}) >= total:
                 break
             await asyncio.sleep(0.05)
-        # Whatever is delivered twice is delivered by now: a consumer that stops has nothing under way.
+        # All double deliveries have arrived by now: a consumer that stops has no message in flight.
         await asyncio.to_thread(reader.stop)
         seen = reader.seen()
         self.say(f"{reader.name} read {len(seen)} of {total} from {master.name} in {time.monotonic() - began:.1f} s")

@@ -236,7 +236,7 @@ class Lab:
     async def eventually(
         self, look: Callable[[], Awaitable[Found | None]], what: str, deadline_seconds: float = DEADLINE_SECONDS
     ) -> Found:
-        """What `look` returns as soon as it is not None; a member that ended by itself ends the wait."""
+        """Return `look`'s first result other than None; a member that ended by itself ends the wait."""
         deadline = time.monotonic() + deadline_seconds
         while (found := await look()) is None:
             self.check_processes()

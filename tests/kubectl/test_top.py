@@ -105,7 +105,7 @@ def test_quiet_is_told_without_reading_all_again(bench: Bench, monkeypatch: pyte
 
 
 class EnoughError(Exception):
-    """What was waited for is on the screen."""
+    """The expected text is on the screen."""
 
 
 def drawn(bench: Bench, monkeypatch: pytest.MonkeyPatch, render: Callable[[list[dict[str, Any]]], str]) -> None:

@@ -110,7 +110,7 @@ class Node:
         await eventually(gone, every_seconds=0.02)
 
     async def until_output(self, name: str, expected: str, container: str = "main") -> str:
-        """What the container's present start wrote, as soon as ``expected`` is in it."""
+        """Return the output of the container's present start once ``expected`` is in it."""
 
         await eventually(lambda: expected in self.output(name, container), every_seconds=0.02)
         return self.output(name, container)

@@ -91,7 +91,7 @@ async def house() -> AsyncIterator[House]:
 
 @contextlib.asynccontextmanager
 async def a_house() -> AsyncIterator[House]:
-    """The same for a test that has an event loop of its own."""
+    """The settled group for a test with its own event loop."""
     java = FakeJavaController()
     await java.start()
     quiet = QuietController()

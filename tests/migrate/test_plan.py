@@ -225,7 +225,7 @@ def test_the_set_ends_as_it_is_and_not_below_the_brokers_epoch(one: BrokerGroupR
     reached = now_epoch + len(proposals)
     assert reached >= one.sync_state_set_epoch
     assert reached <= max(one.sync_state_set_epoch, now_epoch + 1) + 1
-    # What brokers could see at an epoch above theirs is the final set alone.
+    # At an epoch above theirs brokers can see only the final set.
     assert all(
         each == one.sync_state_set
         for number, each in enumerate(sets)

@@ -33,7 +33,7 @@ MIB = 1 << 20
 
 
 def source_files(checkout: Path) -> list[Path]:
-    """What the Dockerfile copies, by .dockerignore, and the Dockerfile itself."""
+    """Return the files that the Dockerfile copies, by .dockerignore, and the Dockerfile itself."""
     lines = (checkout / ".dockerignore").read_text(encoding="utf-8").splitlines()
     files = [checkout / "Dockerfile"]
     for name in (line[1:] for line in lines if line.startswith("!")):
@@ -113,7 +113,7 @@ def full_name(image: str) -> str:
 
 
 def names_in_chart() -> list[str]:
-    """What the chart of this checkout calls our image by default."""
+    """Return our image's default names in the chart of this checkout."""
     workloads = [document for document in yaml.safe_load_all(helm_template()) if document]
     [pod] = [one["spec"]["template"]["spec"] for one in workloads if one["kind"] in ("StatefulSet", "Deployment")]
     return sorted({container["image"] for container in pod["containers"]})

@@ -90,7 +90,7 @@ def run_commands(
 
 
 def environment() -> dict[str, str]:
-    """What a shell needs so that the commands of our documents work as they stand there."""
+    """Return the environment in which the commands of our documents work unchanged."""
     programs = [install.kubernetes_folder(), install.helm_program().parent]
     path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "KUBECONFIG": str(kubeconfig())}

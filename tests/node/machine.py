@@ -71,7 +71,7 @@ def remember() -> None:
 
 
 def remembered() -> Snapshot:
-    """What was before; empty where no cluster has begun."""
+    """Return the remembered settings; empty if no cluster has started."""
     if not snapshot_file().exists():
         return {}
     found: Snapshot = json.loads(snapshot_file().read_text(encoding="utf-8"))

@@ -33,7 +33,7 @@ KEPT = "operator-records"
 
 @dataclass
 class OperatorRecords:
-    """Of the pods of one namespace."""
+    """The records of one namespace's operator pods."""
 
     namespace: str
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -90,7 +90,7 @@ class OperatorRecords:
                 shutil.copyfile(file, folder / file.name)
 
     def failovers_total(self, broker_name: str) -> Counter[str]:
-        """By outcome, over all pods that there are now."""
+        """Return the number of failovers by outcome, over all present pods."""
         counts: Counter[str] = Counter()
         for pod in get("-n", self.namespace, "pods")["items"]:
             for sample in metrics_of(pod):

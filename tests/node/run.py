@@ -63,7 +63,7 @@ def has_groups() -> bool:
 
 
 def in_turn(wanted: list[Check], rounds: int) -> list[Check]:
-    """What sets up once, and the others so many times."""
+    """Return the checks that set up once, then the others this many times."""
     return [check for check in wanted if check.sets_up] + [check for check in wanted if not check.sets_up] * rounds
 
 

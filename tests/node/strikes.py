@@ -43,7 +43,7 @@ class Strike:
 
 
 def summary(strikes: Iterable[Strike]) -> dict[str, dict[str, dict[str, Any]]]:
-    """By fault and kind of broker: how many, median and worst gap in seconds, and the stages of the worst."""
+    """Return, by fault and kind of broker: the count, median and worst gap in seconds, and the stages of the worst."""
     by_kind: dict[tuple[str, str], list[Strike]] = defaultdict(list)
     for strike in strikes:
         by_kind[strike.fault, strike.label].append(strike)

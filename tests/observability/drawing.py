@@ -304,7 +304,7 @@ class _Panel:
         )
 
     def _colour(self, value: float) -> str:
-        """By its mapping, else by the highest threshold that it reaches; the first one has no value."""
+        """Return a value's colour by its mapping, else by the highest threshold that it reaches; the first one has no value."""
         mapped = self.mapped.get(f"{value:g}")
         if mapped is not None:
             return COLOURS[mapped["color"]]

@@ -121,7 +121,7 @@ def ask_dashboards(server: Prometheus) -> tuple[int, int]:
 
 
 class Answers:
-    """What Prometheus answers a drawing."""
+    """Prometheus' answers to a drawing."""
 
     def __init__(self, server: Prometheus) -> None:
         self._server = server

@@ -448,7 +448,7 @@ def test_the_demos_first_line_is_its_page_and_its_kill_and_freeze_are_seen(eyes:
                 timeout=DEMO_SECONDS * 1000
             )
         expect(page.locator("[data-strike=kill]")).to_be_enabled(timeout=DEMO_SECONDS * 1000)
-        # What the canary saw: the panel and the step of the failover are one figure.
+        # The canary's time: the panel and the step of the failover have the same figure.
         acknowledged = page.locator(".incident tr[data-key=firstAck] .number").first.inner_text()
         expect(page.locator("#demo")).to_contain_text("first acknowledged write")
         expect(page.locator("#demo")).to_contain_text(f"{acknowledged} (epoch 3)")

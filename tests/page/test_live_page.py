@@ -104,7 +104,7 @@ async def test_the_feed_takes_a_bounded_turn_and_comes_round() -> None:
 
 
 async def test_a_turn_ends_after_4_ms_of_the_planes_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock on which a look at a group takes a millisecond."""
+    """On a clock by which reading a group takes a millisecond."""
     plane = ScriptedPlane(groups=50)
     clock = SimpleNamespace(monotonic=lambda: plane.looks / 1000, time=lambda: 1_780_000_000.0)
     monkeypatch.setattr("brokergroup_operator.page.feed.time", clock)

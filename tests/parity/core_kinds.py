@@ -1,4 +1,4 @@
-"""What both say of built-in kinds that the operator makes or reads."""
+"""Both servers' answers about built-in kinds that the operator writes or reads."""
 
 from __future__ import annotations
 

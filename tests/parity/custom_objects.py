@@ -191,7 +191,7 @@ async def scale(peer: Peer) -> None:
 
 
 async def tables(peer: Peer) -> None:
-    """What `kubectl get` prints."""
+    """Tables for `kubectl get`."""
     await peer.post(THINGS, thing())
     status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     await peer.merge(f"{THINGS}/one/status", status)
@@ -209,7 +209,7 @@ def shown_table(table: dict[str, Any]) -> Any:
 
 
 async def watches(peer: Peer) -> None:
-    """What a watch tells, from a list on and from the beginning."""
+    """Events of watches, after a list and from the beginning."""
     listed = await peer.get(THINGS)
     since = listed["metadata"]["resourceVersion"]
     await peer.post(THINGS, thing())

@@ -64,7 +64,7 @@ def _tidied_object(kept: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def shape_of(method: str, path: str, content_type: str = "") -> str:
-    """What a request asks for, whatever object it is about: verb, plural, subresource, and the kind of patch."""
+    """Return a request's kind regardless of its object: verb, plural, subresource, and the kind of patch."""
     parts = path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     if rest[:1] == ["namespaces"] and len(rest) > 2:

@@ -42,7 +42,7 @@ async def eventually(
     what: Callable[[], Awaitable[str]],
     deadline_seconds: float = DEADLINE_SECONDS,
 ) -> Found:
-    """What `look` returns as soon as it is neither None nor False; at the deadline `what` tells what was waited for."""
+    """Return `look`'s first result that is neither None nor False; at the deadline fail with `what`."""
     deadline = time.monotonic() + deadline_seconds
     while not (found := await look()):
         if time.monotonic() > deadline:

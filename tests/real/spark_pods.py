@@ -31,7 +31,7 @@ _PASSED_ON = ("PATH", "HOME", "JAVA_HOME", "TMPDIR")
 
 
 def process_environment(**more: str) -> dict[str, str]:
-    """What an image would have set, and nothing else of ours."""
+    """Return the environment that an image would set, without this process's own."""
     kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return {**kept, "PYTHONPATH": str(ROOT), "JAVA_TOOL_OPTIONS": SHORT_LIVED, **more}
 
@@ -68,7 +68,7 @@ class SparkPods:
             process.wait()
 
     def log(self, role: str) -> str:
-        """What all pods of a role wrote."""
+        """Return the logs of all pods of a role."""
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob(f"{role}-*.log")))
 
     def _run(self) -> None:

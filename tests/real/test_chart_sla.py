@@ -363,7 +363,7 @@ def as_account(server: KubeApiserver, namespace: str, account: str, folder: Path
 
 
 def test_only_who_makes_pods_has_a_right_beside_the_one_to_list_groups() -> None:
-    """What the rights are is proved in test_spark_rights.py: with all of them and no more a report is made."""
+    """test_spark_rights.py proves the set of rights: with exactly these a report is made."""
     own: dict[str, Any] = {"slaReport__groupObjectives": "false"}
     roles = {
         mode: [item for item in rendered(**HTTP, **own, **values) if "Role" in item["kind"]]

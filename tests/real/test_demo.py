@@ -48,7 +48,7 @@ def test_the_demo_loses_nothing_and_its_figures_reach_dashboard_and_report(
     export = _export(server, tmp_path / "writable.json")
     _check_dashboard(server, export)
     _check_report(export, directory / "incidents.jsonl", verdict)
-    # What `make sla-report` reads: the demo's own scrapes, without a Prometheus.
+    # The input of `make sla-report`: the demo's own scrapes, without a Prometheus.
     _check_report(directory / "prometheus.json", directory / "incidents.jsonl", verdict)
 
 

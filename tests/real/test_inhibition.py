@@ -79,7 +79,7 @@ class Pager:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def until(self, wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
-        """What is paged until all of these are."""
+        """Wait until all of these alerts are paged; return the pages so far."""
         paged: set[tuple[str, str]] = set()
         while not wanted <= paged:
             paged.add(self._pages.get(timeout=DEADLINE_SECONDS))

@@ -96,7 +96,7 @@ class Story:
         return self.rig.start_broker(name, controllers=self.plane.address, **acl)
 
     def told(self) -> list[str]:
-        """What Events say of the canary."""
+        """Return the Events about the canary."""
         return [event.message for event in self.sink.events if event.reason.startswith("Canary")]
 
     async def kill_master(self) -> tuple[FailoverTimeline, str]:
@@ -185,7 +185,7 @@ def new_user() -> RemotingCommand:
 
 
 def rights(code: int, resource: str, *actions: str) -> RemotingCommand:
-    """What ``mqadmin createAcl`` and ``updateAcl`` send: that the group's user may do this."""
+    """Grant rights to the group's user, as ``mqadmin createAcl`` and ``updateAcl`` do."""
     subject = f"User:{GROUP.access_key}"
     entry: dict[str, Any] = {"resource": resource, "actions": list(actions), "decision": "Allow"}
     policies = [{"policyType": "Custom", "entries": [entry]}]

@@ -85,7 +85,7 @@ class JavaGroup:
         await eventually(self.is_ready, self.story)
 
     async def until_acknowledged(self, producer: JavaProducer, count: int) -> None:
-        """Until so many more sends are acknowledged."""
+        """Wait until this many more sends are acknowledged."""
         target = len(producer.acknowledged()) + count
 
         async def reached() -> bool:
@@ -222,7 +222,7 @@ async def check_nothing_lost(group: JavaGroup, producer: JavaProducer) -> None:
 
 
 async def delete_a_slaves_pod(group: JavaGroup) -> None:
-    """By hand: it comes back on the same claim, with the same broker id and another address; no id is handed out."""
+    """Delete a pod by hand: it returns on the same claim, with the same broker id and another address; no id is assigned."""
     before = await group.record()
     slave = next(broker_id for broker_id in before["syncStateSet"] if broker_id != before["masterBrokerId"])
     name = f"{GROUP}-{slave}"

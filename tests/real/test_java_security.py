@@ -43,7 +43,7 @@ ADMIN = Credentials(access_key="administrator", secret_key="planted-admin-secret
 
 
 class Answers(Observer):
-    """What was asked and answered."""
+    """Records requests and answers."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int]] = []

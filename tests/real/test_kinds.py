@@ -266,7 +266,7 @@ RESOURCES = {resource.kind: resource for resource in (BROKER_GROUPS, BROKER_GROU
 
 
 async def complaint_about(api: KubernetesApi, namespace: str, name: str, case: JsonObject) -> str:
-    """What the API server says to one of the cases of tests/api/test_validation.py; nothing if it takes it."""
+    """Return the API server's complaint about a case of tests/api/test_validation.py; empty if it is accepted."""
     resource = RESOURCES[case["kind"]]
     metadata = {"name": name, "namespace": namespace}
     base = {"apiVersion": names.API_VERSION, "kind": case["kind"], "metadata": metadata}

@@ -95,7 +95,7 @@ class Lab(JavaRig):
         return await asyncio.to_thread(self.shell.run_once if once else self.shell.run, *arguments)
 
     async def until_on_name_server(self) -> None:
-        """Until the NameServer knows the master as master and the slave as slave."""
+        """Wait until the NameServer has the master as master and the slave as slave."""
 
         async def known() -> bool:
             lines = mqadmin_output.cluster_list(await self.ask("clusterList", "-n", self.name_server_address))
@@ -343,13 +343,13 @@ async def test_clean_broker_metadata_says_why_not(lab: Lab) -> None:
     assert await refused(*named, name="nobody") == Refusal(
         INVALID_CLEAN, "Broker nobody is not existed,clean broker data failure."
     )
-    # What mqadmin refuses by itself: it wants the cluster's name unless the living are to be cleaned too.
+    # A refusal of mqadmin itself: it requires the cluster's name unless living brokers are cleaned too.
     assert "clusterName option can not be empty" in await lab.ask_as_admin(*clean(lab.controller, "-b", "1"))
     assert lab.record == before
 
 
 async def test_clean_broker_metadata_forgets_who_is_named_and_nobody_else(lab: Lab) -> None:
-    """By -b the dead ones; by -l the living ones too, and even then only those that are named (Java drops the whole group)."""
+    """-b removes dead brokers; -l living ones too, but only the named ones (Java drops the whole group)."""
     async with WireGroup(Controller(lab.controller, "ours")) as group:
         named = {"name": group.name}
         await group.in_sync(3)

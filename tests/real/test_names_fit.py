@@ -37,7 +37,7 @@ BUILTIN: dict[str, Resource] = {
 
 
 async def complaint(api: KubernetesApi, made: dict[str, Any]) -> str:
-    """What the API server says of it; empty where it would take it."""
+    """Return the API server's complaint; empty if it would accept the object."""
     try:
         await api.apply(BUILTIN[made["kind"]], made, field_manager="test", dry_run=True)
     except ApiError as error:

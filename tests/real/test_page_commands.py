@@ -148,7 +148,7 @@ def test_the_pages_for_daily_work_do_what_they_say(reader: Reader) -> None:
     assert "No resources found" in reader.run("kubectl get brokergroups,brokergroupstates,persistentvolumeclaims")
 
 
-# What a runbook's command says, or the phase in which its operation ends. In this order, each on a group that is well.
+# A runbook command's output, or the final phase of its operation. In this order, each on a healthy group.
 # An election by hand is rejected, for the group has a master; tests/e2e/test_operations.py has one that is carried out.
 DO_THAT = (
     ("kubectl logs -n NAMESPACE GROUP-BROKER-ID -c broker", ""),
@@ -218,7 +218,7 @@ MENTIONED = {
 @pytest.mark.real("kube-apiserver")
 @pytest.mark.timeout(4 * SECONDS)
 def test_a_command_that_a_page_names_in_passing_is_taken(reader: Reader) -> None:
-    """What would change the cluster is asked of the API server as a dry run; what is not there may be missing."""
+    """Commands with changes run as a dry run at the API server; missing objects are allowed."""
     decisions = ROOT / "docs" / "adr"
     of_docs = (path for path in (ROOT / "docs").rglob("*.md") if path.parent not in {RUNBOOKS, decisions})
     pages = [ROOT / "README.md", *of_docs]

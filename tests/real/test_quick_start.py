@@ -92,7 +92,7 @@ def test_issue_149_the_quick_start_does_what_it_says(tmp_path: Path) -> None:
     assert re.search(r"Succeeded: .*broker \d", said)
     history = next(line for line in said.splitlines() if " Failover " in line)
     assert "Completed" in history
-    # What was acknowledged before the master was killed is read from the one after it.
+    # Messages acknowledged before the master's kill are read from its successor.
     assert "first-message" in said.partition("Succeeded: ")[2]
     assert 'brokergroup.brokergroup.dev "first" deleted' in said
 

@@ -52,7 +52,7 @@ Right = tuple[str, str, str]
 
 @dataclass
 class Run:
-    """What a submission was, and what its two accounts asked for."""
+    """A submission, and the requests of its two accounts."""
 
     server: KubeApiserver
     objects: list[dict[str, Any]]
@@ -142,7 +142,7 @@ def _how_to_reach(server: KubeApiserver, folder: Path) -> list[str]:
 
 
 def _until_over(submitting: subprocess.Popen[str], pods: SparkPods) -> str:
-    """What spark-submit wrote. It waits for the driver's pod."""
+    """Return the output of spark-submit, which waits for the driver's pod."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""From v1alpha1 to v1beta1 at a real kube-apiserver: the commands of docs/tasks/upgrade.md as they stand there, with a real Helm.
+"""From v1alpha1 to v1beta1 at a real kube-apiserver: the unchanged commands of docs/tasks/upgrade.md, with a real Helm.
 
 The release before it is this chart with the kinds as they were (tests/api/v1alpha1). No controller makes the pods of a StatefulSet:
 `OperatorPods` plays its controller, and an operator that writes until its pods are gone.
@@ -90,7 +90,7 @@ class Administrator:
         return done.stdout
 
     def objects(self, kinds: str = ALL_KINDS) -> dict[Name, Json]:
-        """All of them by kind, namespace and name."""
+        """Return all objects by kind, namespace and name."""
         items = self.server.get(kinds, "--all-namespaces", "--show-managed-fields")["items"]
         return {(one["kind"], one["metadata"]["namespace"], one["metadata"]["name"]): one for one in items}
 
@@ -138,7 +138,7 @@ class OperatorPods(threading.Thread):
 
 @pytest.fixture(scope="module")
 def administrator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Administrator]:
-    """Of a cluster with the release before, its pods, and objects of v1alpha1."""
+    """The administrator of a cluster with the previous release, its pods, and objects of v1alpha1."""
     home = tmp_path_factory.mktemp("upgrade")
     with running_kube_apiserver(home / "api") as server:
         one = Administrator(server, home)

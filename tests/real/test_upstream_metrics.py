@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(180)]
-# What Java's exporter puts on every series, and the Raft peer's words for itself.
+# Labels that Java's exporter puts on every series, and the Raft peer's own ones.
 OF_THE_EXPORTER = {"otel_scope_name", "otel_scope_version", "otel_scope_schema_url", "aggregation"}
 BOTH = {"clusterName": "cl", "brokerName": "bn"}
 DEADLINE_SECONDS = 60.0

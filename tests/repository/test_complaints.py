@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "contributors" / "complaints.md"
-# Whose tracker, and the numbers of it; a number without a name in the page is apache/rocketmq-operator's.
+# Each tracker with its numbers; a number without a name in the page belongs to apache/rocketmq-operator.
 OPERATOR = "apache/rocketmq-operator"
 NUMBERS = {
     OPERATOR: (
